@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from ..figures.changes import InstanceChanges
-from ..figures.periodic_tasks import PeriodicTaskTracker
 from ..instance.instance import Instance
 from ..instance.queue_alterations import AlteredMessages
+from ..metrics.metrics_changes import InstanceChanges
+from ..metrics.periodic_tasks import PeriodicTaskTracker
 from ..model.sessions import Session
 from .admin_calls import AdminCalls, Directory
 from .alter_calls import AlterCalls

@@ -18,7 +18,7 @@ from ..delivery.core import Traffic
 from ..delivery.outbox import Outbox
 from ..delivery.queue_policies import QueuePolicies
 from ..delivery.queues import Queues
-from ..figures.periodic_tasks import BEAT, ENTRY_NAME, PeriodicTaskTracker
+from ..metrics.periodic_tasks import BEAT, ENTRY_NAME, PeriodicTaskTracker
 from ..model.name_checks import MAX_NAME_BYTES, check_short
 from ..model.queue import BrokerQueue
 from ..model.sessions import Session

@@ -9,8 +9,8 @@ from ...protocol.messages import schedule_messages as s
 from ...storage.clock import Clock
 from ..delivery.queues import Queues
 from ..delivery.time_slices import TimeSlice
-from ..figures.due_times import DueTimes
-from ..figures.periodic_tasks import PeriodicTaskTracker
+from ..metrics.periodic_tasks import PeriodicTaskTracker
+from ..metrics.queue_depths import DueTimes
 from .dispatch.context import Context
 from .dispatch.registry import handles
 

@@ -27,8 +27,8 @@ from ..delivery.result_watches import ResultWatches
 from ..delivery.session_lifecycle import SessionLifecycle
 from ..delivery.task_outcomes import TaskOutcomes
 from ..delivery.time_slices import TimeSlice, encoded
-from ..figures.client_rates import ClientRates
-from ..figures.figure_memory import FigureMemory
+from ..metrics.client_rates import ClientRates
+from ..metrics.metrics_memory import MetricsMemory
 from ..model.queue_kinds import QueueMaker
 from ..model.sessions import Session
 from ..model.stored_queue import Storage
@@ -114,7 +114,7 @@ class Instance:
         self.staging = StagingService(core, router, engine.staging, max_message_bytes)
         self.maintenance = Maintenance(core, engine, self.lease_expiry, self.replays, self.staging)
         self.maker = self._recover_queues()
-        self.figures = FigureMemory(self.queues, clock)
+        self.figures = MetricsMemory(self.queues, clock)
         self.client_rates = ClientRates(self.sessions, clock)
         self.loop = loop
         self._works: set[asyncio.Task[None]] = set()

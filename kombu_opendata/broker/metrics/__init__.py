@@ -1,1 +1,1 @@
-"""Metrics for Prometheus: names, values, text format, HTTP server."""
+"""Metrics of a broker: their names and text format, the recent past of queues and clients."""

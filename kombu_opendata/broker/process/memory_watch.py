@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..metrics.snapshot import MetricsSnapshot
+from ..metrics.exposition import MetricsSnapshot
 
 log = logging.getLogger(__name__)
 

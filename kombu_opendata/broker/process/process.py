@@ -156,9 +156,11 @@ async def _serve(
             around.callback(manager.close)
             around.callback(asyncio.get_running_loop().create_task(manager.run()).cancel)
         if options.metrics is not None:
-            from .endpoints import Endpoints  # a broker without metrics needs no Prometheus client
+            from ..endpoints.endpoints import Endpoints  # a broker without metrics needs no Prometheus client
 
-            endpoints = Endpoints(server, options.metrics, options.metrics_max_queues)
+            endpoints = Endpoints(
+                server.health, server.instances.open, server.measure, options.metrics, options.metrics_max_queues
+            )
             around.callback(endpoints.stop)
             report["metrics_port"] = endpoints.port
         return await _run(server, options, readiness, report)

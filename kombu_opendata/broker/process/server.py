@@ -16,7 +16,8 @@ from ...version import __version__
 from ..access.quotas import Quotas
 from ..calls.admin_calls import Directory
 from ..delivery.active_lease import ActiveLease
-from ..metrics.snapshot import MetricsSnapshot
+from ..endpoints.health import Health
+from ..metrics.exposition import MetricsSnapshot
 from ..standby.active_role import ActiveRole, ClientEntry, UncontestedRole
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection import ConnectionProtocol
@@ -25,7 +26,6 @@ from ..wire.connections import Connections
 from ..wire.listener import Listening
 from ..wire.logins import Logins
 from ..wire.standbys import Standby
-from .health import Health
 from .instances import Instances
 from .memory_watch import MemoryWatch
 from .reloading import Reloading

@@ -22,7 +22,7 @@ import time
 from collections.abc import MutableMapping
 from typing import NamedTuple
 
-from .health import Health
+from ..endpoints.health import Health
 from .reloading import Reloading
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.broker.metrics import http_server
+from kombu_opendata.broker.endpoints import http_server
 
 from ...support.broker import EmbeddedBroker
 from ...support.disks import small_disk

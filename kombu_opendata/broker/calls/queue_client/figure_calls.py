@@ -8,7 +8,7 @@ from ....errors import RequestError
 from ....protocol.messages import queue_messages as q
 from ...delivery.queues import Queues
 from ...delivery.time_slices import TimeSlice, encoded
-from ...figures.figure_memory import FigureMemory
+from ...metrics.metrics_memory import MetricsMemory
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
 
@@ -21,7 +21,7 @@ class FigureCalls:
     """The calls that read the recent metrics of queues."""
 
     _queues: Queues
-    _memory: FigureMemory
+    _memory: MetricsMemory
 
     @handles(q.GetFigures)
     async def get_figures(self, call: Context, msg: q.GetFigures) -> q.Figures:

@@ -9,9 +9,9 @@ from ....protocol.messages import queue_messages as q
 from ....storage.clock import Clock
 from ...delivery.queues import Queues
 from ...delivery.time_slices import TimeSlice, encoded
-from ...figures.changes import InstanceChanges
-from ...figures.figure_memory import FigureMemory
-from ...figures.queue_depths import levels
+from ...metrics.metrics_changes import InstanceChanges
+from ...metrics.metrics_memory import MetricsMemory
+from ...metrics.queue_depths import levels
 from ...model.queue import BrokerQueue
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
@@ -22,7 +22,7 @@ class MetricsCalls:
     """The calls that read the metrics of queues."""
 
     _queues: Queues
-    _memory: FigureMemory
+    _memory: MetricsMemory
     _changes: InstanceChanges
     _clock: Clock
 

@@ -23,7 +23,7 @@ from ...delivery.lease_tokens import LeaseTable
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...delivery.time_slices import TimeSlice
-from ...figures.client_rates import ClientRates
+from ...metrics.client_rates import ClientRates
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session
 from ...model.stored_queue import StoredQueue

@@ -51,8 +51,9 @@ class Gate:
         async with asyncio.timeout(60):
             await self._arrived.acquire()
 
-    def let_through(self) -> None:
+    def let_through(self) -> bool:
         self._open.release()
+        return True
 
 
 def test_an_answer_waits_for_another_ones_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +82,7 @@ async def _another_ones_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peer.confirmed == [11]
     gate.let_through()
     await other
-    await until(lambda: gate.let_through() or peer.confirmed != [11])
+    await until(lambda: gate.let_through() and peer.confirmed != [11])
     assert peer.confirmed == [11, 12]
     gate.let_through()
     gate.let_through()

@@ -16,7 +16,7 @@ from ...storage.state.queue_counters import NAMES
 from ..delivery.queues import Queues
 from ..delivery.time_slices import TimeSlice
 from ..model.queue import BrokerQueue
-from .figure_memory import FigureMemory
+from .metrics_memory import MetricsMemory
 
 #: maximum number of deleted queues that are remembered; a client that missed more gets all queues again
 MAX_GONE = 1000
@@ -52,7 +52,7 @@ class Since(NamedTuple):
 class InstanceChanges:
     """The changes of the queues of one instance."""
 
-    def __init__(self, queues: Queues, memory: FigureMemory, clock: Clock) -> None:
+    def __init__(self, queues: Queues, memory: MetricsMemory, clock: Clock) -> None:
         self._queues = queues
         self._memory = memory
         self._clock = clock

@@ -8,19 +8,17 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kombu_opendata.broker.figures import changes
-from kombu_opendata.broker.figures.changes import InstanceChanges
-from kombu_opendata.broker.figures.figure_memory import SAMPLE_MS, FigureMemory
-from kombu_opendata.broker.figures.queue_past import MINUTE_SAMPLES
 from kombu_opendata.broker.instance.instance import Instance
+from kombu_opendata.broker.metrics import metrics_changes as changes
+from kombu_opendata.broker.metrics.metrics_changes import InstanceChanges
+from kombu_opendata.broker.metrics.metrics_memory import MINUTE_SAMPLES, SAMPLE_MS, MetricsMemory
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope
-
-from ....support.caller import Caller
-from ....support.clock import ManualClock
+from tests.support.caller import Caller
+from tests.support.clock import ManualClock
 
 BODY = encode_envelope("{}", "application/json", "utf-8", {}, {}, "", "")
 
@@ -32,7 +30,7 @@ class Told:
         self.instance = instance
         self.call = Caller(instance, Session(bytes(16), "test"))
         self.clock = ManualClock(instance.engine.clock.now_ms())
-        self.memory = FigureMemory(instance.queues, self.clock)
+        self.memory = MetricsMemory(instance.queues, self.clock)
         self.changes = InstanceChanges(instance.queues, self.memory, self.clock)
         self.mark = 0
         self._sent = self._requests = 0

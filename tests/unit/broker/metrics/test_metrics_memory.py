@@ -11,19 +11,25 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.figures import figure_memory
-from kombu_opendata.broker.figures.figure_memory import SAMPLE_MS, FigureMemory, Series
-from kombu_opendata.broker.figures.queue_past import LONG, MINUTE_SAMPLES, POINTS, SHORT
 from kombu_opendata.broker.instance.instance import Instance
+from kombu_opendata.broker.metrics import metrics_memory as figure_memory
+from kombu_opendata.broker.metrics.metrics_memory import (
+    LONG,
+    MINUTE_SAMPLES,
+    POINTS,
+    SAMPLE_MS,
+    SHORT,
+    MetricsMemory,
+    Series,
+)
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope
+from tests.support.caller import Caller
+from tests.support.clock import ManualClock
 from tests.support.waiting import turns
-
-from ....support.caller import Caller
-from ....support.clock import ManualClock
 
 BODY = encode_envelope("{}", "application/json", "utf-8", {}, {}, "", "")
 
@@ -36,7 +42,7 @@ class Memory:
         self.call = Caller(instance, Session(bytes(16), "test"))
         self.clock = ManualClock()
         self.sent = 0
-        self.figures = FigureMemory(instance.queues, self.clock)
+        self.figures = MetricsMemory(instance.queues, self.clock)
 
     def declare(self, *names: str) -> None:
         for name in names:
@@ -166,7 +172,7 @@ def test_what_was_counted_before_the_start_is_no_rate() -> None:
     async def test(memory: Memory) -> None:
         memory.declare("q")
         memory.count("q", published=1_000_000)
-        memory.figures = FigureMemory(memory.instance.queues, memory.clock)
+        memory.figures = MetricsMemory(memory.instance.queues, memory.clock)
         await memory.sample()
         assert memory.of("q")["published_per_second"] == memory.total()["published_per_second"] == [0]
         assert memory.figures.rates(memory.instance.queues["q"])["published_per_second"] == 0
@@ -178,7 +184,7 @@ def test_counters_may_pass_the_limit_of_a_row() -> None:
     async def test(memory: Memory) -> None:
         memory.declare("q")
         memory.count("q", published=(1 << 32) - 3)
-        memory.figures = FigureMemory(memory.instance.queues, memory.clock)
+        memory.figures = MetricsMemory(memory.instance.queues, memory.clock)
         memory.count("q", published=5)
         await memory.sample()
         assert memory.of("q")["published_per_second"] == [1]
@@ -231,7 +237,7 @@ def test_ten_thousand_busy_queues_take_less_than_ten_megabytes() -> None:
         tracemalloc.start()
         try:
             before, _peak = tracemalloc.get_traced_memory()
-            memory.figures = FigureMemory(memory.instance.queues, memory.clock)
+            memory.figures = MetricsMemory(memory.instance.queues, memory.clock)
             at_rest, _peak = tracemalloc.get_traced_memory()
             for _ in range(3):
                 for queue in memory.instance.queues.values():

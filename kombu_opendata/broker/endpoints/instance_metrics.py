@@ -6,7 +6,7 @@ and the instance's own, may be some milliseconds apart.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 
 from ...protocol.task_reports import STATES
 from ...storage.commit.measurements import EngineFigures, Histogram, Standing
@@ -15,30 +15,18 @@ from ..delivery.task_outcomes import TaskOutcomes
 from ..delivery.time_slices import TimeSlice
 from ..instance.instance import Instance
 from ..instance.maintenance import Maintenance
+from ..metrics.catalogue import QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES
+from ..metrics.exposition import MetricsSnapshot, Ranges
+from ..metrics.queue_depths import standing_of
 from ..model.queue import BrokerQueue
 from ..model.stored_queue import StoredQueue
 from ..model.transient_queue import TransientQueue
-from .catalogue import BY_NAME, QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES
 
 #: labels for queues without separate series; a queue with such a name is counted there, too
 OTHER, TRANSIENT = "(other)", "(transient)"
 _SUMMED = {TransientQueue.kind: TRANSIENT}
 _GAUGES = tuple(metric.name for metric in (*QUEUE_GAUGES, *QUEUE_AGES))
 _COUNTERS = {counter: metric.name for counter, metric in QUEUE_COUNTERS.items()}
-
-#: bounds, the counts of the ranges, the sum of the values
-Ranges = tuple[tuple[float, ...], tuple[int, ...], float]
-
-
-class MetricsSnapshot:
-    """Samples by the metric's name: a value, or a histogram's ranges, for each tuple of label values."""
-
-    def __init__(self) -> None:
-        self.samples: dict[str, dict[tuple[str, ...], float | Ranges]] = defaultdict(dict)
-
-    def set(self, name: str, value: float | Ranges, *labels: str) -> None:
-        assert len(labels) == len(BY_NAME[name].labels), name
-        self.samples[name][labels] = value
 
 
 class _Row:
@@ -49,14 +37,11 @@ class _Row:
         self.oldest_at_ms = self.newest_at_ms = 0
         self.counts = QueueCounts()
 
-    def add(self, queue: BrokerQueue, standing: Standing | None) -> None:
-        """Add a queue's metrics; ``standing`` is None for an empty queue."""
+    def add(self, queue: BrokerQueue, standing: Standing) -> None:
         self.in_flight += len(queue.messages.in_flight)
         self.consumers += len(queue.consumers)
         self.paused += queue.is_paused
         self.publishes_paused += queue.refuses_publishes
-        if standing is None:
-            return
         self.ready += standing.ready
         self.delayed += standing.delayed
         if standing.oldest_at_ms:
@@ -121,11 +106,7 @@ class InstanceView:
         now = instance.engine.clock.now_ms()
         kinds, loaded, cold = Counter({StoredQueue.kind: 0, TransientQueue.kind: 0}), Counter[str](), 0
         async for queue in pace.over(list(instance.queues.values())):
-            standing = None
-            if len(queue.messages):
-                standing = Standing()
-                for _ in standing.look(queue.messages, now):
-                    await pace.rest()
+            standing = await standing_of(queue.messages, now, pace)
             if queue in self._went:
                 if (label := self._went[queue]) in self._gone:
                     rows[label].counts.add_since_start(queue.counts)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 import msgspec
 
 from ...configuration.addresses import LOOPBACK, Listen
-from ..metrics.http_server import JSON, HttpBody, HttpServer, Route
-from ..metrics.loop_answers import Unanswered, ask
-from ..metrics.queue_list import QueueListEndpoint
-from ..metrics.scrape import MetricsEndpoint
+from ..instance.instance import Instance
+from ..metrics.exposition import MetricsSnapshot
 from .health import Health
-from .server import Server
+from .http_server import JSON, HttpBody, HttpServer, Route, Unanswered, ask
+from .queue_list import QueueListEndpoint
+from .scrape import MetricsEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +29,23 @@ START_SECONDS = 120.0
 class Endpoints:
     """The HTTP listener of one broker."""
 
-    def __init__(self, server: Server, at: Listen, max_queues: int) -> None:
+    def __init__(
+        self,
+        health: Health,
+        instances: Mapping[str, Instance],
+        measure: Callable[[MetricsSnapshot], None],
+        at: Listen,
+        max_queues: int,
+    ) -> None:
         """Bind, and begin to serve.
 
         Raises:
             StartError: the address is not available.
         """
         self._loop = asyncio.get_running_loop()
-        self._health = server.health
-        self._queues = QueueListEndpoint(server.instances.open)
-        metrics = MetricsEndpoint(server.instances.open, server.measure, max_queues)
+        self._health = health
+        self._queues = QueueListEndpoint(instances)
+        metrics = MetricsEndpoint(instances, measure, max_queues)
         routes: dict[str, Route] = {
             "/metrics": metrics.page, "/healthz": self.healthz, "/readyz": self.readyz, "/queues": self.queues,
         }  # fmt: skip

@@ -11,12 +11,11 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from ...storage.commit.measurements import Standing
 from ..delivery.time_slices import TimeSlice
 from ..instance.instance import Instance
+from ..metrics.queue_depths import standing_of
 from ..model.queue import BrokerQueue
-from .http_server import JSON, HttpBody
-from .loop_answers import Fresh, Unanswered, ask
+from .http_server import JSON, Fresh, HttpBody, Unanswered, ask
 
 log = logging.getLogger(__name__)
 
@@ -76,14 +75,11 @@ class QueueListEndpoint:
                 queue = instance.queues.get(stored.name)
                 if queue is not None and not queue.deleting:
                     queues.append(await _figures(instance, queue, now, pace))
-        return sorted(queues, key=lambda one: (one.instance, one.queue))
+        return sorted(queues, key=lambda queue: (queue.instance, queue.queue))
 
 
 async def _figures(instance: Instance, queue: BrokerQueue, now: int, pace: TimeSlice) -> ListedQueue:
-    standing = Standing()
-    if len(queue.messages):
-        for _ in standing.look(queue.messages, now):
-            await pace.rest()
+    standing = await standing_of(queue.messages, now, pace)
     oldest = max(now - standing.oldest_at_ms, 0) / 1000 if standing.oldest_at_ms else 0.0
     return ListedQueue(
         instance.name, queue.name, standing.ready, len(queue.messages.in_flight), standing.delayed, oldest,

@@ -13,12 +13,11 @@ import pytest
 
 from kombu_opendata.broker.delivery import time_slices
 from kombu_opendata.broker.delivery.time_slices import TimeSlice
-from kombu_opendata.broker.metrics import loop_answers
-from kombu_opendata.broker.metrics.exposition import cumulated
-from kombu_opendata.broker.metrics.http_server import HttpServer
-from kombu_opendata.broker.metrics.loop_answers import ask
-from kombu_opendata.broker.metrics.scrape import MetricsEndpoint
-from kombu_opendata.broker.metrics.snapshot import InstanceView, MetricsSnapshot
+from kombu_opendata.broker.endpoints import http_server as loop_answers
+from kombu_opendata.broker.endpoints.http_server import HttpServer, ask
+from kombu_opendata.broker.endpoints.instance_metrics import InstanceView
+from kombu_opendata.broker.endpoints.scrape import MetricsEndpoint
+from kombu_opendata.broker.metrics.exposition import MetricsSnapshot, cumulated
 from kombu_opendata.broker.model.queue import QueueProperties
 from kombu_opendata.broker.model.queue_arguments import parse
 from kombu_opendata.broker.process.server import Server

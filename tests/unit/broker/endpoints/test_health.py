@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from kombu_opendata.broker.process import endpoints
-from kombu_opendata.broker.process.endpoints import Endpoints
-from kombu_opendata.broker.process.health import Health
+from kombu_opendata.broker.endpoints import endpoints
+from kombu_opendata.broker.endpoints.endpoints import Endpoints
+from kombu_opendata.broker.endpoints.health import Health
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.broker.wire.standbys import Gate
@@ -94,7 +94,7 @@ def test_a_loop_that_hangs_is_neither_healthy_nor_ready(monkeypatch: pytest.Monk
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
         gates.append(server.front.gate)
-        served = Endpoints(server, Listen(host="127.0.0.1", port=0), 10)
+        served = Endpoints(server.health, server.instances.open, server.measure, Listen(host="127.0.0.1", port=0), 10)
         try:
             work = asyncio.get_running_loop().run_in_executor(None, probe, served)
             assert hung.wait(60)  # as a loop that hangs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kombu_opendata.broker.figures.periodic_tasks import (
+from kombu_opendata.broker.metrics.periodic_tasks import (
     BEAT,
     ENTRY_NAME,
     MAX_ENTRIES,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kombu_opendata.broker.delivery.time_slices import TimeSlice
-from kombu_opendata.broker.figures.due_times import DueTimes
+from kombu_opendata.broker.metrics.queue_depths import DueTimes
 from kombu_opendata.storage.state.queue_buckets import Row, Summary
 from kombu_opendata.storage.state.queue_state import QueueState
 
