@@ -10,34 +10,25 @@ from ..metrics.metrics_changes import InstanceChanges
 from ..metrics.periodic_tasks import PeriodicTaskTracker
 from ..model.sessions import Session
 from .admin_calls import AdminCalls, Directory
-from .alter_calls import AlterCalls
-from .chord_calls import ChordCalls
 from .consume import ConsumeCalls
 from .dispatch.context import Context
 from .dispatch.registry import bind_handlers
 from .exchange_calls import ExchangeCalls
-from .explain_routing import ExplainCalls
-from .failures.bulk import Bulks
-from .failures.failure_calls import FailureCalls
+from .failure_bulk import Bulks
+from .failure_calls import FailureCalls
 from .history_calls import HistoryCalls
+from .metrics_calls import MetricsCalls
 from .publish import PublishCalls
 from .queue_calls import QueueCalls
 from .queue_client.claimed_messages import Claiming
-from .queue_client.conditional_read import ConditionalReads
-from .queue_client.figure_calls import FigureCalls
-from .queue_client.lease_holders import Holders
 from .queue_client.peek import PeekCalls
-from .queue_client.queue_metrics import MetricsCalls
-from .queue_client.read import ReadCalls
+from .queue_client.read import ConditionalReads, ReadCalls
 from .queue_client.send import SendCalls
 from .queue_client.sent_keys import SentKeys
-from .queue_client.settle import SettleCalls
+from .queue_client.settle import Holders, SettleCalls
 from .queue_client.worker_calls import WorkerCalls
 from .replay_calls import ReplayCalls
 from .result_calls import ResultCalls
-from .schedule_calls import ScheduleCalls
-from .session_calls import SessionCalls
-from .settled_calls import SettledCalls
 from .staging_calls import StagingCalls
 
 
@@ -66,44 +57,40 @@ class InstanceCalls:
         self.flow = instance.flow
         self.queues = instance.queues
         periodic = PeriodicTaskTracker(clock.now_ms())
-        self.publishing = PublishCalls(
+        self.publishing = publishing = PublishCalls(
             operations, commits, engine.results, topology, i.queues, i.outbox, i.policies, i.traffic, largest, periodic,
             clock,
         )  # fmt: skip
         holders = Holders(i.sessions, i.timed)
-        uses = Claiming(i.sessions, i.leases, i.timed, engine.pages, i.background, clock, i.traffic)
-        reads = ReadCalls(ConditionalReads(uses, i.outbox), uses, i.queues)
-        chords = ChordCalls(engine.results, state.results.chords, i.sessions, commits, largest)
+        claiming = Claiming(i.sessions, i.leases, i.timed, engine.pages, i.background, clock, i.traffic)
+        reads = ReadCalls(ConditionalReads(claiming, i.outbox), claiming, i.queues)
         keys = SentKeys(i.queues, engine.idempotency, clock)
+        altered = AlteredMessages(engine.store, engine.buckets, topology, clock)
         bulks = Bulks(
-            engine.failures, state, engine.moves, engine.settled_moves, engine.payloads, commits, clock,
-            self.publishing, i.queues, i.replays, i.outbox, lambda: str(uuid4()),
+            engine.failures, state, engine.moves, engine.settled_moves, engine.payloads, commits, clock, publishing,
+            i.queues, i.replays, i.outbox, lambda: str(uuid4()),
         )  # fmt: skip
         self.handlers = bind_handlers(
-            self.publishing,
-            ConsumeCalls(i.queues, i.leases, i.outbox, clock),
-            SessionCalls(i.lifecycle, i.outbox, i.background, commits),
+            publishing,
+            reads,
+            ConsumeCalls(i.queues, i.leases, i.lifecycle, i.outbox, i.background, commits, clock),
             AdminCalls(i.maintenance, directory),
-            QueueCalls(i.queues, i.maker, engine.repeats, clock, i.warnings),
-            AlterCalls(i.queues, i.policies, AlteredMessages(engine.store, engine.buckets, topology, clock), clock),
-            ExchangeCalls(topology, engine.definitions, i.queues, i.replays, self.publishing, i.warnings),
-            ExplainCalls(state, commits, engine.payloads, engine.pages),
-            ResultCalls(engine.results, chords, i.results, largest),
-            chords,
-            ReplayCalls(i.replays, engine.router, state, clock),
-            SettledCalls(engine.moves, engine.settled_moves, i.replays, clock, i.outbox),
+            QueueCalls(i.queues, i.maker, engine.repeats, i.policies, altered, clock, i.warnings),
+            ExchangeCalls(
+                state, topology, engine.definitions, i.queues, i.replays, publishing, i.warnings, commits,
+                engine.payloads, engine.pages,
+            ),
+            ResultCalls(engine.results, state.results.chords, i.results, i.sessions, commits, largest),
+            ReplayCalls(i.replays, engine.router, state, engine.moves, engine.settled_moves, i.outbox, clock),
             HistoryCalls(engine.history),
             FailureCalls(engine.failures, state, bulks, clock),
-            ScheduleCalls(i.queues, periodic, clock),
+            MetricsCalls(i.queues, i.figures, periodic, clock, InstanceChanges(i.queues, i.figures, clock)),
             StagingCalls(i.name, i.staging, engine.staging, state.running, largest),
-            SendCalls(self.publishing, keys, operations, commits, i.policies),
-            reads,
+            SendCalls(publishing, keys, operations, commits, i.policies),
             SettleCalls(i.leases, i.timed, holders, i.queues, i.outbox, clock),
             PeekCalls(holders, i.queues, engine.payloads, engine.pages, commits, engine.history),
-            MetricsCalls(i.queues, i.figures, InstanceChanges(i.queues, i.figures, clock), clock),
-            FigureCalls(i.queues, i.figures),
             WorkerCalls(i.sessions, i.queues, i.leases, holders, reads, i.outbox, state.running, i.client_rates),
-        )
+        )  # fmt: skip
 
     def context(self, session: Session) -> Context:
         """Return the context of a session's calls."""

@@ -1,4 +1,4 @@
-"""Calls of consumers: consumers and their credit, gets, settlements, closing of channels."""
+"""Calls of consumers (their credit, gets, settlements, closing of channels), and about sessions (heartbeat, end)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from ...errors import AccessRefused, ConsumerTagInUse, RequestError
 from ...protocol import messages as m
 from ...protocol.messages.message_base import WireMessage
 from ...storage.clock import Clock
+from ...storage.commit.commits import Commits
 from ...storage.state.queue_buckets import QueueEntry
+from ..delivery.background import Background
 from ..delivery.lease_tokens import LeaseTable
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
+from ..delivery.session_lifecycle import SessionLifecycle
 from ..model import queue_arguments
 from ..model.argument_table import CONSUMER_PRIORITY
 from ..model.name_checks import MAX_NAME_BYTES
@@ -62,11 +65,14 @@ class GetOne:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeCalls:
-    """The calls of consumers."""
+    """The calls of consumers, and about their sessions."""
 
     _queues: Queues
     _leases: LeaseTable
+    _lifecycle: SessionLifecycle
     _outbox: Outbox
+    _background: Background
+    _commits: Commits
     _clock: Clock
 
     @handles(m.Consume)
@@ -140,3 +146,24 @@ class ConsumeCalls:
     def close_channel(self, call: Context, msg: m.CloseChannel) -> None:
         self._leases.close_channel(call.session, msg.channel)
         call.reply(m.Ok(msg.rid))
+
+    # ------------------------------------------------------------------ the session itself
+    @handles(m.Heartbeat)
+    def heartbeat(self, call: Context, msg: m.Heartbeat) -> None:
+        """Do nothing: receiving the message is sufficient."""
+
+    @handles(m.Ping)
+    def ping(self, call: Context, msg: m.Ping) -> None:
+        """Reply after a commit."""
+        self._commits.needs_sync = True
+        call.reply(m.Ok(msg.rid))
+
+    @handles(m.Goodbye)
+    def goodbye(self, call: Context, msg: m.Goodbye) -> None:
+        """End the session; its connection closes after the reply."""
+        connection = call.session.connection
+        self._background.forget(call.session.id)
+        self._lifecycle.close(call.session, m.Outcome.RELEASE, tasks_go_on=msg.tasks_go_on)
+        if connection is not None:
+            connection.leave()
+            self._outbox.answer_last(connection, m.Ok(msg.rid))

@@ -1,17 +1,30 @@
-"""Calls that declare, delete and list exchanges and bindings, and test the routing of a message."""
+"""Calls that declare, delete and list exchanges and bindings, and test and explain the routing of a message."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
-from ...errors import AccessRefused, NotFound, PreconditionFailed, RequestError
+from ...errors import AccessRefused, NotFound, PreconditionFailed, RequestError, StoreError
 from ...protocol import messages as m
-from ...protocol.messages import queue_messages as q
+from ...protocol.envelope import open_envelope
+from ...protocol.permissions import check_stored_message
 from ...protocol.topic_syntax import check_topic_pattern
+from ...selectors import Explanation, Selector, compile_selector
+from ...selectors.selector import explain as explain_condition
+from ...storage.commit.commits import Commits
+from ...storage.messages.payloads import Payloads
 from ...storage.operations.definitions import Definitions
+from ...storage.read.queue_pages import QueuePages
+from ...storage.records import keys
+from ...storage.routing import header_match
+from ...storage.routing.queue_filters import QueueDefinition, RouteBinding
 from ...storage.routing.topology import Topology
+from ...storage.state.store_state import StoreState
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
 from ..delivery.time_slices import TimeSlice, encoded
@@ -24,18 +37,28 @@ from .dispatch.registry import handles
 from .publish import PublishCalls
 
 _RESERVED_PREFIX = "amq."
+#: the maximum number of explained bindings; matching ones come first
+MAX_BINDINGS = 50
+_PARTS_OF_A_BINDING = 20
+
+#: the headers of the envelope; None if only the texts of the metadata are known
+Typed = Mapping[Any, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeCalls:
-    """The calls about exchanges and bindings."""
+    """The calls about exchanges, bindings and routing."""
 
+    _state: StoreState
     _topology: Topology
     _definitions: Definitions
     _queues: Queues
     _replays: ReplayScheduler
     _publishing: PublishCalls
     _warnings: WarnOnce
+    _commits: Commits
+    _payloads: Payloads
+    _pages: QueuePages
 
     # ------------------------------------------------------------------ exchanges
     @handles(m.DeclareExchange)
@@ -136,12 +159,112 @@ class ExchangeCalls:
                 answer.exchanges.append(encoded((e.name, e.type, e.durable, e.auto_delete, e.arguments)))
         return answer
 
-    @handles(q.AskRoutes)
-    def ask_routes(self, call: Context, msg: q.AskRoutes) -> None:
+    @handles(m.AskRoutes)
+    def ask_routes(self, call: Context, msg: m.AskRoutes) -> None:
         """Route a message without storing it."""
         check_short(msg.routing_key, "routing key")
         message = m.Publish(0, 1, msg.exchange, msg.routing_key, msg.envelope, {}, 0, 0)
         self._publishing.check(message, call.session)
         names, may_see = [queue.name for queue in self._publishing.targets(message)], call.session.rights.may_see
         visible_names = list(filter(may_see, names))
-        call.reply(q.Routed(msg.rid, visible_names, len(names) - len(visible_names)))
+        call.reply(m.Routed(msg.rid, visible_names, len(names) - len(visible_names)))
+
+    # ------------------------------------------------------------------ explanations of routing
+    @handles(m.Explain)
+    async def explain(self, call: Context, msg: m.Explain) -> m.Explained:
+        if not msg.queue:
+            if not msg.filter:
+                raise RequestError("nothing to explain: give a queue or a filter")
+        elif msg.filter:
+            raise RequestError("give a queue or a filter, not both: a queue has its own filter")
+        if msg.message_id < 0:
+            return m.Explained(msg.rid, await self._report(call, msg, msg.headers, None))
+        if msg.headers:
+            raise RequestError("give a message id or headers, not both")
+        if msg.message_id >= keys.MAX_MESSAGE_ID:
+            raise RequestError(f"there is no message id {msg.message_id}", message_id=msg.message_id)
+        headers = await self._metadata(msg.message_id)
+        check_stored_message(call.session.rights, headers)
+        typed = await self._typed_headers(msg.message_id)
+        return m.Explained(msg.rid, await self._report(call, msg, headers, typed))
+
+    async def _metadata(self, id: int) -> dict[str, str]:
+        about = await self._pages.metadata_of(id)
+        if about is None and id < self._state.next_id:  # a staged row may be in the journal only
+            await self._commits.catch_up()
+            about = await self._pages.metadata_of(id)
+        if about is None:
+            raise NotFound(
+                f"no message {id} is stored: it was never published, only transient queues got it, or it has expired",
+                message_id=id,
+            )
+        return dict(about.headers)
+
+    async def _typed_headers(self, id: int) -> Typed:
+        """Return the typed headers, which a headers exchange compares; the metadata has only texts."""
+        try:
+            envelope = await self._payloads.read(id)
+        except StoreError:
+            return None
+        fields = open_envelope(envelope or b"")
+        return None if fields is None else fields[3]
+
+    async def _report(self, call: Context, msg: m.Explain, headers: dict[str, str], typed: Typed) -> dict[str, Any]:
+        """Explain in a thread: a filter, or a queue with thousands of bindings, has too many parts for the loop."""
+        if not msg.queue:
+            return await asyncio.to_thread(_filter_report, compile_selector(msg.filter), headers)
+        name = call.queue(msg.queue).name
+        definition, is_routed = self._topology.definition_of(name), self._is_routed(name, headers, typed)
+        return await asyncio.to_thread(_queue_report, name, definition, is_routed, headers, typed)
+
+    def _is_routed(self, queue: str, headers: dict[str, str], typed: Typed) -> bool:
+        exchange, key = headers.get("exchange", ""), headers.get("routing_key", "")
+        if len(key) > MAX_NAME_BYTES:
+            return False  # no message has such a key
+        header_values = headers if typed is None else typed
+        try:
+            return queue in self._topology.route(exchange, key, lambda: header_values, headers)
+        except NotFound:
+            return False
+
+
+def _filter_report(selector: Selector, headers: dict[str, str]) -> dict[str, Any]:
+    explanation = selector.explain(headers)
+    return {"matches": explanation.value is True, "filter": explanation.to_dict()}
+
+
+def _queue_report(
+    name: str, definition: QueueDefinition, is_routed: bool, headers: dict[str, str], typed: Typed
+) -> dict[str, Any]:
+    bindings = [_binding(binding, headers, typed) for binding in definition.bindings]
+    bindings.sort(key=lambda binding: binding["matches"] is not True)
+    queue_filter = definition.filter
+    return {
+        "queue": name,
+        "matches": is_routed,
+        "mode": None if queue_filter is None else queue_filter.mode,
+        "filter": None if queue_filter is None else queue_filter.selector.explain(headers).to_dict(),
+        "bindings": [_explained(binding, headers) for binding in bindings[:MAX_BINDINGS]],
+        "bindings_omitted": max(0, len(bindings) - MAX_BINDINGS),
+    }
+
+
+def _binding(binding: RouteBinding, headers: dict[str, str], typed: Typed) -> dict[str, Any]:
+    value: bool | None
+    if binding.type == "headers" and typed is not None:
+        value = headers.get("exchange") == binding.exchange and header_match.matches(binding.arguments, typed)
+    else:
+        value = explain_condition(binding.condition, headers, max_parts=1).value
+    return {"binding": binding, "matches": value}
+
+
+def _explained(found: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
+    binding: RouteBinding = found["binding"]
+    explanation: Explanation = explain_condition(binding.condition, headers, max_parts=_PARTS_OF_A_BINDING)
+    return {
+        "exchange": binding.exchange,
+        "type": binding.type,
+        "routing_key": binding.routing_key,
+        "matches": found["matches"] is True,
+        "explanation": explanation.to_dict(),
+    }

@@ -1,20 +1,25 @@
-"""Calls that declare, delete, purge and list queues."""
+"""Calls that declare, delete, purge, list, alter, pause and resume queues."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from ...errors import NotFound, PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...protocol.argument_names import FILTER
-from ...protocol.messages import queue_messages as q
-from ...protocol.permissions import check_declaration
+from ...protocol.permissions import ALL_EXCHANGES, check_alteration, check_declaration
 from ...storage.clock import Clock
 from ...storage.operations.repeated_requests import Call, RepeatedCalls
+from ...storage.records.definitions import DELIVERIES, PUBLISHES
+from ..delivery.queue_policies import QueuePolicies
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
 from ..delivery.time_slices import TimeSlice, encoded
+from ..instance.queue_alterations import Alteration, AlteredMessages, Wanted, alteration
 from ..model import queue_arguments
 from ..model.name_checks import check_name, check_storable
 from ..model.queue import BrokerQueue, QueueProperties
@@ -31,8 +36,11 @@ class QueueCalls:
     _queues: Queues
     _maker: QueueMaker
     _repeats: RepeatedCalls
+    _policies: QueuePolicies
+    _altered: AlteredMessages
     _clock: Clock
     _warnings: WarnOnce
+    _altering: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     # ------------------------------------------------------------------ declaring
     def _filter_of(self, msg: m.DeclareQueue) -> str | None:
@@ -119,9 +127,9 @@ class QueueCalls:
             return m.Count(msg.rid, count)
 
     # ------------------------------------------------------------------ listing
-    @handles(q.ListQueues)
-    async def list_queues(self, call: Context, msg: q.ListQueues) -> q.QueueList:
-        reply, rights = q.QueueList(msg.rid, [], []), call.session.rights
+    @handles(m.ListQueues)
+    async def list_queues(self, call: Context, msg: m.ListQueues) -> m.QueueList:
+        reply, rights = m.QueueList(msg.rid, [], []), call.session.rights
         async for queue in TimeSlice().over(list(self._queues.values())):
             if not queue.deleting and rights.may_see(queue.name):
                 reply.queues.append(encoded((queue.name, *queue.properties, len(queue.consumers))))
@@ -131,6 +139,65 @@ class QueueCalls:
                 reply.paused.append((queue.is_paused, queue.refuses_publishes, since_ms))
         return reply
 
+    # ------------------------------------------------------------------ altering and pausing
+    @handles(m.AlterQueue)
+    async def alter_queue(self, call: Context, msg: m.AlterQueue) -> m.QueueAltered:
+        request = Wanted(msg.arguments, msg.unset, msg.reset)
+        async with self._altering:
+            queue = call.queue(msg.queue)
+            after = alteration(queue, request)
+            check_alteration(call.session.rights, queue.name, queue.effective, after.effective)
+            if not call.session.rights.permits_all:
+                self._queues.check_filter(queue.creator, queue.name, after.effective)
+            read = call.session.rights.read
+            findings = await self._altered.find(queue, after, is_read=read[queue.name] or read[ALL_EXCHANGES])
+            call.check_exists(queue)
+            after = alteration(queue, request)  # it may have been paused or resumed during the count
+            if findings.lost and not msg.force:
+                raise PreconditionFailed(
+                    f"queue {queue.name!r}: nothing was changed, because {'; '.join(findings.notes)}: use force "
+                    "(--force) to go ahead",
+                    queue=queue.name,
+                    **findings.counts,
+                )
+            before = queue.effective
+            if not msg.dry_run and queue.overrides != after.overrides:
+                self._alter(call, queue, after)
+            return m.QueueAltered(
+                msg.rid, queue.properties.arguments, dict(after.overrides.arguments), before, after.effective,
+                findings.counts, findings.notes,
+            )  # fmt: skip
+
+    def _alter(self, call: Context, queue: BrokerQueue, after: Alteration) -> None:
+        text = _changes(queue.effective, after.effective)
+        queue.override(after.overrides, after.parsed)
+        queue.used_at_ms = self._clock.now_ms()
+        self._policies.altered(queue)
+        self._queues.wake(queue)
+        call.audit("altered queue %r: %s", queue.name, text, queue=queue.name)
+
+    @handles(m.PauseQueue)
+    def pause_queue(self, call: Context, msg: m.PauseQueue) -> None:
+        queue = call.queue(msg.queue)
+        self._pause(call, msg.rid, queue, queue.overrides.paused | DELIVERIES | PUBLISHES * msg.publishes)
+
+    @handles(m.ResumeQueue)
+    def resume_queue(self, call: Context, msg: m.ResumeQueue) -> None:
+        queue = call.queue(msg.queue)
+        self._pause(call, msg.rid, queue, queue.overrides.paused & DELIVERIES * msg.publishes_only)
+
+    def _pause(self, call: Context, rid: int, queue: BrokerQueue, paused: int) -> None:
+        before = queue.overrides
+        if paused != before.paused:
+            since = (before.paused_at_ms or self._clock.now_ms()) if paused else 0
+            queue.override(before._replace(paused=paused, paused_at_ms=since), queue.arguments)
+            queue.used_at_ms = self._clock.now_ms()
+            what = {0: "resumed", DELIVERIES: "paused"}.get(paused, "paused, with its publishes,")
+            call.audit("%s queue %r", what, queue.name, queue=queue.name)
+            self._queues.wake(queue)
+        since_ms, changed = queue.overrides.paused_at_ms, paused != before.paused
+        call.answer_once(rid, m.QueuePauseReply(rid, queue.is_paused, queue.refuses_publishes, since_ms, changed))
+
 
 def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
     """Refuse, by :class:`PreconditionFailed`, a queue that exists with other properties.
@@ -138,11 +205,11 @@ def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
     Arguments without effect don't count. The arguments in effect may differ from the declared ones after an alteration,
     which apps may follow.
     """
-    for field, have, want in zip(properties._fields, queue.properties, properties, strict=True):
+    for name, have, want in zip(properties._fields, queue.properties, properties, strict=True):
         if have == want:
             continue
-        argument, existing, requested = field, f"with {field}={have!r}", f"with {field}={want!r}"
-        if field == "arguments":
+        argument, existing, requested = name, f"with {name}={have!r}", f"with {name}={want!r}"
+        if name == "arguments":
             declared, again, altered = (
                 queue_arguments.with_effect(arguments, stored=properties.stored)
                 for arguments in (queue.properties.arguments, properties.arguments, queue.effective)
@@ -154,6 +221,12 @@ def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
             f"queue {queue.name!r} exists {existing}, declared again {requested}: delete it, alter it or declare it "
             "alike",
             queue=queue.name,
-            field=field,
+            field=name,
             argument=argument,
         )
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return the arguments that change, for the audit log."""
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return ", ".join(f"{name} from {before.get(name)!r} to {after.get(name)!r}" for name in names) or "no value differs"

@@ -1,29 +1,46 @@
-"""Calls that replay the message log into queues, and list the progress."""
+"""Calls that replay the message log, redrive, archive and delete settled messages, and move and copy ready ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...errors import PreconditionFailed
+from ...errors import PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...selectors import Selector, compile_selector
 from ...storage.clock import Clock
 from ...storage.maintain.background_router import Router
+from ...storage.operations.archive_and_delete import Selection, SettledMoves
+from ...storage.operations.moves import MoveCounts, Moves, MoveTarget
+from ...storage.operations.repeated_requests import Call
+from ...storage.read.queue_pages import AVAILABLE, DELAYED
+from ...storage.state.settled_list import list_name
 from ...storage.state.store_state import StoreState
-from ..instance.replay_scheduler import ReplayScheduler
+from ..delivery.outbox import Outbox
+from ..instance.replay_scheduler import ReplayScheduler, room
 from ..model import log_positions
 from ..model.queue import BrokerQueue
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
+#: maximum number of message ids in one call
+MAX_IDS = 100_000
+_MAX_AGE_MS = 1 << 53
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayCalls:
-    """The calls about replays."""
+    """Calls that replay, move, archive or delete messages.
+
+    All but a replay, which runs in the background, stop when their client disconnects.
+    """
 
     _replays: ReplayScheduler
     _router: Router
     _state: StoreState
+    _moves: Moves
+    _settled_moves: SettledMoves
+    _outbox: Outbox
     _clock: Clock
 
     @handles(m.Cursors)
@@ -51,6 +68,92 @@ class ReplayCalls:
             call.audit("began a replay into queue %r", queue.name, queue=queue.name)
         call.reply(m.ReplayStarted(msg.rid, replays.report(queue.name) or {}))
 
+    # ------------------------------------------------------------------ settled and waiting messages
+    @handles(m.Redrive)
+    async def redrive(self, call: Context, msg: m.Redrive) -> m.Redriven:
+        source = stored_queue(call, msg.queue)
+        target = stored_queue(call, msg.target) if msg.target else source
+        _check_limit(msg.limit)
+        which = list_name(msg.which)
+        if which == "done":
+            raise RequestError("messages that are done can't be redriven: use a replay")
+        selection = Selection(_ids(msg.ids), selector_of(msg.selector), None, msg.limit)
+        way = self._way(call, msg.rid, source, target)
+        counts = await self._moves.redrive(source.state(), selection, way, which)
+        call.audit("redrove %d messages from %r to %r", counts.count, source.name, target.name, queue=source.name)
+        return m.Redriven(
+            msg.rid, counts.count, counts.already, counts.expired, counts.waiting, counts.is_full, counts.unmatched
+        )  # fmt: skip
+
+    @handles(m.MoveMessages)
+    async def move_messages(self, call: Context, msg: m.MoveMessages) -> m.Moved:
+        source, target = stored_queue(call, msg.queue), stored_queue(call, msg.target)
+        if source is target:
+            raise RequestError(f"the messages of queue {msg.queue!r} are there already: name another target")
+        _check_limit(msg.limit)
+        if unknown := set(msg.states).difference((AVAILABLE, DELAYED)):
+            raise RequestError(f"messages that are {min(unknown)!r} can't be moved: use {AVAILABLE!r} or {DELAYED!r}")
+        selection = Selection(_ids(msg.ids), selector_of(msg.selector), None, msg.limit)
+        way, states = self._way(call, msg.rid, source, target), msg.states or (AVAILABLE, DELAYED)
+        counts = await self._moves.waiting(source.state(), selection, way, states, copies=msg.copy)
+        text = "copied %d waiting messages from %r to %r" if msg.copy else "moved %d waiting messages from %r to %r"
+        call.audit(text, counts.count, source.name, target.name, queue=source.name)
+        return m.Moved(
+            msg.rid, counts.count, counts.already, counts.expired, counts.waiting, counts.unmatched, counts.is_full
+        )  # fmt: skip
+
+    def _way(self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue) -> MoveTarget:
+        """Return the target of a move, which continues while the client is connected and both queues exist.
+
+        Raises:
+            QueuePaused: the target takes no messages.
+        """
+        target.check_open()
+        session, connection = call.session, call.session.connection
+
+        def on_step(done: MoveCounts) -> bool:
+            self._replays.added(target, done.ids)
+            return session.connection is connection and not target.deleting and not source.deleting
+
+        return MoveTarget(target.state(), room(target, always=True), on_step, Call(session.id, rid))
+
+    @handles(m.DeleteSettled)
+    async def delete_settled(self, call: Context, msg: m.DeleteSettled) -> m.SettledDeleted:
+        queue, which = stored_queue(call, msg.queue), list_name(msg.which)
+        before = self._before(msg.older_than_ms)
+        if (msg.older_than_ms >= 0) + (msg.ids is not None) + msg.all != 1:
+            raise RequestError("say which messages to delete by one of: an age (older than), ids, all")
+        selection = Selection(_ids(msg.ids), None, before)
+        deleted = await self._settled_moves.delete(queue.state(), which, selection, self._go_on(call, queue))
+        call.audit("deleted %d %s messages of queue %r", deleted, which, queue.name, queue=queue.name)
+        return m.SettledDeleted(msg.rid, deleted)
+
+    @handles(m.ArchiveFailed)
+    async def archive_failed(self, call: Context, msg: m.ArchiveFailed) -> m.Count:
+        queue = stored_queue(call, msg.queue)
+        _check_limit(msg.limit)
+        selection = Selection(_ids(msg.ids), selector_of(msg.selector), self._before(msg.older_than_ms), msg.limit)
+        go_on = self._go_on(call, queue)
+        count = await self._settled_moves.archive_failed(queue.state(), selection, go_on)
+        call.audit("archived %d failed messages of queue %r", count, queue.name, queue=queue.name)
+        return m.Count(msg.rid, count)
+
+    def _go_on(self, call: Context, queue: BrokerQueue) -> Callable[[int], bool]:
+        """Return the callback of each step: commits it, and continues while the client waits and the queue exists."""
+        session, connection = call.session, call.session.connection
+
+        def go_on(_done: int) -> bool:
+            self._outbox.schedule()
+            return session.connection is connection and not queue.deleting
+
+        return go_on
+
+    def _before(self, age_ms: int) -> int | None:
+        """Return the time before which a message of at least this age was settled; None for -1, which means any age."""
+        if not -1 <= age_ms <= _MAX_AGE_MS:
+            raise RequestError(f"an age of {age_ms} ms is out of range", value=age_ms)
+        return self._clock.now_ms() - age_ms + 1 if age_ms >= 0 else None
+
 
 def stored_queue(call: Context, name: str) -> BrokerQueue:
     """Return a queue whose messages are stored.
@@ -71,3 +174,14 @@ def selector_of(text: str) -> Selector | None:
         SelectorError: the selector is not valid.
     """
     return compile_selector(text) if text else None
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 0:
+        raise RequestError(f"a limit of {limit} is not valid: give a number of messages, or 0 for all", limit=limit)
+
+
+def _ids(ids: list[int] | None) -> frozenset[int] | None:
+    if ids is not None and len(ids) > MAX_IDS:
+        raise RequestError(f"{len(ids)} message ids: name at most {MAX_IDS} at a time", limit=MAX_IDS)
+    return None if ids is None else frozenset(ids)

@@ -1,4 +1,4 @@
-"""Calls about task results: store, read, watch, forget.
+"""Calls about task results and chords: store, read, watch, forget; open, count, read, close.
 
 Results in memory are returned immediately. A task reads the others from the store.
 """
@@ -7,29 +7,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import MessageTooLarge, RequestError
 from ...protocol import messages as m
+from ...storage.commit.commits import Commits
 from ...storage.operations.task_results import ResultStore
 from ...storage.records.results import FINAL, INTERIM, NO_INDEX, Result
-from ..delivery.result_watches import ResultWatches
-from .chord_calls import PAGE_BYTES, READS, ChordCalls, check_name, check_ttl
+from ...storage.state.result_state import ChordState
+from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS, ResultWatches
+from ..model.sessions import Session
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
 log = logging.getLogger(__name__)
 
 MAX_NAMES = 100_000
+PAGE_BYTES = 4 << 20
+#: maximum number of concurrent reads of the store for one call
+_READS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ResultCalls:
-    """The calls of the result backend."""
+    """The calls of the result backend.
+
+    The client whose part completes a chord is requested to send the callback. Another client that stores a part of a
+    complete chord (of a task that was redelivered) is requested to send it only if the first one has disconnected. So
+    the callback is always sent, and sent twice only if its first sender died after it sent the callback.
+    """
 
     _results: ResultStore
-    _chords: ChordCalls
+    _chords: Mapping[bytes, ChordState]
     _watches: ResultWatches
+    _sessions: Mapping[bytes, Session]
+    _commits: Commits
     _max_message_bytes: int
 
     @handles(m.StoreResult)
@@ -40,16 +53,16 @@ class ResultCalls:
         if not msg.name and not msg.chord:
             raise RequestError("a result needs a name or a chord")
         if msg.name:
-            check_name(msg.name, "result")
+            _check_name(msg.name, "result")
         if msg.chord:
-            check_name(msg.chord, "chord")
-            check_name(msg.member, "chord's member")
+            _check_name(msg.chord, "chord")
+            _check_name(msg.member, "chord's member")
         if not INTERIM <= msg.kind <= FINAL:
             raise RequestError(f"result kind {msg.kind} is unknown")
         if not -1 <= msg.index < NO_INDEX:
             raise RequestError(f"a chord's part has an index of -1 to {NO_INDEX - 1}, not {msg.index}")
-        check_ttl(msg.ttl_ms)
-        check_ttl(msg.chord_ttl_ms)
+        _check_ttl(msg.ttl_ms)
+        _check_ttl(msg.chord_ttl_ms)
         if msg.name and msg.check and not self._results.find(msg.name)[0]:
             call.run(msg.rid, self._load_and_store(call, msg))
         else:
@@ -66,7 +79,7 @@ class ResultCalls:
         )  # fmt: skip
         if stored:
             self._watches.changed(msg.name, Result(msg.kind, 0, msg.value))
-        complete = bool(msg.chord) and self._chords.claim_callback(call.session, msg.chord)
+        complete = bool(msg.chord) and self._claim_callback(call.session, msg.chord)
         return m.ResultStored(msg.rid, stored, complete)
 
     @handles(m.GetResults)
@@ -88,8 +101,8 @@ class ResultCalls:
     async def _read(self, msg: m.GetResults) -> m.Results:
         values: list[bytes | None] = []
         size = 0
-        for start in range(0, len(msg.names), READS):
-            for result in await asyncio.gather(*map(self._results.get, msg.names[start : start + READS])):
+        for start in range(0, len(msg.names), _READS):
+            for result in await asyncio.gather(*map(self._results.get, msg.names[start : start + _READS])):
                 if size < PAGE_BYTES:
                     values.append(None if result is None else result.value)
                     size += len(values[-1] or b"")
@@ -117,8 +130,8 @@ class ResultCalls:
     async def _push_stored(self, call: Context, names: list[bytes]) -> None:
         """Push the results that the store has, except those that changed and were pushed during the reads."""
         watches = self._watches
-        for start in range(0, len(names), READS):
-            part = names[start : start + READS]
+        for start in range(0, len(names), _READS):
+            part = names[start : start + _READS]
             reads = await asyncio.gather(*map(self._results.get, part), return_exceptions=True)
             for name, result in zip(part, reads, strict=True):
                 if isinstance(result, BaseException):
@@ -141,9 +154,71 @@ class ResultCalls:
         self._results.forget(msg.names)
         call.reply(m.Ok(msg.rid))
 
+    # ------------------------------------------------------------------ chords
+    def _claim_callback(self, session: Session, name: bytes) -> bool:
+        """Return whether this session must send the callback: the chord is complete, and no other session sends it."""
+        chord = self._chords.get(name)
+        if chord is None or not chord.is_complete:
+            return False
+        if chord.sender is not None and chord.sender != session.id and chord.sender in self._sessions:
+            return False
+        chord.sender = session.id
+        return True
+
+    @handles(m.OpenChord)
+    def open_chord(self, call: Context, msg: m.OpenChord) -> None:
+        _check_name(msg.chord, "chord")
+        _check_ttl(msg.ttl_ms)
+        for number in (msg.size, msg.added):
+            if not -1 <= number <= NO_INDEX:
+                raise RequestError(f"a chord of {number} tasks is out of range")
+        if len(msg.header) > self._max_message_bytes:
+            size, limit = len(msg.header), self._max_message_bytes
+            raise MessageTooLarge(f"the chord's header has {size} bytes, the limit is {limit}", size=size, limit=limit)
+        self._commits.check_room(len(msg.header))
+        self._results.open_chord(msg.chord, msg.ttl_ms, msg.size, msg.added, msg.header, again=msg.again, body=msg.body)
+        call.reply(m.Ok(msg.rid))
+
+    @handles(m.GetChord)
+    async def get_chord(self, call: Context, msg: m.GetChord) -> m.ChordParts:
+        _check_name(msg.chord, "chord")
+        chord = self._chords.get(msg.chord)
+        if chord is None:
+            return m.ChordParts(msg.rid, b"", [], 0)
+        order = sorted(chord.parts)
+        parts: list[tuple[bytes, bytes]] = []
+        size = 0
+        for start in range(max(msg.start, 0), len(order), _READS):
+            keys = order[start : start + _READS]
+            values = await asyncio.gather(*(self._results.part(chord.parts[key]) for key in keys))
+            for (_index, member), value in zip(keys, values, strict=True):
+                if size < PAGE_BYTES:
+                    parts.append((member, value))
+                    size += len(value)
+            if size >= PAGE_BYTES:
+                break
+        return m.ChordParts(msg.rid, chord.header, parts, len(order))
+
+    @handles(m.CloseChord)
+    def close_chord(self, call: Context, msg: m.CloseChord) -> None:
+        _check_name(msg.chord, "chord")
+        self._results.close_chord(msg.chord)
+        call.reply(m.Ok(msg.rid))
+
+
+def _check_name(name: bytes, what: str) -> None:
+    if not 0 < len(name) <= MAX_NAME_BYTES:
+        raise RequestError(f"the name of a {what} has 1 to {MAX_NAME_BYTES} bytes, not {len(name)}")
+
+
+def _check_ttl(ttl_ms: int) -> None:
+    if not 0 <= ttl_ms <= MAX_TTL_MS:
+        text = f"a time to live of {ttl_ms} ms is out of range: give 0 (no expiry) to {MAX_TTL_MS}"
+        raise RequestError(text, value=ttl_ms)
+
 
 def _check_names(names: list[bytes]) -> None:
     if len(names) > MAX_NAMES:
         raise RequestError(f"{len(names)} names of results: ask for at most {MAX_NAMES} at a time", limit=MAX_NAMES)
     for name in names:
-        check_name(name, "result")
+        _check_name(name, "result")

@@ -119,19 +119,19 @@ class FailuresRetried(Numbered, tag=216):
     the reason for the first of them). ``full`` is a queue that reached its limit; the remaining failures are unchanged.
     """
 
-    redriven: int
-    published: int
-    already: int
-    expired: int
-    waiting: int
-    unmatched: int
-    collected: int
-    not_tasks: int
-    without_queue: int
-    paused: int
-    full: str
-    next: str | None
-    until_ms: int
+    redriven: int = 0
+    published: int = 0
+    already: int = 0
+    expired: int = 0
+    waiting: int = 0
+    unmatched: int = 0
+    collected: int = 0
+    not_tasks: int = 0
+    without_queue: int = 0
+    paused: int = 0
+    full: str = ""
+    next: str | None = None
+    until_ms: int = 0
     damaged: int = 0
     damage: str = ""
 
@@ -139,10 +139,10 @@ class FailuresRetried(Numbered, tag=216):
 class FailuresDismissed(Numbered, tag=217):
     """Numbers of deleted failed messages and dismissed acknowledged failures, and the position of the next step."""
 
-    deleted: int
-    dismissed: int
-    next: str | None
-    until_ms: int
+    deleted: int = 0
+    dismissed: int = 0
+    next: str | None = None
+    until_ms: int = 0
 
 
 # ------------------------------------------------------------------ client → broker

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import sys
 
-from kombu_opendata.broker.calls.failures import bulk as bulks
+from kombu_opendata.broker.calls import failure_bulk as bulks
 
 _STEPS = itertools.count(1)
 

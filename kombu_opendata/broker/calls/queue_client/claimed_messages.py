@@ -1,4 +1,4 @@
-"""The messages that a Read has claimed, and its reply."""
+"""The messages that a Read has claimed, and its reply; limits of the queue client's calls."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
-from ....errors import StoreError
+from ....errors import RequestError, StoreError
+from ....protocol import messages as m
 from ....protocol.messages import Outcome
-from ....protocol.messages import queue_messages as q
 from ....storage.clock import Clock
 from ....storage.read.queue_pages import QueuePages, is_visible
 from ....storage.state.queue_buckets import QueueEntry
@@ -19,9 +19,38 @@ from ...delivery.lease_expiry import TimedLeases, session_of
 from ...delivery.lease_tokens import LeaseTable
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
-from .call_limits import PAGE_BYTES
 
 log = logging.getLogger(__name__)
+
+#: maximum number of messages that one Read claims
+MAX_QUANTITY = 1000
+#: maximum number of rows of a page
+MAX_PAGE = 1000
+#: maximum lease or delay: thirty days
+MAX_MS = 30 * 86_400_000
+MAX_WAIT_MS = 3_600_000
+#: size limit of the messages in a reply, unless the first one is larger
+PAGE_BYTES = 4 << 20
+
+
+def check_ms(value: int, low: int, what: str, high: int = MAX_MS) -> None:
+    """Refuse a time out of range.
+
+    Raises:
+        RequestError: the time is out of range; the text gives the range.
+    """
+    if not low <= value <= high:
+        raise RequestError(f"{what} is {low} to {high} ms, not {value}", value=value, limit=high)
+
+
+def check_quantity(value: int, high: int = MAX_QUANTITY) -> None:
+    """Refuse a number of messages out of range.
+
+    Raises:
+        RequestError: the number is out of range; the text gives the range.
+    """
+    if not 1 <= value <= high:
+        raise RequestError(f"ask for 1 to {high} messages, not {value}", value=value, limit=high)
 
 
 class Claiming(NamedTuple):
@@ -48,11 +77,11 @@ class ClaimOutcome(Enum):
 class Claimed:
     """The messages that a Read has claimed so far."""
 
-    def __init__(self, uses: Claiming, session: Session, queue: BrokerQueue, msg: q.Read) -> None:
+    def __init__(self, uses: Claiming, session: Session, queue: BrokerQueue, msg: m.Read) -> None:
         self._uses = uses
         self._session, self._queue, self._msg = session, queue, msg
         self._holder = Session(session_of(session.client), session.name)
-        self._rows: list[q.ReadRow] = []
+        self._rows: list[m.ReadRow] = []
         self._received: list[int] = []  # for each row
         self._bytes = 0
 
@@ -123,5 +152,5 @@ class Claimed:
         self._answer()
 
     def _answer(self) -> None:
-        answer = q.ReadMessages(self._msg.rid, self._rows, self._received)
+        answer = m.ReadMessages(self._msg.rid, self._rows, self._received)
         self._uses.background.answer(self._session, self._msg.rid, answer, self._bytes)

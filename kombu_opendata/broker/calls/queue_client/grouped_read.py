@@ -12,7 +12,7 @@ from itertools import chain, islice, zip_longest
 from weakref import WeakKeyDictionary
 
 from ....errors import PreconditionFailed, RequestError
-from ....protocol.messages import queue_messages as q
+from ....protocol import messages as m
 from ....storage.read import queue_pages
 from ...delivery.outbox import Outbox
 from ...model.queue import BrokerQueue
@@ -59,7 +59,7 @@ class GroupCache:
         return row_groups
 
 
-def check(msg: q.Read) -> None:
+def check(msg: m.Read) -> None:
     """Check a Read by groups.
 
     Raises:
@@ -79,14 +79,14 @@ class GroupedReads:
         self._outbox = outbox
         self._groups: WeakKeyDictionary[BrokerQueue, GroupCache] = WeakKeyDictionary()
 
-    async def search(self, session: Session, queue: BrokerQueue, msg: q.Read) -> Claimed:
+    async def search(self, session: Session, queue: BrokerQueue, msg: m.Read) -> Claimed:
         """Search once; claims messages of free groups."""
         groups = self._groups.setdefault(queue, GroupCache())
         async with groups.lock:
             lines = await self._lines(queue, msg, groups)
             return await self._claim(session, queue, msg, lines)
 
-    async def _lines(self, queue: BrokerQueue, msg: q.Read, groups: GroupCache) -> list[list[int]]:
+    async def _lines(self, queue: BrokerQueue, msg: m.Read, groups: GroupCache) -> list[list[int]]:
         """Return the ids of each free group, in order; the groups are ordered by their first id."""
         if len(queue.messages.in_flight) > MAX_IN_FLIGHT:
             raise PreconditionFailed(
@@ -113,7 +113,7 @@ class GroupedReads:
             await asyncio.sleep(0)
         return list(lines.values())
 
-    async def _claim(self, session: Session, queue: BrokerQueue, msg: q.Read, lines: list[list[int]]) -> Claimed:
+    async def _claim(self, session: Session, queue: BrokerQueue, msg: m.Read, lines: list[list[int]]) -> Claimed:
         """Claim messages in order, except after a message of the same group that could not be claimed."""
         claimed = Claimed(self._uses, session, queue, msg)
         line_of = {id: number for number, line in enumerate(lines) for id in line}
@@ -130,7 +130,7 @@ class GroupedReads:
         return claimed
 
 
-def _is_enough(msg: q.Read, lines: dict[str, list[int]]) -> bool:
+def _is_enough(msg: m.Read, lines: dict[str, list[int]]) -> bool:
     """Return whether no later message could come before one of these."""
     if msg.grouped == FILL:
         return any(len(line) >= msg.quantity for line in islice(lines.values(), 1))

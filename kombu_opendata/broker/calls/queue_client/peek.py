@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ....errors import CorruptRecord, RequestError
+from ....protocol import messages as m
 from ....protocol.envelope import headers_in
-from ....protocol.messages import queue_messages as q
 from ....protocol.permissions import ALL_EXCHANGES
 from ....storage.commit.commits import Commits
 from ....storage.history.service import History
@@ -22,8 +22,8 @@ from ...model.queue import BrokerQueue
 from ..dispatch.contents import shown_envelope, shown_headers
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
-from .call_limits import MAX_PAGE, PAGE_BYTES, check_quantity
-from .lease_holders import Holders
+from .claimed_messages import MAX_PAGE, PAGE_BYTES, check_quantity
+from .settle import Holders
 
 #: the maximum number of buckets that a search for a message by its id reads
 _MAX_READS = 128
@@ -42,13 +42,13 @@ class PeekCalls:
     _commits: Commits
     _history: History
 
-    @handles(q.Peek)
-    async def peek(self, call: Context, msg: q.Peek) -> q.Peeked:
+    @handles(m.Peek)
+    async def peek(self, call: Context, msg: m.Peek) -> m.Peeked:
         check_quantity(msg.limit, MAX_PAGE)
         queue, is_readable = call.queue(msg.queue), call.session.rights.read[msg.queue]
         rows, after = await queue.page((AVAILABLE, DELAYED), msg.after, msg.limit)
-        peeked: list[tuple[q.StateRow, int, bytes]] = []
-        errors: dict[int, q.Refusal] = {}
+        peeked: list[tuple[m.StateRow, int, bytes]] = []
+        errors: dict[int, m.Refusal] = {}
         size = 0
         for row in rows:
             try:
@@ -62,18 +62,18 @@ class PeekCalls:
             size += len(envelope)
             if size >= PAGE_BYTES:
                 break
-        return q.Peeked(msg.rid, peeked, size >= PAGE_BYTES or after >= 0, errors)
+        return m.Peeked(msg.rid, peeked, size >= PAGE_BYTES or after >= 0, errors)
 
-    @handles(q.ListByState)
-    async def list_by_state(self, call: Context, msg: q.ListByState) -> q.MessageStatePage:
+    @handles(m.ListByState)
+    async def list_by_state(self, call: Context, msg: m.ListByState) -> m.MessageStatePage:
         check_quantity(msg.limit, MAX_PAGE)
         if msg.state not in STATES:
             raise RequestError(f"a message's state is one of {', '.join(STATES)}, not {msg.state!r}")
         rows, after = await call.queue(msg.queue).page((msg.state,), msg.after, msg.limit)
-        return q.MessageStatePage(msg.rid, [self._holders.row(row) for row in rows], after)
+        return m.MessageStatePage(msg.rid, [self._holders.row(row) for row in rows], after)
 
-    @handles(q.GetMessage)
-    async def get_message(self, call: Context, msg: q.GetMessage) -> q.FoundMessage:
+    @handles(m.GetMessage)
+    async def get_message(self, call: Context, msg: m.GetMessage) -> m.FoundMessage:
         if not 0 <= msg.id < 1 << 63:
             raise RequestError(f"message id {msg.id} is out of range", message_id=msg.id)
         queues = [call.queue(msg.queue)] if msg.queue else None
@@ -102,10 +102,10 @@ class PeekCalls:
         elif envelope is not None:
             headers = headers_in(envelope, 255 - states[0][1].priority if states else 0) or {}
         rows = [(name, self._holders.row(row)) for name, row in states]
-        reply = q.FoundMessage(msg.rid, envelope, headers, created, received, visible, rows, reads_left > 0, error)
+        reply = m.FoundMessage(msg.rid, envelope, headers, created, received, visible, rows, reads_left > 0, error)
         return _shown(call.session.rights, reply)
 
-    async def _read(self, id: int) -> tuple[bytes | None, q.Refusal | None]:
+    async def _read(self, id: int) -> tuple[bytes | None, m.Refusal | None]:
         """Read a stored message; returns an empty envelope and the reason if it is corrupt."""
         try:
             return await self._payloads.read(id), None
@@ -121,20 +121,20 @@ class PeekCalls:
         return list(queues.values())
 
 
-def _shown(rights: Rights, found: q.FoundMessage) -> q.FoundMessage:
+def _shown(rights: Rights, found: m.FoundMessage) -> m.FoundMessage:
     """Return the part of a message that these rights show: all of it if it is in a queue that may be read."""
     if rights.read[ALL_EXCHANGES]:
         return found
     readable = [state for state in found.states if rights.read[state[0]]]
     if "monitor" not in rights.roles:
-        return replace(found, states=readable) if readable else q.FoundMessage(found.rid, None, {}, 0, 0, 0, [], True)
+        return replace(found, states=readable) if readable else m.FoundMessage(found.rid, None, {}, 0, 0, 0, [], True)
     if readable:
         return found
     envelope = None if found.envelope is None else shown_envelope(found.envelope)
     return replace(found, envelope=envelope, headers=shown_headers(found.headers))
 
 
-def _refusal(exc: CorruptRecord) -> q.Refusal:
+def _refusal(exc: CorruptRecord) -> m.Refusal:
     return exc.code, exc.text, exc.values
 
 

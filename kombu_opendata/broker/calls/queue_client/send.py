@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from ....errors import NotFound, OpenDataError, RequestError, RetryLater, Unroutable
 from ....protocol import messages as m
-from ....protocol.messages import queue_messages as q
 from ....storage.commit.commits import Commits
 from ....storage.operations.message_operations import Operations
 from ....storage.records import metadata
@@ -59,8 +58,8 @@ class SendCalls:
     _upkeep: QueuePolicies
     _checking_bytes: Counter[bytes] = field(default_factory=Counter)  # by session
 
-    @handles(q.Send)
-    def send(self, call: Context, msg: q.Send) -> None:
+    @handles(m.Send)
+    def send(self, call: Context, msg: m.Send) -> None:
         if not 0 < len(msg.messages) <= MAX_MESSAGES:
             raise RequestError(
                 f"a batch has 1 to {MAX_MESSAGES} messages, not {len(msg.messages)}: send several", limit=MAX_MESSAGES
@@ -80,7 +79,7 @@ class SendCalls:
             self._checking_bytes[call.session.id] += size
             call.run(msg.rid, self._load_and_send(call, msg, names, size), once=True)
 
-    async def _load_and_send(self, call: Context, msg: q.Send, names: list[bytes], size: int) -> None:
+    async def _load_and_send(self, call: Context, msg: m.Send, names: list[bytes], size: int) -> None:
         session = call.session.id
         try:
             await self._keys.load(msg, names)
@@ -92,7 +91,7 @@ class SendCalls:
             if not self._checking_bytes[session]:
                 del self._checking_bytes[session]
 
-    async def _check(self, call: Context, msg: q.Send) -> Checked:
+    async def _check(self, call: Context, msg: m.Send) -> Checked:
         """Check the messages, and route them if that is slow, in slices of a millisecond.
 
         Raises:
@@ -115,7 +114,7 @@ class SendCalls:
                 return checked
         raise RetryLater("queues or bindings changed while the batch was routed: nothing was stored; send it again")
 
-    def _checked(self, msg: q.Send, message: q.Outgoing, session: Session) -> m.Publish:
+    def _checked(self, msg: m.Send, message: m.Outgoing, session: Session) -> m.Publish:
         """Return a message as a publish that can be stored."""
         publish = _publish_of(msg, message)
         self._publishing.check(publish, session)
@@ -123,7 +122,7 @@ class SendCalls:
             metadata.encode(0, 0, 0, 0, 0, publish.headers)  # refuse the batch before a message is stored
         return publish
 
-    def _send(self, call: Context, msg: q.Send, names: list[bytes], checked: Checked) -> None:
+    def _send(self, call: Context, msg: m.Send, names: list[bytes], checked: Checked) -> None:
         send_batch = self._send_new if msg.keys else self._send_all
         answer = send_batch(call, msg, names, checked)
         may_see = call.session.rights.may_see
@@ -131,13 +130,13 @@ class SendCalls:
         call.answer_once(msg.rid, answer, 40 * len(answer.ids))
 
     # ------------------------------------------------------------------ one key for all, or none
-    def _send_all(self, call: Context, msg: q.Send, names: list[bytes], checked: Checked) -> q.Sent:
+    def _send_all(self, call: Context, msg: m.Send, names: list[bytes], checked: Checked) -> m.Sent:
         name = names[0]
         previous = self._keys.find(msg, name)
         if previous is not None:
             if previous.digest != msg.digest:
                 raise key_reused(msg.key, previous.ids)
-            return q.Sent(msg.rid, list(previous.ids), [list(names) for names in previous.queues], True)
+            return m.Sent(msg.rid, list(previous.ids), [list(names) for names in previous.queues], True)
         before = self._operations.published(call.session.id, msg.seq)
         if before is not None:  # stored before a restart
             last_id = before.last_message_id if before.last_sequence == msg.seq else -1
@@ -147,12 +146,12 @@ class SendCalls:
         queues = names_of(targets)
         sending = Sending(tuple(ids), self._keys.expires_at_ms(msg), msg.digest, tuple(map(tuple, queues)))
         self._keys.remember(msg, name, sending, targets)
-        return q.Sent(msg.rid, ids, queues)
+        return m.Sent(msg.rid, ids, queues)
 
-    def _sent_before(self, msg: q.Send, session: Session, last_id: int, checked: Checked) -> q.Sent:
+    def _sent_before(self, msg: m.Send, session: Session, last_id: int, checked: Checked) -> m.Sent:
         """Return the stored messages, as they would be routed now; none if the id of the last one is not known."""
         if last_id < 0:
-            return q.Sent(msg.rid, [], [])
+            return m.Sent(msg.rid, [], [])
         try:
             routed = self._route(msg, None, session, checked)
         except OpenDataError:  # its exchange was deleted
@@ -162,10 +161,10 @@ class SendCalls:
             is_stored = bool(stored_in(targets))
             ids.append(id if is_stored else -1)
             id -= is_stored
-        return q.Sent(msg.rid, ids[::-1], names_of([targets for _publish, targets in routed]))
+        return m.Sent(msg.rid, ids[::-1], names_of([targets for _publish, targets in routed]))
 
     # ------------------------------------------------------------------ a key for each message
-    def _send_new(self, call: Context, msg: q.Send, names: list[bytes], checked: Checked) -> q.Sent:
+    def _send_new(self, call: Context, msg: m.Send, names: list[bytes], checked: Checked) -> m.Sent:
         """Store the messages with new keys, and return the ids of all."""
         sendings = [self._keys.find(msg, name) for name in names]
         same = repetitions(msg, names, sendings)
@@ -178,7 +177,7 @@ class SendCalls:
                 sending is not None and sending.expires_at_ms in times and at not in same
                 for at, sending in enumerate(sendings)
             ]
-            return q.Sent(msg.rid, ids, [], not any(new), new) if -1 not in ids else q.Sent(msg.rid, [], [])
+            return m.Sent(msg.rid, ids, [], not any(new), new) if -1 not in ids else m.Sent(msg.rid, [], [])
         new_indexes = [at for at, sending in enumerate(sendings) if sending is None and at not in same]
         unsent = replace(msg, messages=[msg.messages[at] for at in new_indexes])
         routed = self._route(unsent, self._must_take(msg), call.session, checked)
@@ -188,10 +187,10 @@ class SendCalls:
             queues = (tuple(queue.name for queue in targets),)
             self._keys.remember(msg, names[at], Sending((id,), expires_at, msg.digests[at], queues), [targets])
         ids = [stored[same.get(at, at)] if sending is None else sending.ids[0] for at, sending in enumerate(sendings)]
-        return q.Sent(msg.rid, ids, [], not stored, [at in stored for at in range(len(ids))])
+        return m.Sent(msg.rid, ids, [], not stored, [at in stored for at in range(len(ids))])
 
     # ------------------------------------------------------------------ routing and storing
-    def _must_take(self, msg: q.Send) -> BrokerQueue | None:
+    def _must_take(self, msg: m.Send) -> BrokerQueue | None:
         """Return the queue that must take each message, if the client named one.
 
         Raises:
@@ -204,7 +203,7 @@ class SendCalls:
             raise NotFound(f"no queue {msg.routing_key!r}: create it first", queue=msg.routing_key)
         return queue
 
-    def _route(self, msg: q.Send, must_take: BrokerQueue | None, session: Session, checked: Checked) -> Routed:
+    def _route(self, msg: m.Send, must_take: BrokerQueue | None, session: Session, checked: Checked) -> Routed:
         """Check and route the messages that have not been. The last one that will be stored gets the batch's number."""
         routed: Routed = []
         numbered = False
@@ -260,7 +259,7 @@ class SendCalls:
             self._upkeep.check_room(queue, sum(sizes), len(sizes))
 
 
-def _publish_of(msg: q.Send, message: q.Outgoing) -> m.Publish:
+def _publish_of(msg: m.Send, message: m.Outgoing) -> m.Publish:
     """Return a message of a batch as a publish."""
     envelope, headers, priority, visible_at, ttl_ms = message
     return m.Publish(

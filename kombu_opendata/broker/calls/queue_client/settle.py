@@ -1,31 +1,67 @@
-"""SettleMessages: settles messages by their ids, in flight with timed leases or ready."""
+"""SettleMessages: settles messages by their ids, in flight with timed leases or ready; the holders of messages."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ....errors import LeaseHeld, MessageNotFound, OpenDataError, PreconditionFailed, RequestError, StaleLease
+from ....protocol import messages as m
 from ....protocol.messages import Outcome
-from ....protocol.messages import queue_messages as q
-from ....protocol.messages.queue_messages import Ending
+from ....protocol.messages.queue_messages import Ending, StateRow
 from ....storage.clock import Clock
+from ....storage.read.queue_pages import RUNNING, Row
 from ....storage.records.keys import MAX_MESSAGE_ID
 from ....storage.state.queue_buckets import QueueEntry
-from ...delivery.lease_expiry import TimedLeases, is_timed
+from ....storage.state.settled_list import LISTS
+from ...delivery.lease_expiry import TimedLeases, is_timed, session_of
 from ...delivery.lease_tokens import LeaseTable
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...model.queue import DELETED, BrokerQueue
+from ...model.sessions import Session
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
-from .call_limits import check_ms, check_quantity
-from .lease_holders import Holders
+from .claimed_messages import check_ms, check_quantity
 
 MAX_ITEMS = 1000
 _OUTCOMES: dict[Ending, int] = {
     Ending.ARCHIVE: Outcome.ACK, Ending.REQUEUE: Outcome.REQUEUE, Ending.REJECT: Outcome.REJECT,
     Ending.RELEASE: Outcome.RELEASE, Ending.DELETE: DELETED, Ending.SET_VT: Outcome.REQUEUE,
 }  # fmt: skip
+
+
+class Holders:
+    """The holders of one instance's messages."""
+
+    def __init__(self, sessions: Mapping[bytes, Session], timed: TimedLeases) -> None:
+        self._sessions = sessions
+        self._timed = timed
+
+    def of(self, entry: QueueEntry) -> Session:
+        """Return the holder of a message, as a session."""
+        return self._sessions.get(entry.session) or self._timed.holder(entry)
+
+    def name(self, holder: bytes) -> str:
+        """Return the name of a lease's session; empty if it is not known."""
+        session = self._sessions.get(holder)
+        return session.name if session is not None else self._timed.name_of(holder)
+
+    def worker(self, holder: bytes) -> bytes:
+        """Return the worker of a lease's session. The client of a session from before a restart is not known."""
+        session = self._sessions.get(holder)
+        if session is not None:
+            return session_of(session.client)
+        return holder if is_timed(holder) else session_of(holder)
+
+    def row(self, row: Row) -> StateRow:
+        """Return a row for the client, with Kombu's priority and the holder's name."""
+        holder = self.name(row.session) if row.session else ""
+        priority = 0 if row.state in LISTS or row.state == RUNNING else 255 - row.priority
+        return (
+            row.id, row.state, priority, row.visible_at_ms, row.attempts, row.token, row.lease_until_ms, holder,
+            row.settled_at_ms,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +75,8 @@ class SettleCalls:
     _outbox: Outbox
     _clock: Clock
 
-    @handles(q.SettleMessages)
-    def settle_messages(self, call: Context, msg: q.SettleMessages) -> None:
+    @handles(m.SettleMessages)
+    def settle_messages(self, call: Context, msg: m.SettleMessages) -> None:
         if msg.ending not in Ending.__members__.values():
             raise RequestError(f"a message can't be settled by {msg.ending}")
         check_quantity(len(msg.items), MAX_ITEMS)
@@ -53,13 +89,13 @@ class SettleCalls:
         if queue.messages.cold_buckets_of(ids):
             call.run(msg.rid, self._load_and_settle(call, msg, queue, ids), once=True)
         else:
-            answer = q.SettledMessages(msg.rid, [], [])
+            answer = m.SettledMessages(msg.rid, [], [])
             self._end_some(call, msg, queue, msg.items, answer)
             self._answer(call, msg, answer)
 
-    async def _load_and_settle(self, call: Context, msg: q.SettleMessages, queue: BrokerQueue, ids: list[int]) -> None:
+    async def _load_and_settle(self, call: Context, msg: m.SettleMessages, queue: BrokerQueue, ids: list[int]) -> None:
         """Settle the messages of each cold bucket as soon as it is loaded, because it may be unloaded again."""
-        answer = q.SettledMessages(msg.rid, [], [])
+        answer = m.SettledMessages(msg.rid, [], [])
         items, messages = dict(msg.items), queue.messages
         for number in messages.cold_buckets_of(ids):
             if number in messages.cold and not queue.deleting:
@@ -72,10 +108,10 @@ class SettleCalls:
     def _end_some(
         self,
         call: Context,
-        msg: q.SettleMessages,
+        msg: m.SettleMessages,
         queue: BrokerQueue,
-        items: list[q.Item],
-        answer: q.SettledMessages,
+        items: list[m.Item],
+        answer: m.SettledMessages,
     ) -> None:
         """Settle messages as far as possible, and record the results in the reply."""
         for id, token in items:
@@ -88,7 +124,7 @@ class SettleCalls:
         self._queues.wake(queue)
         self._outbox.schedule()
 
-    def _answer(self, call: Context, msg: q.SettleMessages, answer: q.SettledMessages) -> None:
+    def _answer(self, call: Context, msg: m.SettleMessages, answer: m.SettledMessages) -> None:
         if msg.ending == Ending.SET_VT:
             answer.until_ms = self._clock.now_ms() + msg.delay_ms
         if not call.session.rights.read[msg.queue]:  # as an operator

@@ -14,7 +14,6 @@ from typing import Any
 from ....errors import NotFound, RequestError
 from ....protocol import messages as m
 from ....protocol.messages import Outcome
-from ....protocol.messages import queue_messages as q
 from ....storage.read.queue_pages import row_in_flight, row_running
 from ....storage.state.queue_buckets import QueueEntry
 from ....storage.state.task_state import RunningTasks
@@ -29,9 +28,9 @@ from ...model.sessions import Consumer, Session
 from ...model.stored_queue import StoredQueue
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
-from .call_limits import MAX_PAGE, check_quantity
-from .lease_holders import Holders
+from .claimed_messages import MAX_PAGE, check_quantity
 from .read import ReadCalls
+from .settle import Holders
 
 SUSPEND, RESUME, SHUTDOWN, RELEASE = ACTIONS = ("suspend", "resume", "shutdown", "release")
 
@@ -50,8 +49,8 @@ class WorkerCalls:
     _rates: ClientRates
 
     # ------------------------------------------------------------------ listing
-    @handles(q.ListWorkers)
-    async def list_workers(self, call: Context, msg: q.ListWorkers) -> q.Workers:
+    @handles(m.ListWorkers)
+    async def list_workers(self, call: Context, msg: m.ListWorkers) -> m.Workers:
         leases: Counter[bytes] = Counter()
         late_counts: Counter[bytes] = Counter()
         oldest: dict[bytes, tuple[int, int]] = {}  # since when, and the message
@@ -96,10 +95,10 @@ class WorkerCalls:
             )
             for id in (*sessions, *sorted((lease_counts | running).keys() - sessions.keys()))
         ]
-        return q.Workers(msg.rid, rows)
+        return m.Workers(msg.rid, rows)
 
-    @handles(q.WorkerMessages)
-    def worker_messages(self, call: Context, msg: q.WorkerMessages) -> None:
+    @handles(m.WorkerMessages)
+    def worker_messages(self, call: Context, msg: m.WorkerMessages) -> None:
         check_quantity(msg.limit, MAX_PAGE)
         rows = [
             (queue.name, row_in_flight(entry, self._running_since_ms(queue, entry)))
@@ -110,7 +109,7 @@ class WorkerCalls:
             for session, tasks in self._running.by_session.items() if self._holders.worker(session) == msg.session
             for lease, task in tasks.items()
         ]  # fmt: skip
-        call.reply(q.HeldMessages(msg.rid, [(queue, self._holders.row(row)) for queue, row in rows[: msg.limit]]))
+        call.reply(m.HeldMessages(msg.rid, [(queue, self._holders.row(row)) for queue, row in rows[: msg.limit]]))
 
     def _running_since_ms(self, queue: BrokerQueue, entry: QueueEntry) -> int:
         """Return when the task of a message in flight began; 0 if that is not known."""
@@ -136,8 +135,8 @@ class WorkerCalls:
         return sessions
 
     # ------------------------------------------------------------------ control
-    @handles(q.ControlWorker)
-    def control_worker(self, call: Context, msg: q.ControlWorker) -> None:
+    @handles(m.ControlWorker)
+    def control_worker(self, call: Context, msg: m.ControlWorker) -> None:
         if msg.action not in ACTIONS:
             raise RequestError(f"a worker can be told to {', '.join(ACTIONS)}, not to {msg.action!r}")
         if msg.action == RELEASE:
@@ -174,8 +173,8 @@ class WorkerCalls:
             cancelled = m.Cancelled(consumer.channel.number, consumer.tag, f"shut down by {by}")
             self._outbox.reply(session, cancelled)
 
-    @handles(q.Reclaim)
-    def reclaim(self, call: Context, msg: q.Reclaim) -> None:
+    @handles(m.Reclaim)
+    def reclaim(self, call: Context, msg: m.Reclaim) -> None:
         """Requeue the messages of disconnected clients before their grace periods or leases end."""
         only = call.queue(msg.queue) if msg.queue else None
         sessions = self._all_sessions

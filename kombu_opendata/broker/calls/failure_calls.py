@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ....errors import RequestError
-from ....protocol import messages as m
-from ....protocol.messages.failure_messages import FailureGroup, FailureInfo, FailureQuery
-from ....storage.clock import Clock
-from ....storage.history.failures import failure
-from ....storage.history.failures.failure import Failure, FailureFilterValues
-from ....storage.history.failures.view import FailureView
-from ....storage.records.failures import HOW, NO_FAILURE, TaskFailure
-from ....storage.state.store_state import StoreState
-from ...access.rights import Rights
-from ..dispatch.contents import shown_failure
-from ..dispatch.context import Context
-from ..dispatch.registry import handles
-from ..history_calls import attempt_id
-from ..replay_calls import selector_of, stored_queue
-from .bulk import Bulk, BulkOutcome, Bulks
+from ...errors import RequestError
+from ...protocol import messages as m
+from ...protocol.messages.failure_messages import FailureGroup, FailureInfo, FailureQuery
+from ...storage.clock import Clock
+from ...storage.history.failures import failure
+from ...storage.history.failures.failure import Failure, FailureFilterValues
+from ...storage.history.failures.view import FailureView
+from ...storage.records.failures import HOW, NO_FAILURE, TaskFailure
+from ...storage.state.store_state import StoreState
+from .dispatch.contents import shown_failure
+from .dispatch.context import Context
+from .dispatch.registry import handles
+from .failure_bulk import Bulk, Bulks
+from .history_calls import attempt_id
+from .replay_calls import selector_of, stored_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class FailureCalls:
         descending = failure.check_page(msg.order, msg.limit)
         filters, rights = _filters(call, msg), call.session.rights
         after = failure.read_cursor(msg.next, filters, descending=descending) if msg.next else None
-        page = await self._view.page(filters, _shows(rights), msg.limit, after, descending=descending)
+        page = await self._view.page(filters, rights.may_watch, msg.limit, after, descending=descending)
         infos = (
             self._info(failure, page.texts.get(failure.facts.number, NO_FAILURE), msg.tracebacks)
             for failure in page.items
@@ -51,7 +50,7 @@ class FailureCalls:
     async def group_failures(self, call: Context, msg: m.GroupFailures) -> m.FailureGroups:
         by, filters = failure.check_dimensions(msg.by), _filters(call, msg)
         failure.check_bucket(filters, msg.bucket_ms, self._clock.now_ms())
-        groups, complete = await self._view.groups(filters, _shows(call.session.rights), by, msg.bucket_ms)
+        groups, complete = await self._view.groups(filters, call.session.rights.may_watch, by, msg.bucket_ms)
         reply_groups = [
             FailureGroup(
                 group.values, group.count, group.acknowledged, group.first_at_ms, group.last_at_ms, group.over_time
@@ -64,32 +63,30 @@ class FailureCalls:
     async def retry_failures(self, call: Context, msg: m.RetryFailures) -> m.FailuresRetried:
         if msg.target:
             stored_queue(call, msg.target)
-        bulk, until_ms = self._bulk(call, msg)
-        bulk.target = msg.target
-        outcome = await self._bulks.retry(bulk)
-        if outcome.handled:
+        bulk = self._bulk(call, msg)
+        bulk.target, reply = msg.target, bulk.retried
+        await self._bulks.retry(bulk)
+        if bulk.handled:
             text, where = "ran %d failed messages and %d acknowledged tasks of %s again", _names(msg.queues)
             if msg.target:
                 where += f", in queue {msg.target!r},"
-            call.audit(text, outcome.redriven, outcome.published, where)
-        return m.FailuresRetried(
-            msg.rid, outcome.redriven, outcome.published, outcome.already, outcome.expired, outcome.waiting,
-            outcome.unmatched, outcome.collected, outcome.not_tasks, outcome.without_queue, outcome.paused,
-            outcome.full, _next(bulk, outcome), until_ms, outcome.damaged, outcome.damage,
-        )  # fmt: skip
+            call.audit(text, reply.redriven, reply.published, where)
+        reply.next = _next(bulk)
+        return reply
 
     @handles(m.DismissFailures)
-    async def dismiss_failures(self, call: Context, msg: m.DismissFailures) -> m.FailuresDismissed:
-        bulk, until_ms = self._bulk(call, msg)
-        outcome = await self._bulks.dismiss(bulk)
-        if outcome.handled:
-            text = "deleted %d failed messages and dismissed %d failures of %s"
-            call.audit(text, outcome.deleted, outcome.dismissed, _names(msg.queues))
-        return m.FailuresDismissed(msg.rid, outcome.deleted, outcome.dismissed, _next(bulk, outcome), until_ms)
+    async def delete_failures(self, call: Context, msg: m.DismissFailures) -> m.FailuresDismissed:
+        bulk = self._bulk(call, msg)
+        reply = bulk.deleted
+        await self._bulks.delete(bulk)
+        if bulk.handled:
+            text = "deleted %d failed messages and %d acknowledged failures of %s"
+            call.audit(text, reply.deleted, reply.dismissed, _names(msg.queues))
+        reply.next = _next(bulk)
+        return reply
 
-    # ------------------------------------------------------------------ bulks
-    def _bulk(self, call: Context, msg: m.RetryFailures | m.DismissFailures) -> tuple[Bulk, int]:
-        """Return the work of a call, and the time up to which failures take part; later ones do not."""
+    def _bulk(self, call: Context, msg: m.RetryFailures | m.DismissFailures) -> Bulk:
+        """Return the work of a call. Failures after the start of the first call do not take part."""
         if msg.limit < 0:
             raise RequestError(f"a limit of {msg.limit} is not valid: give a number, or 0 for all", limit=msg.limit)
         filters = _filters(call, msg)
@@ -97,7 +94,10 @@ class FailureCalls:
         filters = filters._replace(until_ms=min(filters.until_ms, until_ms))
         after = failure.read_cursor(msg.next, filters, descending=False) if msg.next else None
         session, connection = call.session, call.session.connection
-        return Bulk(filters, after, msg.limit, lambda: session.connection is connection), until_ms
+        bulk = Bulk(filters, after, msg.limit, lambda: session.connection is connection)
+        bulk.retried.rid = bulk.deleted.rid = msg.rid
+        bulk.retried.until_ms = bulk.deleted.until_ms = until_ms
+        return bulk
 
     # ------------------------------------------------------------------ replies
     def _info(self, one: Failure, text: TaskFailure, tracebacks: bool) -> FailureInfo:
@@ -120,12 +120,8 @@ def _names(queues: Sequence[str]) -> str:
     return f"queue{'s'[: len(queues) - 1]} {', '.join(map(repr, queues[:3]))}{suffix}"
 
 
-def _next(bulk: Bulk, done: BulkOutcome) -> str | None:
-    return None if done.next is None else failure.make_cursor(bulk.filters, done.next, descending=False)
-
-
-def _shows(rights: Rights) -> Callable[[str], bool]:
-    return rights.may_watch
+def _next(bulk: Bulk) -> str | None:
+    return None if bulk.next is None else failure.make_cursor(bulk.filters, bulk.next, descending=False)
 
 
 def _filters(call: Context, msg: FailureQuery[Any]) -> FailureFilterValues:

@@ -1,0 +1,323 @@
+"""Bulk retries and deletion of failures, in steps: each is one commit together with its marks.
+
+So an interruption leaves each failure either as it was, or handled; and a repeated call finds the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ...errors import CorruptRecord, InvalidMessage, QueueFull
+from ...protocol import messages as m
+from ...protocol.envelope import Opened, encode_envelope, metadata_headers, open_envelope
+from ...protocol.message_properties import priority_of
+from ...protocol.revocation import PROPERTY
+from ...storage.clock import Clock
+from ...storage.commit.commits import Commits
+from ...storage.effects.tasks import HandleFailuresEffect
+from ...storage.history.failures.failure import ACKNOWLEDGED, LIST_OF, Failure, FailureFilterValues, FailurePosition
+from ...storage.history.failures.view import FailureView
+from ...storage.messages.payloads import Payloads
+from ...storage.operations.archive_and_delete import Selection, SettledMoves
+from ...storage.operations.moves import MoveCounts, Moves, MoveTarget
+from ...storage.records.failures import DISMISSED, RETRIED
+from ...storage.state.store_state import StoreState
+from ..delivery.outbox import Outbox
+from ..delivery.queues import Queues
+from ..instance.replay_scheduler import ReplayScheduler, room
+from ..model.queue import BrokerQueue
+from .publish import PublishCalls
+
+log = logging.getLogger(__name__)
+
+#: how long a call works before it reports its progress
+STEP_SECONDS = 0.5
+#: number of tasks that are read together and published in one turn of the event loop: at first, at most, and one if the
+#: last ones had more bytes than this
+_FIRST_TASKS, _MOST_TASKS = 4, 24
+_MUCH_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Bulk:
+    """One call.
+
+    Attributes:
+        next: the last failure that was handled before; after the work, where a further call continues, or None.
+        limit: the maximum number of failures to handle; 0 for no limit.
+        go_on: returns whether the client waits for the reply.
+        target: the queue that receives the messages; empty for their own.
+        retried, deleted: the numbers so far, in the reply.
+    """
+
+    filters: FailureFilterValues
+    next: FailurePosition | None
+    limit: int
+    go_on: Callable[[], bool]
+    target: str = ""
+    retried: m.FailuresRetried = field(default_factory=lambda: m.FailuresRetried(0))
+    deleted: m.FailuresDismissed = field(default_factory=lambda: m.FailuresDismissed(0))
+
+    @property
+    def handled(self) -> int:
+        """The number of handled failures."""
+        return self.retried.redriven + self.retried.published + self.deleted.deleted + self.deleted.dismissed
+
+    @property
+    def left(self) -> int | None:
+        """The number of failures that may still be handled; None for no limit."""
+        return self.limit - self.handled if self.limit else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bulks:
+    """The bulk work on the failures of one instance."""
+
+    _view: FailureView
+    _state: StoreState
+    _moves: Moves
+    _settled_moves: SettledMoves
+    _payloads: Payloads
+    _commits: Commits
+    _clock: Clock
+    _publishing: PublishCalls
+    _queues: Queues
+    _replays: ReplayScheduler
+    _outbox: Outbox
+    _new_id: Callable[[], str]
+
+    async def retry(self, bulk: Bulk) -> None:
+        """Retry failures, the oldest first."""
+        await self._each(bulk, self._retry)
+
+    async def delete(self, bulk: Bulk) -> None:
+        """Delete failed messages and mark acknowledged failures as handled, the oldest first."""
+        await self._each(bulk, self._delete)
+
+    async def _each(self, bulk: Bulk, handle: Callable[[Bulk, list[Failure]], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + STEP_SECONDS
+        scan = self._view.scan(bulk.filters, lambda _queue: True, bulk.next, descending=False)
+        async with aclosing(scan) as scanned:
+            async for matching, last, _count in scanned:
+                while matching:
+                    batch, matching = matching[: bulk.left], matching[bulk.left or len(matching) :]
+                    for part in _parts(batch):
+                        await handle(bulk, part)
+                        if bulk.retried.full or not bulk.go_on() or bulk.left == 0:
+                            return  # the rest of this batch is found again
+                bulk.next = last
+                if loop.time() >= until:
+                    return
+        bulk.next = None
+
+    # ------------------------------------------------------------------ retries
+    async def _retry(self, bulk: Bulk, part: list[Failure]) -> None:
+        source, target = (self._queues.get(name) for name in (part[0].open.queue, bulk.target or part[0].open.queue))
+        if target is None or target.deleting:
+            bulk.retried.without_queue += len(part)
+        elif target.refuses_publishes:
+            bulk.retried.paused += len(part)
+        elif part[0].open.kind == ACKNOWLEDGED:
+            await self._publish(bulk, target, part)
+        elif source is not None:
+            await self._redrive(bulk, source, target, part)
+
+    async def _redrive(self, bulk: Bulk, source: BrokerQueue, target: BrokerQueue, part: list[Failure]) -> None:
+        def on_step(moved: MoveCounts) -> bool:
+            self._replays.added(target, moved.ids)
+            return bulk.go_on() and not target.deleting and not source.deleting
+
+        first, selection = part[0].open, Selection(frozenset(failure.open.message_id for failure in part))
+        way = MoveTarget(target.state(), room(target, always=True), on_step)
+        moved = await self._moves.redrive(source.state(), selection, way, LIST_OF[first.kind], first.place)
+        outcome = bulk.retried
+        outcome.redriven += moved.count
+        outcome.already += moved.already
+        outcome.expired += moved.expired
+        outcome.waiting += moved.waiting
+        outcome.unmatched += moved.unmatched
+        outcome.full = target.name if moved.is_full else ""
+
+    async def _publish(self, bulk: Bulk, target: BrokerQueue, part: list[Failure]) -> None:
+        at_once = _FIRST_TASKS
+        while part and not bulk.retried.full and bulk.go_on():
+            batch, part = part[:at_once], part[at_once:]
+            envelopes = await asyncio.gather(*(self._read(bulk, failure.open.message_id) for failure in batch))
+            tasks = [
+                (failure, envelope) for failure, envelope in zip(batch, envelopes, strict=True) if envelope is not None
+            ]
+            self._publish_some(bulk, target, tasks)
+            is_much = sum(len(envelope) for _failure, envelope in tasks) > _MUCH_BYTES
+            at_once = 1 if is_much else min(2 * at_once, _MOST_TASKS)
+            await asyncio.sleep(0)
+
+    async def _read(self, bulk: Bulk, id: int) -> bytes | None:
+        """Read a task; counts the reason if there is none."""
+        try:
+            envelope = await self._payloads.read(id)
+        except CorruptRecord as exc:
+            log.error("a failed task can't be run again: %s", exc)
+            bulk.retried.damaged += 1
+            bulk.retried.damage = bulk.retried.damage or exc.text
+            return None
+        bulk.retried.collected += envelope is None
+        return envelope
+
+    def _publish_some(self, bulk: Bulk, target: BrokerQueue, envelopes: list[tuple[Failure, bytes]]) -> None:
+        """Publish tasks again. There is no await, so the messages and their marks are in one commit.
+
+        Raises:
+            StoreFull: the previous tasks are published, and marked.
+        """
+        outcome, now, accepts = bulk.retried, self._clock.now_ms(), room(target, always=True)
+        rows: list[int] = []
+        try:
+            for failure, envelope in envelopes:
+                if failure.open.place in self._state.handled or target.deleting:
+                    outcome.already += 1
+                    continue
+                message = self._message(envelope, now)
+                if message is None:
+                    outcome.not_tasks += 1
+                    continue
+                if not accepts(1, len(message.envelope)):
+                    raise QueueFull(queue=target.name)
+                rows += failure.open.place, self._publishing.store(message, [target])
+                outcome.published += 1
+        except QueueFull:
+            outcome.full = target.name
+        finally:
+            if rows:
+                self._commits.apply(HandleFailuresEffect(RETRIED, now, rows))
+            self._outbox.schedule()
+
+    def _message(self, envelope: bytes, now: int) -> m.Publish | None:
+        try:
+            return retried_task(envelope, self._new_id(), now)
+        except InvalidMessage:  # with the new headers it has too many
+            return None
+
+    # ------------------------------------------------------------------ deleting
+    async def _delete(self, bulk: Bulk, part: list[Failure]) -> None:
+        first = part[0].open
+        if first.kind != ACKNOWLEDGED:
+            queue = self._state.queues.get(first.queue)
+            if queue is not None:
+                ids = frozenset(failure.open.message_id for failure in part)
+                which = LIST_OF[first.kind]
+                bulk.deleted.deleted += await self._settled_moves.delete_some(queue, which, first.place, ids)
+            self._outbox.schedule()
+            return
+        rows = [
+            value
+            for failure in part
+            if failure.open.place not in self._state.handled
+            for value in (failure.open.place, 0)
+        ]
+        if rows:
+            self._commits.check_room(10 * len(rows))
+            self._commits.apply(HandleFailuresEffect(DISMISSED, self._clock.now_ms(), rows))
+            self._commits.needs_sync = True
+        bulk.deleted.dismissed += len(rows) // 2
+        self._outbox.schedule()
+
+
+def _parts(matching: list[Failure]) -> Iterator[list[Failure]]:
+    """Group the failures that are handled together: of one bucket of a list, or acknowledged ones of a queue."""
+    parts: dict[tuple[str, str, int], list[Failure]] = {}
+    for failure in matching:
+        place = failure.open
+        bucket = -1 if place.kind == ACKNOWLEDGED else place.place
+        parts.setdefault((place.kind, place.queue, bucket), []).append(failure)
+    return iter(parts.values())
+
+
+_DEATHS = ("x-death", "x-first-death-", "x-last-death-")
+_GROUP = ("group", "group_index")
+#: a task's body: its positional and keyword arguments, and its callbacks
+_Body = tuple[msgspec.Raw, msgspec.Raw, dict[str, msgspec.Raw]]
+_DECODERS: dict[str, Any] = {
+    "application/json": msgspec.json.Decoder(_Body).decode,
+    "application/x-msgpack": msgspec.msgpack.Decoder(_Body).decode,
+}
+_NOTHING = (b"null", b"\xc0")
+
+
+def retried_task(envelope: bytes, new_id: str, now_ms: int) -> m.Publish | None:
+    """Return the publish that retries the task in an envelope, with a new id; None if it is not a task of Celery.
+
+    ``root_id`` and the contents of the task's body (arguments, callbacks, the rest of its chain) stay; ``parent_id`` is
+    the id of the task that failed. ``retries`` begins at 0. ``eta`` and the headers of dead letters are omitted, and so
+    is an ``expires`` in the past. A member of a chord runs outside of it, so it has no ``group``: the chord has counted
+    its first run, and must not count a second one.
+
+    Raises:
+        InvalidMessage: its headers can't be stored.
+    """
+    fields = open_envelope(envelope)
+    if fields is None:
+        return None
+    body, kind, encoding, old, properties, exchange, key = fields
+    old_id = old.get("id")
+    if not isinstance(old.get("task"), str) or not isinstance(old_id, str) or not old_id:
+        return None
+    left_out = (*_GROUP, *_DEATHS) if _may_be_in_chord(fields) else _DEATHS
+    headers = {name: value for name, value in old.items() if not str(name).startswith(left_out)}
+    ttl_ms = _time_left_ms(old.get("expires"), now_ms)
+    headers |= {
+        "id": new_id, "parent_id": old_id, "root_id": old.get("root_id") or old_id, "retries": 0, "eta": None,
+        "expires": old["expires"] if ttl_ms >= 0 else None,
+    }  # fmt: skip
+    about = _properties(properties, old_id, new_id, ttl_ms)
+    try:
+        priority = priority_of(properties.get("priority"))
+    except InvalidMessage:
+        priority = 0
+    new_envelope = encode_envelope(body, kind, encoding, headers, about, exchange, key)
+    texts = metadata_headers(headers, exchange, key, priority, kind)
+    return m.Publish(0, 0, exchange, key, new_envelope, texts, priority, now_ms, 0, ttl_ms, False, PROPERTY in about)
+
+
+def _properties(old: Mapping[Any, Any], old_id: str, new_id: str, ttl_ms: int) -> dict[Any, Any]:
+    """Return the properties, with the new id as correlation id and in the name of the result."""
+    about = {name: value for name, value in old.items() if name not in ("expiration", "timestamp")}
+    about["correlation_id"] = new_id
+    if ttl_ms >= 0:
+        about["expiration"] = str(ttl_ms)
+    match about.pop(PROPERTY, None):
+        case [str(name), *rest] if name.endswith(old_id):
+            about[PROPERTY] = [name.removesuffix(old_id) + new_id, *rest]
+    return about
+
+
+def _time_left_ms(expires: Any, now_ms: int) -> int:
+    """Return the remaining time in which the task may start; -1 if it does not expire, or has expired."""
+    try:
+        at = datetime.fromisoformat(expires)
+        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        remaining_ms = int(at.timestamp() * 1000) - now_ms
+    except (TypeError, ValueError, OverflowError):
+        return -1
+    return remaining_ms if remaining_ms > 0 else -1
+
+
+def _may_be_in_chord(opened: Opened) -> bool:
+    """Return whether the task's body marks it as a member of a chord, or can't be read without loading a pickle."""
+    decode = _DECODERS.get(opened[1] or "")
+    if decode is None or "compression" in opened[3]:
+        return True
+    try:
+        body = msgspec.msgpack.decode(opened[0])
+        chord = decode(body)[2].get("chord")
+    except (ValueError, TypeError, RecursionError):
+        return True
+    return chord is not None and bytes(chord) not in _NOTHING

@@ -1,1 +1,0 @@
-"""The calls about failures, and the bulk work on them."""
