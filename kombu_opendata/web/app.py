@@ -18,75 +18,41 @@ from ..version import __version__
 from .access.guard import Guard, is_api
 from .access.headers import BodyLimit, SecurityHeaders
 from .access.visitors import Visitors
-from .api import (
-    action_routes,
-    attention_routes,
-    exchange_routes,
-    failure_routes,
-    job_routes,
-    message_routes,
-    queue_routes,
-    replay_routes,
-    schedule_routes,
-    session_routes,
-    store_routes,
-    worker_routes,
-)
-from .api.errors import RESPONSES, error_json
 from .brokers import Brokers
-from .error_handlers import answer_errors
-from .error_reports import Answered
+from .error_handlers import answer_errors, error_json
+from .error_reports import RESPONSES, Fault
 from .jobs import BackgroundJobs
 from .live_updates import UpdatePace
-from .pages import (
-    dialogs,
+from .rendering import Renderer
+from .settings import WebSettings
+from .views import (
+    actions,
     exchanges,
     failed,
+    filters,
     jobs,
     login,
-    messages,
+    message,
     overview,
     queue,
     replays,
     schedules,
     store,
+    task,
     workers,
 )  # fmt: skip
-from .pages.errors import error_page
-from .rendering import Renderer
-from .settings import WebSettings
+from .views.view import error_page
 from .visit import Site
 
 _ABOUT = """What the page shows and does, as JSON. Times are in ISO 8601 and UTC, sizes in bytes, and message ids are
 whole numbers. Every error has the same form: `code`, `message`, `values` and `what_to_do`."""
-PAGES = (
-    dialogs,
-    login,
-    overview,
-    queue,
-    messages,
-    failed,
-    jobs,
-    workers,
-    exchanges,
-    schedules,
-    replays,
-    store,
-)
-_API = (
-    action_routes,
-    attention_routes,
-    queue_routes,
-    message_routes,
-    failure_routes,
-    job_routes,
-    worker_routes,
-    exchange_routes,
-    schedule_routes,
-    replay_routes,
-    store_routes,
-    session_routes,
-)
+VIEWS = tuple(
+    subject.VIEWS
+    for subject in (
+        actions, overview, queue, filters, message, task, failed, jobs, workers, exchanges, schedules, replays, store,
+        login,
+    )
+)  # fmt: skip
 
 
 def create_app(settings: WebSettings | str) -> FastAPI:
@@ -107,25 +73,6 @@ def create_app(settings: WebSettings | str) -> FastAPI:
         await site.brokers.close()
 
     app = FastAPI(title="opendata-queue", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.state.site = site
-    app.add_middleware(Guard, settings=settings, visitors=visitors, answer=_error)
-    answer_errors(app, _error)  # the guard's errors, too
-    app.add_middleware(BodyLimit, most=settings.body_bytes)
-    app.add_middleware(SecurityHeaders)
-    for page in PAGES:
-        app.include_router(page.router)
-    app.state.api = _api(site)
-    app.mount("/api/v1", app.state.api)
-    app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), "static")
-    return app
-
-
-def _error(request: Request, said: Answered) -> Response:
-    """Answer an error as a page, or as JSON below /api."""
-    return (error_json if is_api(request.scope) else error_page)(request, said)
-
-
-def _api(site: Site) -> FastAPI:
     api = FastAPI(
         title="opendata-queue",
         version=__version__,
@@ -135,11 +82,24 @@ def _api(site: Site) -> FastAPI:
         responses=RESPONSES,
         dependencies=[Depends(_refuse_unknown)],
     )
-    api.state.site = site
+    app.state.site = api.state.site = site
+    app.state.api = api
+    app.add_middleware(Guard, settings=settings, visitors=visitors, answer=_error)
+    answer_errors(app, _error)  # the guard's errors, too
     answer_errors(api, error_json)
-    for part in _API:
-        api.include_router(part.router)
-    return api
+    app.add_middleware(BodyLimit, most=settings.body_bytes)
+    app.add_middleware(SecurityHeaders)
+    for views in VIEWS:
+        app.include_router(views.pages)
+        api.include_router(views.api)
+    app.mount("/api/v1", api)
+    app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), "static")
+    return app
+
+
+def _error(request: Request, fault: Fault) -> Response:
+    """Answer an error as a page, or as JSON below /api."""
+    return (error_json if is_api(request.scope) else error_page)(request, fault)
 
 
 async def _refuse_unknown(request: Request) -> None:

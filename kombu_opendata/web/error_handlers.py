@@ -8,17 +8,23 @@ from collections.abc import Callable
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import OpenDataError
-from . import error_reports
-from .error_reports import Answered
+from .error_reports import Fault, fault_of, invalid, not_served, unforeseen
 
 log = logging.getLogger(__name__)
 
 #: makes the response of a request and its error
-Answer = Callable[[Request, Answered], Response]
+Answer = Callable[[Request, Fault], Response]
+_FIELDS = ("code", "message", "values", "what_to_do")
+
+
+def error_json(_request: Request, fault: Fault) -> Response:
+    """Return an error as JSON."""
+    return JSONResponse({name: getattr(fault, name) for name in _FIELDS}, fault.status, fault.headers)
 
 
 def answer_errors(app: FastAPI, answer: Answer) -> None:
@@ -26,21 +32,21 @@ def answer_errors(app: FastAPI, answer: Answer) -> None:
 
     def broker_error(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, OpenDataError)
-        return answer(request, error_reports.answered(exc))
+        return answer(request, fault_of(exc))
 
-    def invalid(request: Request, exc: Exception) -> Response:
+    def invalid_parameters(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, RequestValidationError)
-        return answer(request, error_reports.invalid(list(exc.errors())))
+        return answer(request, invalid(list(exc.errors())))
 
-    def not_served(request: Request, exc: Exception) -> Response:
+    def http_error(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, HTTPException)
-        response = answer(request, error_reports.not_served(exc.status_code, str(exc.detail)))
+        response = answer(request, not_served(exc.status_code, str(exc.detail)))
         response.headers.update(exc.headers or {})
         return response
 
     app.add_exception_handler(OpenDataError, broker_error)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, not_served)
+    app.add_exception_handler(RequestValidationError, invalid_parameters)
+    app.add_exception_handler(HTTPException, http_error)
     app.add_middleware(Unforeseen, answer=answer)
 
 
@@ -69,4 +75,4 @@ class Unforeseen:
             log.exception("error %s: %s %s", number, scope["method"], scope["path"])
             if began:
                 raise
-            await self._answer(Request(scope, receive), error_reports.unforeseen(number))(scope, receive, send)
+            await self._answer(Request(scope, receive), unforeseen(number))(scope, receive, send)

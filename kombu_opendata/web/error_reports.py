@@ -1,11 +1,13 @@
-"""Error reports for pages and the API: HTTP status, values, what to do."""
+"""Errors of requests for pages and the API: HTTP status, values, what to do."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ..errors import (
     AccessRefused,
@@ -86,46 +88,40 @@ class Fault:
     message: str
     values: dict[str, Any]
     what_to_do: str
+    status: Annotated[int, Field(exclude=True)]
+    headers: Annotated[dict[str, str], Field(exclude=True)] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Answered:
-    """An error report with its HTTP status and headers."""
-
-    status: int
-    fault: Fault
-    retry_after_seconds: int | None = None
-    more_headers: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        headers = {} if self.retry_after_seconds is None else {"Retry-After": str(self.retry_after_seconds)}
-        return headers | dict(self.more_headers)
-
-
-def answered(exc: OpenDataError) -> Answered:
+def fault_of(exc: OpenDataError) -> Fault:
     """Return the report of an error of the broker or its client."""
     status, advice = next(((status, advice) for cls, status, advice in _KINDS if isinstance(exc, cls)), _ELSE)
     values = {name: plain(value) for name, value in exc.values.items()}
-    retry_after_seconds = None
+    headers = {}
     if status in (429, 502, 503):
         seconds = exc.values.get("seconds")
-        retry_after_seconds = min(max(math.ceil(seconds), 1), 60) if isinstance(seconds, (int, float)) else 2
-    return Answered(status, Fault(wire_code(exc), exc.text or str(exc), values, advice), retry_after_seconds)
+        wait = min(max(math.ceil(seconds), 1), 60) if isinstance(seconds, (int, float)) else 2
+        headers["Retry-After"] = str(wait)
+    return Fault(wire_code(exc), exc.text or str(exc), values, advice, status, headers)
 
 
-def not_served(status: int, text: str) -> Answered:
+def not_served(status: int, text: str) -> Fault:
     """Return the report of an address or a method that is not served."""
     code = {404: "no_such_address", 405: "method_not_allowed"}.get(status, f"http_{status}")
     advice = "See the list of addresses: /api/v1/openapi.json." if status in (404, 405) else _FIX
-    return Answered(status, Fault(code, text, {}, advice))
+    return Fault(code, text, {}, advice, status)
 
 
-def invalid(problems: list[dict[str, Any]]) -> Answered:
+def invalid(problems: list[dict[str, Any]]) -> Fault:
     """Return the report of invalid parameters."""
     texts = [sentence(_name_of(problem["loc"]), problem) for problem in problems]
     values = {"problems": [{"where": list(map(str, entry["loc"])), "message": entry["msg"]} for entry in problems]}
-    return Answered(422, Fault("bad_request", " ".join(texts), values, _FIX))
+    return Fault("bad_request", " ".join(texts), values, _FIX, 422)
+
+
+def unforeseen(number: str) -> Fault:
+    """Return the report of an internal error of the web UI; its number is in the log."""
+    text, advice = f"The web UI has failed: error {number}.", f"Look for {number} in the log of the web UI."
+    return Fault("internal", text, {"number": number}, advice, 500)
 
 
 def sentence(name: str, problem: Mapping[str, Any]) -> str:
@@ -142,7 +138,29 @@ def _name_of(location: Sequence[Any]) -> str:
     return f"The parameter {name}" if location[0] in ("query", "path") else name or "The body"
 
 
-def unforeseen(number: str) -> Answered:
-    """Return the report of an internal error of the web UI; its number is in the log."""
-    text = f"The web UI has failed: error {number}."
-    return Answered(500, Fault("internal", text, {"number": number}, f"Look for {number} in the log of the web UI."))
+# ---------------------------------------------------------------------- descriptions for OpenAPI
+_MEANINGS = {
+    400: "The body is not JSON.",
+    401: "A login is needed.",
+    403: "A right or a role is missing; `values` has its name. Or the request is forged.",
+    404: "There is no such queue, exchange, worker or message.",
+    409: "The state is not that of the request.",
+    413: "The request or the message is too large.",
+    421: "The web UI is not served under this name.",
+    422: "A parameter is not valid.",
+    429: "A limit is reached: wait for the seconds in `Retry-After`.",
+    500: "An error of the web UI; its number is in the log.",
+    502: "The broker does not answer, or its store failed.",
+    503: "The broker can't accept this now: wait for the seconds in `Retry-After`.",
+}
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI description of responses with these statuses."""
+    return {status: {"model": Fault, "description": _MEANINGS[status]} for status in statuses}
+
+
+#: responses of every route
+RESPONSES = described(401, 403, 404, 409, 421, 422, 429, 500, 502, 503)
+#: further responses of a route with a body
+BODY_RESPONSES = described(400, 413)

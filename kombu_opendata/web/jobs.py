@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ..errors import LimitExceeded, OpenDataError
 from .actions.action import ActionOutcome, ActionProgress, Report
@@ -22,22 +24,23 @@ class BackgroundJob:
 
     Attributes:
         action, subject: the action and its parameters, to start it again.
+        task: the asyncio task that runs it.
         state: ``running``, ``done``, ``failed`` or ``cancelled``.
         error: the reason of a failure, with the progress made.
     """
 
     id: int
-    user: str
     title: str
     action: str
     subject: dict[str, Any]
     began_at: datetime
+    user: Annotated[str, Field(exclude=True)]
     state: str = "running"
     progress: ActionProgress | None = None
     done: ActionOutcome | None = None
     error: str = ""
     ended_at: datetime | None = None
-    task: asyncio.Task[None] | None = field(default=None, repr=False)
+    task: Annotated[Any, Field(exclude=True)] = field(default=None, repr=False)
 
     def hear(self, progress: ActionProgress) -> None:
         """Set the progress."""
@@ -78,7 +81,7 @@ class BackgroundJobs:
             raise LimitExceeded(
                 f"{MAX_RUNNING} jobs of yours are running: wait for one, or cancel it", limit=MAX_RUNNING
             )
-        job = BackgroundJob(next(self._numbers), user, title, action, subject, datetime.now(UTC))
+        job = BackgroundJob(next(self._numbers), title, action, subject, datetime.now(UTC), user)
         self._jobs[job.id] = job
         job.task = asyncio.create_task(_run(job, work))
         return job

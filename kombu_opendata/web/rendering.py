@@ -25,7 +25,7 @@ class Renderer:
             loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
         self._environment.filters |= {
-            "age": age, "bytes": byte_text, "moment": moment, "moment_ms": moment_ms, "number": number, "rate": rate,
+            "age": age, "bytes": byte_text, "moment": moment, "number": number, "rate": rate,
             "shown": shown, "lines": shown_lines, "seconds": seconds, "spark_points": spark_points,
             "counted": counted, "data": data, "toggled": toggled,
         }  # fmt: skip
@@ -67,18 +67,16 @@ class Links:
         return link(self._root, path, **query)
 
 
-def moment(at: datetime | None) -> Markup:
-    """Format a time; the browser shows it in the viewer's time zone, with UTC on hover."""
-    if at is None:
+def moment(at: datetime | int | None) -> Markup:
+    """Format a time, or milliseconds since the epoch; None and 0 mean no time.
+
+    The browser shows it in the viewer's time zone, with UTC on hover.
+    """
+    if not at:
         return Markup("")
-    utc = at.astimezone(UTC)
+    utc = datetime.fromtimestamp(at / 1000, UTC) if isinstance(at, int) else at.astimezone(UTC)
     text = utc.strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('<time datetime="{}" title="{}">{}</time>').format(utc.isoformat(), text, text)
-
-
-def moment_ms(ms: int) -> Markup:
-    """Format a time in milliseconds since the epoch; 0 means no time."""
-    return moment(datetime.fromtimestamp(ms / 1000, UTC) if ms else None)
 
 
 def data(value: Any) -> str:

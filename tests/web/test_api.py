@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,7 @@ from kombu_opendata import QueueClient
 from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.web import create_app
 from kombu_opendata.web.actions.all_actions import ACTIONS
-from kombu_opendata.web.app import PAGES, api_description
-
-from ..support.page import PageServer
-from ..support.processes import children
+from kombu_opendata.web.app import VIEWS, api_description
 
 ERRORS = {"code", "message", "values", "what_to_do"}
 #: pages whose report has another name in the API
@@ -36,22 +32,14 @@ def described() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def url(module_store_folder: Path) -> str:
-    return f"opendata://{module_store_folder}"
-
-
-@pytest.fixture(scope="module")
-def site(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with children() as started:
-        started.add(server := PageServer(tmp_path_factory.mktemp("page"), url))
-        with QueueClient(url) as client, httpx.Client(base_url=server.url, timeout=60) as site:
-            client.create("mail")
-            yield site
+def site(http: httpx.Client, client: QueueClient) -> httpx.Client:
+    client.create("mail")
+    return http
 
 
 # ---------------------------------------------------------------------- all that pages can
 def test_each_page_has_its_report_in_the_api(described: dict[str, Any]) -> None:
-    pages = {route.path for page in PAGES for route in page.router.routes if isinstance(route, APIRoute)}
+    pages = {route.path for views in VIEWS for route in views.pages.routes if isinstance(route, APIRoute)}
     missing = {
         page
         for page in pages

@@ -11,13 +11,12 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import OpenDataError
-from .. import error_reports
-from ..error_reports import Answered, Fault
+from ..error_reports import Fault, fault_of, not_served
 from ..settings import WebSettings
 from . import forgery
 from .visitors import Visitor, Visitors
 
-Answer = Callable[[Request, Answered], Response]
+Answer = Callable[[Request, Fault], Response]
 #: answered for every request: probes know neither a user nor a name of the web UI
 HEALTH = "/healthz"
 
@@ -45,45 +44,38 @@ class Guard:
             return
         request = Request(scope, receive)
         body: list[Message] = []
-        reply: Response | Answered | None
+        reply: Response | Fault | None
         try:
             reply = self._foreign(request)
             if reply is None and not path.startswith("/static/"):
                 reply = await self._enter(request, path, body)
         except OpenDataError as exc:
-            reply = error_reports.answered(exc)
+            reply = fault_of(exc)
         except HTTPException as exc:
-            reply = error_reports.not_served(exc.status_code, str(exc.detail))
-        if isinstance(reply, Answered):
+            reply = not_served(exc.status_code, str(exc.detail))
+        if isinstance(reply, Fault):
             reply = self._answer(request, reply)
         await (reply or self._app)(scope, _again(body, receive), send)
 
-    def _foreign(self, request: Request) -> Answered | None:
+    def _foreign(self, request: Request) -> Fault | None:
         settings, headers = self._settings, request.headers
         host = headers.get("host", "")
         must_be_known = settings.hosts or (settings.is_open and not settings.proxies)
         is_host = forgery.parted(f"//{host}") is not None
         if not is_host or (must_be_known and not forgery.is_known_host(host, settings.hosts)):
-            return Answered(
-                421,
-                Fault(
-                    "unknown_host",
-                    f"The web UI is not served under the name {host[:100]!r}.",
-                    {},
-                    "Start it with --allowed-host and this name, if it is yours.",
-                ),
-            )
+            text = f"The web UI is not served under the name {host[:100]!r}."
+            return Fault("unknown_host", text, {}, "Start it with --allowed-host and this name, if it is yours.", 421)
         if request.method not in forgery.SAFE and forgery.is_foreign(headers, settings.hosts):
-            return Answered(403, _forged("Another site has sent this request."))
+            return _forged("Another site has sent this request.")
         return None
 
-    async def _enter(self, request: Request, path: str, body: list[Message]) -> Response | Answered | None:
+    async def _enter(self, request: Request, path: str, body: list[Message]) -> Response | Fault | None:
         visitor = await self._visitors.of(request, is_api=is_api(request.scope))
         request.state.visitor = visitor
         if visitor is None:
             return None if path == "/login" else self._login_needed(request, path)
         if request.method not in forgery.SAFE and not await self._has_token(request, visitor, body):
-            return Answered(403, _forged("The request has no token, or that of an earlier login."))
+            return _forged("The request has no token, or that of an earlier login.")
         return None
 
     async def _has_token(self, request: Request, visitor: Visitor, body: list[Message]) -> bool:
@@ -99,11 +91,12 @@ class Guard:
         except ValueError as exc:
             raise HTTPException(413, f"a form may have {forgery.MAX_FIELDS:,} fields at most") from exc
 
-    def _login_needed(self, request: Request, path: str) -> Response | Answered:
-        refusal = Answered(401, Fault("login_needed", "You are not logged in.", {}, "Log in."))
+    def _login_needed(self, request: Request, path: str) -> Response | Fault:
         login = f"{request.scope.get('root_path', '')}/login"
         if is_api(request.scope) or self._settings.proxies and self._settings.user_header in request.headers:
-            return refusal if "sec-fetch-mode" in request.headers else _asks(refusal)
+            # requests a login from programs; browsers would open a window for it
+            headers = {} if "sec-fetch-mode" in request.headers else {"WWW-Authenticate": 'Basic realm="broker"'}
+            return Fault("login_needed", "You are not logged in.", {}, "Log in.", 401, headers)
         query = f"?{request.url.query}" if request.url.query else ""
         login_with_next = f"{login}?next={quote(path.lstrip('/') + query, safe='')}"
         if "hx-request" in request.headers or request.query_params.get("live"):
@@ -121,13 +114,8 @@ def is_api(scope: Scope) -> bool:
     return path_of(scope).startswith("/api/")
 
 
-def _asks(said: Answered) -> Answered:
-    """Return the answer with the header that requests a login from programs; browsers would open a window for it."""
-    return Answered(said.status, said.fault, said.retry_after_seconds, {"WWW-Authenticate": 'Basic realm="broker"'})
-
-
 def _forged(text: str) -> Fault:
-    return Fault("forged_request", text, {}, "Reload the web UI, then try again.")
+    return Fault("forged_request", text, {}, "Reload the web UI, then try again.", 403)
 
 
 def _again(body: list[Message], receive: Receive) -> Receive:

@@ -12,14 +12,20 @@ from ...client.calls.failure_queries import Dismissed, FailureFilters, Retried
 from ...errors import MessageNotFound, PreconditionFailed
 from ...protocol import messages as m
 from ..brokers import UserBroker
-from ..no_value import without_none
 from .action import Action, ActionOutcome, ActionProgress, Parameters, Preview, Report, counted, words
 from .message_actions import MAX_IDS
 from .queue_actions import QueueParameters
 
 _LISTS = ("queues", "tasks", "exceptions", "reasons", "workers", "kinds", "task_ids")
 
+#: stands for failures without a task, an exception, a reason or a worker, where an empty value means any
+NONE = "(none)"
 _PLACE = re.compile(r"\d{1,19} .+", re.DOTALL)
+
+
+def without_none(value: str) -> str:
+    """Return a value as the broker's filters expect it."""
+    return "" if value == NONE else value
 
 
 class FailureParameters(Parameters):

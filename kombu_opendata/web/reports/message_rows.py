@@ -1,25 +1,34 @@
-"""Messages of a queue in one state, as rows of a table."""
+"""Messages as rows of tables, and their ids, which exceed the range of JavaScript's numbers in unstored queues."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from time import monotonic
 
-from ...errors import PreconditionFailed
+from ...errors import RequestError
 from ...protocol.messages.history_messages import MessageInfo
 from ...queue_client.message_models import MessageState, moment
-from ...selectors.selector import compile_selector
 from ..brokers import UserBroker
-from .identified import Identified
 
-#: rows of a page
-PAGE = 50
-#: states that the broker lists; running tasks are read from the history
-LISTED = ("available", "delayed", "in_flight", "done", "archived_failed")
-#: limits of a search, beyond which it is incomplete
-MOST_SEARCHED, SEARCH_SECONDS = 20_000, 2.0
+#: digits of the largest id
+_MOST_DIGITS = 20
+_HELD = ("in_flight", "running")
+
+
+def id_of(text: str) -> int | None:
+    """Return the id that a text contains; None if it contains none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
+@dataclass(frozen=True)
+class Identified:
+    """A report with an ``id``; ``id_text`` is the same with all its digits for every JSON parser."""
+
+    id_text: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id_text", str(vars(self)["id"]))
 
 
 @dataclass(frozen=True)
@@ -27,12 +36,15 @@ class MessageRow(Identified):
     """A message of a queue.
 
     Attributes:
-        task, task_id: name and id of a Celery task; empty for other messages.
+        task, task_id: name and id of a Celery task; empty for other messages, and if the history is disabled.
         since: the time of the delivery, or of the start of its task.
         holder: the consumer that holds it or runs its task.
+        received_at: the time when the broker received it; None if its metadata is no longer stored.
     """
 
     id: int
+    queue: str
+    state: str
     task: str
     task_id: str
     priority: int
@@ -45,100 +57,41 @@ class MessageRow(Identified):
     settled_at: datetime | None
 
 
-@dataclass(frozen=True)
-class MessageRows:
-    """A page of messages.
-
-    Attributes:
-        after: continues the list; None means there are no more.
-        searched: the number of messages that a filter was applied to; 0 without a filter.
-        is_complete: whether the search reached the end of the list.
-    """
-
-    rows: tuple[MessageRow, ...]
-    after: int | str | None
-    searched: int = 0
-    is_complete: bool = True
-
-
-async def message_rows(
-    broker: UserBroker, queue: str, state: str, *, where: str = "", after: int | None = None, limit: int = PAGE
-) -> MessageRows:
-    """Return a page of the messages in one state that match a filter.
-
-    A filter is applied to the metadata here, message by message, so a long search ends early and is marked incomplete.
-
-    Raises:
-        SelectorError: the filter is not valid.
-        NotFound: there is no such queue.
-    """
-    if state == "running":
-        return await _running(broker, queue)
-    if not where:
-        page = await broker.client.list_by_state(queue, state, limit=limit, after=after)  # type: ignore[arg-type]
-        infos = await _about(broker, queue, page.messages)
-        return MessageRows(tuple(_row(message, infos.get(message.id)) for message in page.messages), page.after)
-    return await _search(broker, queue, state, where, after, limit)
-
-
-async def _search(broker: UserBroker, queue: str, state: str, where: str, after: int | None, limit: int) -> MessageRows:
-    selector = compile_selector(where)
-    began, searched = monotonic(), 0
-    rows: list[MessageRow] = []
-    while True:
-        page = await broker.client.list_by_state(queue, state, limit=500, after=after)  # type: ignore[arg-type]
-        infos = await _about(broker, queue, page.messages)
-        for message in page.messages:
-            searched += 1
-            info = infos.get(message.id)
-            if info is not None and selector.matches(info.headers):
-                rows.append(_row(message, info))
-        after = page.after
-        is_over = len(rows) >= limit or searched >= MOST_SEARCHED or monotonic() - began > SEARCH_SECONDS
-        if after is None or is_over:
-            return MessageRows(tuple(rows), after, searched, after is None)
-
-
-async def _running(broker: UserBroker, queue: str) -> MessageRows:
-    page = await broker.client.list_messages(queues=[queue], statuses=["running"], limit=PAGE)
-    return MessageRows(tuple(_running_row(queue, info) for info in page.items), None, is_complete=page.next is None)
-
-
-async def _about(broker: UserBroker, queue: str, messages: Iterable[MessageState]) -> dict[int, MessageInfo]:
-    """Return the history of these messages of a queue; empty if the broker keeps none.
-
-    The queue is named because a user may be permitted to read one queue but not all messages.
-    """
-    ids = [item.id for item in messages]
-    if not ids:
-        return {}
-    try:
-        page = await broker.client.list_messages(ids=ids, queues=[queue], limit=len(ids))
-    except PreconditionFailed:
-        return {}
-    return {item.id: item for item in page.items}
-
-
-def _row(one: MessageState, about: MessageInfo | None) -> MessageRow:
-    headers = about.headers if about is not None else {}
-    statuses = [status for status in about.queues if status.queue == one.queue] if about is not None else []
-    claimed = moment(statuses[0].at_ms) if statuses and statuses[0].status in ("in_flight", "running") else None
+def row_of(message: MessageState, info: MessageInfo | None) -> MessageRow:
+    """Return the row of a message, with what the history has about it."""
+    headers = info.headers if info is not None else {}
+    statuses = [status for status in info.queues if status.queue == message.queue] if info is not None else []
+    since = message.running_since
+    if since is None and statuses and statuses[0].status in _HELD:
+        since = moment(statuses[0].at_ms)
+    if since is None and message.state in _HELD:
+        since = moment(message.token)
     return MessageRow(
-        one.id,
-        headers.get("task", ""),
-        headers.get("id", "") if "task" in headers else "",
-        one.priority,
-        one.attempts,
-        moment(about.received_at_ms) if about is not None else None,
-        one.visible_at,
-        one.holder,
-        one.running_since or claimed,
-        one.leased_until,
-        one.settled_at,
+        id=message.id,
+        queue=message.queue,
+        state=message.state,
+        task=headers.get("task", ""),
+        task_id=headers.get("id", "") if "task" in headers else "",
+        priority=message.priority,
+        attempts=message.attempts,
+        received_at=moment(info.received_at_ms) if info is not None else None,
+        visible_at=message.visible_at,
+        holder=message.holder,
+        since=since,
+        leased_until=message.leased_until,
+        settled_at=message.settled_at,
     )
 
 
-def _running_row(queue: str, about: MessageInfo) -> MessageRow:
-    current = next(status for status in about.queues if status.queue == queue)
-    state = MessageState(about.id, queue, "running", 0, current.attempts, holder=current.consumer)
-    return _row(state, about)
+async def infos_of(broker: UserBroker, ids: Iterable[int], queue: str = "") -> dict[int, MessageInfo]:
+    """Return the history of messages; empty if the broker keeps none, or this user may not read it.
+
+    A user may be permitted to read one queue but not all messages, so the queue is named where all are of one.
+    """
+    if not (known := list(ids)):
+        return {}
+    try:
+        page = await broker.client.list_messages(ids=known, queues=[queue] if queue else None, limit=len(known))
+    except RequestError:
+        return {}
+    return {info.id: info for info in page.items}

@@ -1,9 +1,10 @@
-"""Pages of a list in memory."""
+"""Parts of reports: pages of a list, and bars of a chart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -32,3 +33,11 @@ def paged(rows: Sequence[T], page: int) -> Paged[T]:
     pages = max(1, -(-len(rows) // PAGE))
     page = min(max(page, 1), pages)
     return Paged(tuple(rows[(page - 1) * PAGE : page * PAGE]), len(rows), page, pages)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The number of failures, or of messages that are due, from ``start`` to the next bar."""
+
+    start: datetime
+    count: int

@@ -9,10 +9,9 @@ from pydantic import ValidationError
 
 from kombu_opendata.errors import BY_CODE
 from kombu_opendata.web.actions.all_actions import ACTIONS
-from kombu_opendata.web.api.errors import BODY_RESPONSES, RESPONSES
 from kombu_opendata.web.app import api_description
-from kombu_opendata.web.error_reports import answered, invalid
-from kombu_opendata.web.pages.forms import faults_of
+from kombu_opendata.web.error_reports import BODY_RESPONSES, RESPONSES, fault_of, invalid
+from kombu_opendata.web.views.forms import faults_of
 
 
 @pytest.mark.parametrize(
@@ -54,13 +53,13 @@ def test_an_address_that_lacks_a_parameter() -> None:
         {"type": "missing", "loc": ("query", "id"), "msg": "Field required"},
         {"type": "int_parsing", "loc": ("body", "ids", 3), "msg": "Input should be a valid integer"},
     ]
-    fault = invalid(problems).fault
+    fault = invalid(problems)
     assert fault.message == "The parameter id is missing. ids.3 must be a whole number."
     assert fault.values["problems"][0] == {"where": ["query", "id"], "message": "Field required"}
 
 
 def test_each_error_of_the_broker_has_a_status_that_is_described() -> None:
-    statuses = {answered(error("text")).status for error in BY_CODE.values()}
+    statuses = {fault_of(error("text")).status for error in BY_CODE.values()}
     assert statuses <= {*RESPONSES, *BODY_RESPONSES}
     assert {401, 403, 404, 409, 422, 429, 500, 502, 503} <= RESPONSES.keys()
 

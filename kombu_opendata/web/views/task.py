@@ -1,4 +1,4 @@
-"""Report of a Celery task and its canvas."""
+"""View of a Celery task and its canvas."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from ...protocol.messages.history_messages import MessageInfo
 from ...queue_client.message_models import moment
 from ...queue_client.task_models import RelatedTask, Task
 from ..brokers import UserBroker
-from .bodies import shown_json
+from ..reports.bodies import shown_json
+from ..visit import AVisit
 from .message import AttemptRow, attempt_of
+from .view import Views
 
+VIEWS = Views("messages")
 #: tasks of a canvas that are shown
 MOST = 500
 
@@ -71,32 +74,41 @@ class TaskView:
     is_whole: bool
 
 
-async def task_report(broker: UserBroker, masking: Masking, id: str) -> TaskView:
-    """Return a task by Celery's id.
-
-    Raises:
-        MessageNotFound: there is no such task, or it is no longer in the history.
-        PreconditionFailed: the broker keeps no history.
-    """
-    task = await broker.client.task(id)
-    tree, is_whole = await _canvas(broker, task)
-    attempts = [attempt_of(item, masking) for item in task.attempts]
-    places = tuple(
-        TaskLocation(item.queue, item.status, item.attempts, item.consumer, moment(item.at_ms)) for item in task.queues
-    )
-    attempts += [_going_on(item) for item in places if item.status in ("running", "in_flight")]
+@VIEWS.view("/task", "task.html")
+async def get_task(visit: AVisit, id: str) -> TaskView:
+    """Return a task by Celery's id, with its attempts, its result, and its canvas."""
+    masking = visit.site.masking
+    task = await visit.broker.client.task(id)
+    tree, is_whole = await _canvas(visit.broker, task)
     result, note = _result(task, masking)
+    queues = tuple(
+        TaskLocation(status.queue, status.status, status.attempts, status.consumer, moment(status.at_ms))
+        for status in task.queues
+    )
+    current = [
+        AttemptRow(place.queue, place.attempts, place.consumer, 0, place.at, None, None, "", place.status, "", "", "")
+        for place in queues
+        if place.status in ("running", "in_flight")
+    ]
     return TaskView(
-        task.id, task.name, task.state, task.message_ids, places,
-        None if task.args is None else shown_json(task.args, masking),
-        None if task.kwargs is None else shown_json(task.kwargs, masking),
-        task.arguments_note, task.content_type, masking.value(dict(task.headers)), tuple(attempts), result, note,
-        len(task.failures), task.again, tree, is_whole,
-    )  # fmt: skip
-
-
-def _going_on(one: TaskLocation) -> AttemptRow:
-    return AttemptRow(one.queue, one.attempts, one.consumer, 0, one.at, None, None, "", one.status, "", "", "")
+        id=task.id,
+        name=task.name,
+        state=task.state,
+        message_ids=task.message_ids,
+        queues=queues,
+        args=None if task.args is None else shown_json(task.args, masking),
+        kwargs=None if task.kwargs is None else shown_json(task.kwargs, masking),
+        arguments_note=task.arguments_note,
+        content_type=task.content_type,
+        headers=masking.value(dict(task.headers)),
+        attempts=(*(attempt_of(attempt, masking) for attempt in task.attempts), *current),
+        result=result,
+        result_note=note,
+        failures=len(task.failures),
+        again=task.again,
+        tree=tree,
+        is_whole=is_whole,
+    )
 
 
 def _result(task: Task, masking: Masking) -> tuple[str | None, str]:
@@ -138,9 +150,6 @@ def _tree(tasks: dict[str, MessageInfo]) -> Iterator[Node]:
             continue
         visited.add(id)
         info = tasks[id]
-        yield Node(id, info.headers.get("task", ""), _status(info), depth)
+        status = next((status.status for status in info.queues), "collected")
+        yield Node(id, info.headers.get("task", ""), status, depth)
         pending += [(child, depth + 1) for child in reversed(children.get(id, []))]
-
-
-def _status(one: MessageInfo) -> str:
-    return next((status.status for status in one.queues), "collected")

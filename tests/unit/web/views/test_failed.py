@@ -12,7 +12,7 @@ from kombu_opendata.masking import Masking
 from kombu_opendata.web.actions.action import unheard
 from kombu_opendata.web.actions.failure_actions import FailureParameters, dismiss, preview_dismiss
 from kombu_opendata.web.brokers import UserBroker
-from kombu_opendata.web.reports.failures import Asked, Failures, Hours, failures
+from kombu_opendata.web.views.failed import Asked, Failures, Hours, failures
 
 
 async def _fail(client: AsyncQueueClient, queue: str, *tasks: str) -> None:

@@ -1,23 +1,52 @@
-"""Login and logout."""
+"""Login, logout, and the current user."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from ...errors import AccessRefused, OpenDataError, TooManyLogins
 from ..rendering import link
-from ..visit import Site
-from .view import frame_of
+from ..visit import AVisit, Site
+from .view import Views, frame_of
 
-router = APIRouter(include_in_schema=False)
+VIEWS = Views("session")
 _FORM_BYTES = 16 << 10
 _WRONG = "The name or the password is wrong."
 
 
-@router.get("/login")
+@dataclass(frozen=True)
+class Who:
+    """The user of the request, with its permissions.
+
+    Attributes:
+        user: empty if the broker has no users.
+        roles, configure, write, read: see docs/permissions.md.
+        csrf_token: the token that browsers must send as `X-CSRF-Token` with every request except GET.
+    """
+
+    user: str
+    instance: str
+    roles: list[str]
+    configure: str
+    write: str
+    read: str
+    read_only: bool
+    csrf_token: str
+
+
+@VIEWS.api.get("/session")
+async def get_session(visit: AVisit) -> Who:
+    """Return the connected user and its permissions."""
+    login = await visit.broker.identity()
+    rights = login.instance, login.roles, login.configure, login.write, login.read
+    return Who(visit.user or login.user, *rights, visit.site.settings.read_only, visit.visitor.token)
+
+
+@VIEWS.pages.get("/login")
 async def ask(request: Request, next: str = "") -> Response:
     """Return the login form; a user that needs no login is redirected."""
     if request.state.visitor is not None:
@@ -25,7 +54,7 @@ async def ask(request: Request, next: str = "") -> Response:
     return _form(request, next)
 
 
-@router.post("/login")
+@VIEWS.pages.post("/login")
 async def log_in(request: Request) -> Response:
     """Begin a session."""
     if int(request.headers.get("content-length") or _FORM_BYTES + 1) > _FORM_BYTES:
@@ -53,7 +82,7 @@ async def log_in(request: Request) -> Response:
     return answer
 
 
-@router.post("/logout")
+@VIEWS.pages.post("/logout")
 async def log_out(request: Request) -> Response:
     """End the session."""
     site: Site = request.app.state.site

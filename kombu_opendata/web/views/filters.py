@@ -1,14 +1,18 @@
-"""Filter checks, and explanations of matches."""
+"""Checks of filters, and explanations of matches."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import SelectorError
+from ...errors import OpenDataError, SelectorError
 from ...masking import Masking
 from ...selectors.selector import Explanation, compile_selector
-from ..brokers import UserBroker
+from ..reports.message_rows import id_of
+from ..visit import AVisit
+from .view import Context, Views
+
+VIEWS = Views("queues")
 
 
 @dataclass(frozen=True)
@@ -46,16 +50,31 @@ class MatchExplanation:
     report: dict[str, Any]
 
 
-async def explain(
-    broker: UserBroker, masking: Masking, *, queue: str = "", id: int, where: str = ""
-) -> MatchExplanation:
-    """Explain why a filter, or a queue's filter, matches a stored message or not.
+async def _show_check(visit: AVisit, where: str = "") -> Context:
+    return {"check": check_filter(where), "where": where}
 
-    Raises:
-        NotFound: there is no such queue or message.
-        SelectorError: the filter is not valid.
-    """
-    report = _masked(await broker.client.explain("" if where else queue, id=id, filter=where), masking)
+
+@VIEWS.view("/filters/check", "filter_check.html", page=_show_check)
+async def filter_is_valid(where: str = "") -> FilterCheck:
+    """Check that a filter is valid."""
+    return check_filter(where)
+
+
+async def _show_explanation(visit: AVisit, id: str = "", queue: str = "", where: str = "") -> Context:
+    """Return the explanation, or the error in its place."""
+    if (message := id_of(id)) is None:
+        return {"report": None, "fault": "Give the number of a message."}
+    try:
+        return {"report": await explain_filter(visit, message, queue, where)}
+    except OpenDataError as exc:
+        return {"report": None, "fault": str(exc)}
+
+
+@VIEWS.view("/filters/explain", "filter_explained.html", page=_show_explanation)
+async def explain_filter(visit: AVisit, id: int, queue: str = "", where: str = "") -> MatchExplanation:
+    """Explain why a filter, or a queue's filter, matches a stored message or not."""
+    answer = await visit.broker.client.explain("" if where else queue, id=id, filter=where)
+    report = _masked(answer, visit.site.masking)
     filter = report.get("filter")
     lines = str(Explanation.from_dict(filter)).split("\n") if filter else ["The queue has no filter."]
     return MatchExplanation(bool(report.get("matches")), tuple(lines), report)

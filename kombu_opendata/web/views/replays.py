@@ -1,4 +1,4 @@
-"""Report of the broker's background work: replays, and staged Spark jobs."""
+"""View of the broker's background work: replays, and staged Spark jobs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 from ...errors import RequestError
 from ...queue_client.message_models import moment
 from ...staging.job import JobInfo
-from ..brokers import UserBroker
+from ..visit import AVisit
+from .view import Views
 
+VIEWS = Views("replays")
 #: jobs of a page
 MAX_JOBS = 50
 
@@ -101,72 +103,64 @@ class ReplayReport:
     jobs_refused: str
 
 
-async def replays(broker: UserBroker, *, after: str = "") -> ReplayReport:
-    """Return all replays, and a page of the jobs after this id."""
-    cursors = await broker.recent("replays", 1.0, broker.client.replay_progress)
-    rows = sorted((replay_of(one) for one in cursors), key=lambda one: (one.state == "done", one.queue))
+@VIEWS.view("/replays", "replays.html")
+async def list_replays(visit: AVisit, after: str = "") -> ReplayReport:
+    """Return all replays, and at most 50 staged jobs; pass the `next` of a page as the `after` of the following one."""
+    client = visit.broker.client
+    cursors = await visit.broker.recent("replays", 1.0, client.replay_progress)
+    rows = tuple(sorted(map(_replay, cursors), key=lambda row: (row.state == "done", row.queue)))
     try:
-        page = await broker.recent(("jobs", after), 1.0, lambda: broker.client.list_staged_jobs(after, limit=MAX_JOBS))
+        page = await visit.broker.recent(("jobs", after), 1.0, lambda: client.list_staged_jobs(after, limit=MAX_JOBS))
     except RequestError as exc:  # a store in memory has no jobs, and not every user may see them
-        return ReplayReport(tuple(rows), (), None, str(exc))
-    jobs = tuple(job_of(one) for one in page.items)
-    return ReplayReport(tuple(rows), jobs, page.next, "")
+        return ReplayReport(rows, (), None, str(exc))
+    return ReplayReport(rows, tuple(map(_job, page.items)), page.next, "")
 
 
-def replay_of(cursor: Mapping[str, Any]) -> ReplayRow:
-    """Return the row of a routing cursor that the broker reported."""
+def _replay(cursor: Mapping[str, Any]) -> ReplayRow:
     total, examined = cursor["end"] - cursor["start"], cursor["position"] - cursor["start"]
-    rate = float(cursor["rate"])
-    seconds_left = None if cursor["done"] or rate <= 0 else (total - examined) / rate
+    rate, is_done = float(cursor["rate"]), cursor["done"]
+    state = "failing" if cursor["error"] else "waiting" if cursor["waiting"] else "running"
     return ReplayRow(
-        cursor["queue"],
-        _state(cursor),
-        1.0 if cursor["done"] or total <= 0 else min(examined / total, 1.0),
-        cursor["seen"],
-        cursor["routed"],
-        rate,
-        seconds_left,
-        cursor["selector"],
-        cursor["error"],
-        moment(cursor["started_at_ms"]),
-        moment(cursor["changed_at_ms"]),
+        queue=cursor["queue"],
+        state="done" if is_done else state,
+        share=1.0 if is_done else _share(examined, total),
+        examined=cursor["seen"],
+        put_in=cursor["routed"],
+        per_second=rate,
+        seconds_left=None if is_done or rate <= 0 else (total - examined) / rate,
+        where=cursor["selector"],
+        error=cursor["error"],
+        started_at=moment(cursor["started_at_ms"]),
+        changed_at=moment(cursor["changed_at_ms"]),
     )
 
 
-def _state(cursor: Mapping[str, Any]) -> str:
-    if cursor["done"]:
-        return "done"
-    return "failing" if cursor["error"] else "waiting" if cursor["waiting"] else "running"
-
-
-def job_of(job: JobInfo) -> SparkJob:
-    """Return the row of a job that the broker reported."""
-    queues = tuple(
-        JobQueue(name, queue.routed, queue.waiting, queue.done, queue.failed, queue.removed)
-        for name, queue in sorted(job.queues.items())
-    )
-    ended = (
-        sum(queue.done + queue.failed + queue.removed for queue in queues) + job.unroutable + job.damaged - job.running
-    )
-    total = sum(queue.routed for queue in queues) + job.rows - job.routed + job.unroutable + job.damaged
+def _job(job: JobInfo) -> SparkJob:
+    queues = job.queues.values()
+    dropped = job.unroutable + job.damaged
+    ended = sum(queue.done + queue.failed + queue.removed for queue in queues) + dropped - job.running
+    total = sum(queue.routed for queue in queues) + job.rows - job.routed + dropped
     return SparkJob(
-        job.job_id,
-        job.state,
-        job.rows,
-        job.bytes,
-        job.routed,
-        job.unroutable,
-        job.damaged,
-        job.done,
-        job.failed,
-        job.running,
-        1.0 if job.has_ended else _share(max(ended, 0), total),
-        _share(job.routed, job.rows),
-        "" if job.blocked is None else str(job.blocked),
-        moment(job.committed_at_ms),
-        queues,
+        id=job.job_id,
+        state=job.state,
+        rows=job.rows,
+        bytes=job.bytes,
+        routed=job.routed,
+        unroutable=job.unroutable,
+        damaged=job.damaged,
+        done=job.done,
+        failed=job.failed,
+        running=job.running,
+        share=1.0 if job.has_ended else _share(max(ended, 0), total),
+        routed_share=_share(job.routed, job.rows),
+        blocked="" if job.blocked is None else str(job.blocked),
+        committed_at=moment(job.committed_at_ms),
+        queues=tuple(
+            JobQueue(name, queue.routed, queue.waiting, queue.done, queue.failed, queue.removed)
+            for name, queue in sorted(job.queues.items())
+        ),
     )
 
 
 def _share(part: int, whole: int) -> float:
-    return min(part / whole, 1.0) if whole else 1.0
+    return min(part / whole, 1.0) if whole > 0 else 1.0

@@ -1,4 +1,4 @@
-"""Report of failures that are not handled yet: groups, a list, and their times."""
+"""View of failures that are not handled yet: groups, a list, and their times."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from pydantic import Field
 from ...client.calls.failure_queries import FailureFilters
 from ...masking import Masking
 from ...queue_client.message_models import moment
+from ..actions.failure_actions import NONE, without_none
 from ..brokers import UserBroker
-from ..no_value import NONE, without_none
+from ..reports.paging import Bar
+from ..visit import AVisit
+from .filters import check_filter
+from .view import Context, Views
 
+VIEWS = Views("failures")
 #: the fields by which failures can be grouped
 GROUPS = ("task", "exception", "queue", "reason", "worker")
 #: rows of a page
@@ -96,14 +101,6 @@ class FailureRow:
 
 
 @dataclass(frozen=True)
-class Bar:
-    """The number of failures from ``start`` to the next bar."""
-
-    start: datetime
-    count: int
-
-
-@dataclass(frozen=True)
 class Failures:
     """A page of failures and the groups of all.
 
@@ -122,6 +119,47 @@ class Failures:
     rows: tuple[FailureRow, ...]
     next: str | None
     bars: tuple[Bar, ...]
+
+
+async def _show(
+    visit: AVisit,
+    by: str = "task,exception",
+    task: str = "",
+    exception: str = "",
+    queue: str = "",
+    reason: str = "",
+    worker: str = "",
+    where: str = "",
+    hours: Hours = 0,
+    after: str = "",
+) -> Context:
+    """Return the failures, without a filter that is not valid."""
+    check = check_filter(where)
+    valid = where if check.is_valid else ""
+    report = await list_failures(visit, by, task, exception, queue, reason, worker, valid, hours, after or None)
+    return {"report": report, "check": check, "where": where, "choices": GROUPS}
+
+
+@VIEWS.view("/failed", "failed.html", api="/failures", page=_show)
+async def list_failures(
+    visit: AVisit,
+    by: str = "task,exception",
+    task: str = "",
+    exception: str = "",
+    queue: str = "",
+    reason: str = "",
+    worker: str = "",
+    where: str = "",
+    hours: Hours = 0,
+    after: str | None = None,
+) -> Failures:
+    """Return a page of failures, the newest first, the groups of all failures, and the times of the failures.
+
+    ``by`` has some of task, exception, queue, reason and worker, separated by commas; ``hours`` limits the result to
+    the last hours.
+    """
+    asked = Asked(task, exception, queue, reason, worker, where, hours)
+    return await failures(visit.broker, visit.site.masking, asked, tuple(by.split(",")), after)
 
 
 async def failures(

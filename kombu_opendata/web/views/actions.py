@@ -1,36 +1,37 @@
-"""Dialogs of actions: confirm with a preview, execute, and show the result."""
+"""Actions in the web UI: dialogs that confirm with a preview, execute and show the result; and routes of the API."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fastapi import APIRouter, HTTPException, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi import HTTPException, Request, Response
 from pydantic import ValidationError
 
 from ...errors import OpenDataError
 from ..actions.action import Action, ActionOutcome, Parameters, Preview
 from ..actions.all_actions import ACTIONS
+from ..error_reports import BODY_RESPONSES
+from ..jobs import BackgroundJob
 from ..perform import begin, perform, preview
 from ..visit import AVisit, Visit
 from .forms import Items, faults_of, form_fields, parameters_of
-from .jobs import job_notice
-from .view import frame
+from .view import Views, frame, html
 
-router = APIRouter(include_in_schema=False)
+VIEWS = Views("actions")
 #: field in which the user types a value again to confirm
 _TYPED = "typed_again"
 #: pydantic's problems of a field without a value or with an empty text
 _NOT_FILLED_IN = ("missing", "string_too_short")
 
 
-@router.get("/actions/{name}")
+@VIEWS.pages.get("/actions/{name}")
 async def ask(visit: AVisit, name: str, request: Request) -> Response:
     """Return the dialog with a preview of the action."""
     return await _dialog(visit, _action(name), list(request.query_params.multi_items()), [])
 
 
-@router.post("/actions/{name}")
+@VIEWS.pages.post("/actions/{name}")
 async def act(visit: AVisit, name: str, request: Request) -> Response:
     """Execute the action; return a notice, or the dialog with the errors."""
     action = _action(name)
@@ -47,13 +48,13 @@ async def act(visit: AVisit, name: str, request: Request) -> Response:
             job = await begin(visit, action, parameters)
             if job.state == "failed":
                 return await _dialog(visit, action, items, [job.error])
-            return job_notice(visit, job, is_new=True)
+            return html(visit, "job_notice.html", frame(visit) | {"report": job, "is_new": True})
         outcome = await perform(visit, action, parameters)
     except ValidationError as exc:
         return await _dialog(visit, action, items, faults_of(action.parameters, exc))
     except OpenDataError as exc:
         return await _dialog(visit, action, items, [str(exc)])
-    return _notice(visit, outcome)
+    return html(visit, "notice.html", frame(visit) | {"done": outcome})
 
 
 def _action(name: str) -> Action[Any]:
@@ -101,8 +102,35 @@ async def _dialog(visit: Visit, action: Action[Any], items: Items, faults: list[
         "faults": faults,
         "typed": next((value for key, value in items if key == action.typed), "") if action.typed else "",
     }
-    return HTMLResponse(visit.site.renderer.page("dialog.html", frame(visit) | context))
+    return html(visit, "dialog.html", frame(visit) | context)
 
 
-def _notice(visit: Visit, done: ActionOutcome) -> Response:
-    return HTMLResponse(visit.site.renderer.page("notice.html", frame(visit) | {"done": done}))
+# ---------------------------------------------------------------------- the API
+def _add_routes(action: Action[Any]) -> None:
+    """Add the routes of one action; its parameters are the body."""
+
+    async def do(visit: AVisit, parameters: Any) -> ActionOutcome:
+        return await perform(visit, action, parameters)
+
+    async def look(visit: AVisit, parameters: Any) -> Preview:
+        return await preview(visit, action, parameters)
+
+    async def start(visit: AVisit, parameters: Any) -> BackgroundJob:
+        return await begin(visit, action, parameters, patience=0)
+
+    def add(ending: str, summary: str, handler: Callable[..., Awaitable[Any]]) -> None:
+        handler.__annotations__["parameters"] = action.parameters
+        operation_id = f"{ending[1:] or 'do'}_{action.name}".replace("-", "_")
+        VIEWS.api.add_api_route(
+            f"/actions/{action.name}{ending}", handler, methods=["POST"], summary=summary, operation_id=operation_id,
+            responses=BODY_RESPONSES,
+        )  # fmt: skip
+
+    add("", action.title, do)
+    add("/preview", f"{action.title}: what it would concern", look)
+    if action.is_long:
+        add("/start", f"{action.title}, in the background", start)
+
+
+for _action_of_route in ACTIONS.values():
+    _add_routes(_action_of_route)

@@ -1,4 +1,4 @@
-"""Report of the due times of delayed messages, and of the periodic tasks of Celery's beat."""
+"""View of the due times of delayed messages, and of the periodic tasks of Celery's beat."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from datetime import datetime, timedelta
 from ...queue_client.queue_models import QueueMetrics
 from ...queue_client.schedule_models import DueCounts, PeriodicTask
 from ..brokers import UserBroker
-from .queue_metrics import all_queues
+from ..reports.paging import Bar
+from ..reports.queue_metrics import all_queues
+from ..visit import AVisit
+from .view import Views
 
+VIEWS = Views("schedules")
 #: the spans of charts in hours, with the width of a bar in seconds
 SPANS = {1: 120, 6: 900, 24: 3600, 168: 21_600}
 #: limit of the queues with a row, those with the most delayed messages first
 MAX_QUEUES = 20
 #: a periodic task is late when it exceeds its interval by this time
 _LATE = timedelta(seconds=10)
-
-
-@dataclass(frozen=True)
-class DueBar:
-    """The number of messages due in a span of time, which ends at the start of the next bar."""
-
-    start: datetime
-    count: int
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ class Schedules:
 
     hours: int
     queue: str
-    bars: tuple[DueBar, ...]
+    bars: tuple[Bar, ...]
     delayed: int
     later: int
     is_estimate: bool
@@ -90,29 +86,30 @@ class Schedules:
     since: datetime | None
 
 
-async def schedules(broker: UserBroker, *, hours: int = 24, queue: str = "") -> Schedules:
-    """Return delayed messages within 1, 6, 24 or 168 hours, and periodic tasks.
+@VIEWS.view("/schedules", "schedules.html")
+async def get_schedules(visit: AVisit, hours: int = 24, queue: str = "") -> Schedules:
+    """Return the due times of delayed messages within 1, 6, 24 or 168 hours, and the periodic tasks of beat.
 
-    Raises:
-        NotFound: there is no such queue.
+    ``queue`` limits the delayed messages to one queue.
     """
+    broker = visit.broker
     hours = min(SPANS, key=lambda span: abs(span - hours))
     due = await _due(broker, queue, hours)
-    figures = (await all_queues(broker)).queues
-    delayed = sorted((one for one in figures if one.delayed), key=lambda one: (-one.delayed, one.queue))
-    queues = [_queue(one, await _due(broker, one.queue, hours)) for one in delayed[:MAX_QUEUES]]
+    metrics = (await all_queues(broker)).queues
+    delayed = sorted((each for each in metrics if each.delayed), key=lambda each: (-each.delayed, each.queue))
+    queues = [_queue(each, await _due(broker, each.queue, hours)) for each in delayed[:MAX_QUEUES]]
     beat = await broker.recent("periodic", 2.0, broker.client.periodic_tasks)
     return Schedules(
-        hours,
-        queue,
-        _bars(due),
-        sum(due.counts) + due.later,
-        due.later,
-        due.is_estimate,
-        tuple(queues),
-        max(len(delayed) - MAX_QUEUES, 0),
-        tuple(_periodic(one, due.at) for one in beat.tasks),
-        beat.since,
+        hours=hours,
+        queue=queue,
+        bars=_bars(due),
+        delayed=sum(due.counts) + due.later,
+        later=due.later,
+        is_estimate=due.is_estimate,
+        queues=tuple(queues),
+        more_queues=max(len(delayed) - MAX_QUEUES, 0),
+        periodic=tuple(_periodic(task, due.at) for task in beat.tasks),
+        since=beat.since,
     )
 
 
@@ -126,18 +123,20 @@ async def _due(broker: UserBroker, queue: str, hours: int) -> DueCounts:
     )
 
 
-def _bars(found: DueCounts) -> tuple[DueBar, ...]:
-    length = timedelta(seconds=found.bucket_seconds)
-    return tuple(DueBar(found.start + place * length, count) for place, count in enumerate(found.counts))
+def _bars(due: DueCounts) -> tuple[Bar, ...]:
+    length = timedelta(seconds=due.bucket_seconds)
+    return tuple(Bar(due.start + place * length, count) for place, count in enumerate(due.counts))
 
 
-def _queue(figures: QueueMetrics, due: DueCounts) -> QueueDue:
+def _queue(metrics: QueueMetrics, due: DueCounts) -> QueueDue:
     first = next((bar.start for bar in _bars(due) if bar.count), None)
-    return QueueDue(figures.queue, figures.delayed, sum(due.counts), first)
+    return QueueDue(metrics.queue, metrics.delayed, sum(due.counts), first)
 
 
-def _periodic(one: PeriodicTask, now: datetime) -> Periodic:
-    expected = one.last + one.interval if one.interval is not None else None
-    is_late = expected is not None and one.interval is not None and now > expected + max(one.interval, _LATE)
-    seconds = one.interval.total_seconds() if one.interval is not None else None
-    return Periodic(one.name, one.task, one.queue, one.count, seconds, one.last, expected, is_late, one.last_message_id)
+def _periodic(task: PeriodicTask, now: datetime) -> Periodic:
+    expected = task.last + task.interval if task.interval is not None else None
+    is_late = expected is not None and task.interval is not None and now > expected + max(task.interval, _LATE)
+    seconds = task.interval.total_seconds() if task.interval is not None else None
+    return Periodic(
+        task.name, task.task, task.queue, task.count, seconds, task.last, expected, is_late, task.last_message_id
+    )

@@ -1,4 +1,4 @@
-"""Report of the broker and its store: size, maintenance, standbys, limits."""
+"""View of the broker and its store: size, maintenance, standbys, limits."""
 
 from __future__ import annotations
 
@@ -9,34 +9,11 @@ from typing import Any
 
 from ...json_values import with_times
 from ...queue_client.message_models import moment
-from ..brokers import UserBroker
 from ..verification import Verification
+from ..visit import AVisit
+from .view import Views
 
-
-@dataclass(frozen=True)
-class Duty:
-    """A maintenance duty.
-
-    Attributes:
-        at: the time of its last run, with the client and the duration; None if it has not run since the broker's
-            startup.
-        asked_at: the time of the last request for it, with the client.
-    """
-
-    name: str
-    at: datetime | None
-    by: str
-    seconds: float
-    asked_at: datetime | None
-    asked_by: str
-
-
-@dataclass(frozen=True)
-class CheckpointRow:
-    """A reader that keeps replaced tables, such as a backup. Its time is None if it never expires."""
-
-    name: str
-    expires_at: datetime | None
+VIEWS = Views("store")
 
 
 @dataclass(frozen=True)
@@ -82,7 +59,11 @@ class InstanceStore:
         sessions: sessions of clients, including those that recently lost their connection.
         commits, published, delivered: counts since the broker's startup.
         dead_letters: dead letters that wait to be published.
-        duties: the duties in their order.
+        duties: the duties in their order. Each has a ``name``; ``at``, the time of its last run, with its client
+            (``by``) and its ``seconds``; ``asked_at``, the time of the last request for it, with its client
+            (``asked_by``). A time is None if it was before the broker's startup.
+        checkpoints: readers that keep replaced tables, such as a backup, by ``name``; ``expires_at`` is None if one
+            never expires.
         verified: the result of the last verification by the web UI; None if there was none.
         figures: all metrics of the broker, by their names.
     """
@@ -103,18 +84,10 @@ class InstanceStore:
     delivered: int
     dead_letters: int
     upkeep: StoreMaintenance
-    duties: tuple[Duty, ...]
-    checkpoints: tuple[CheckpointRow, ...]
+    duties: tuple[dict[str, Any], ...]
+    checkpoints: tuple[dict[str, Any], ...]
     verified: Verification | None
     figures: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class StandbyRow:
-    """A standby, and the time when it connected."""
-
-    addresses: tuple[str, ...]
-    since: datetime | None
 
 
 @dataclass(frozen=True)
@@ -126,6 +99,7 @@ class StoreReport:
         state: ``active``, or another state of the broker; ``fault`` has the error.
         memory_bytes, memory_limit_bytes: memory of the process; 0 if unknown, or without a limit.
         memory_is_full: whether publishers wait because of it.
+        standbys: the ``addresses`` of each standby, and the time when it connected (``since``).
     """
 
     location: str
@@ -138,75 +112,73 @@ class StoreReport:
     memory_is_full: bool
     connections: int
     connections_limit: int
-    standbys: tuple[StandbyRow, ...]
+    standbys: tuple[dict[str, Any], ...]
     instances: tuple[InstanceStore, ...]
 
 
-async def store(broker: UserBroker) -> StoreReport:
-    """Return the broker's process and its stores."""
-    report = await broker.recent("status", 1.0, broker.client.status)
-    memory = report.get("memory", {})
+@VIEWS.view("/store", "store.html")
+async def get_store(visit: AVisit) -> StoreReport:
+    """Return sizes, maintenance, standbys and limits; requires the role monitor if the broker has users."""
+    broker = visit.broker
+    status = await broker.recent("status", 1.0, broker.client.status)
+    memory = status.get("memory", {})
     return StoreReport(
-        report["store"],
-        report["version"],
-        report["pid"],
-        report.get("state", ""),
-        report.get("fault", ""),
-        memory.get("resident_bytes", 0),
-        memory.get("limit_bytes", 0),
-        memory.get("is_full", False),
-        report["connections"],
-        report.get("connections_limit", 0),
-        tuple(StandbyRow(tuple(entry["addresses"]), moment(entry["since_ms"])) for entry in report.get("standbys", ())),
-        tuple(_instance(name, entry, broker.verified.get(name)) for name, entry in sorted(report["instances"].items())),
+        location=status["store"],
+        version=status["version"],
+        pid=status["pid"],
+        state=status.get("state", ""),
+        fault=status.get("fault", ""),
+        memory_bytes=memory.get("resident_bytes", 0),
+        memory_limit_bytes=memory.get("limit_bytes", 0),
+        memory_is_full=memory.get("is_full", False),
+        connections=status["connections"],
+        connections_limit=status.get("connections_limit", 0),
+        standbys=tuple(
+            {"addresses": standby["addresses"], "since": moment(standby["since_ms"])}
+            for standby in status.get("standbys", ())
+        ),
+        instances=tuple(
+            _instance(name, report, broker.verified.get(name)) for name, report in sorted(status["instances"].items())
+        ),
     )
 
 
 def _instance(name: str, report: Mapping[str, Any], verified: Verification | None) -> InstanceStore:
     disk = report["disk"]
     return InstanceStore(
-        name,
-        disk["size_bytes"],
-        disk["live_bytes"],
-        disk["waiting_bytes"],
-        report["journal_bytes"],
-        disk["limit_bytes"],
-        disk["is_stuck"],
-        disk["removed_early"],
-        moment(disk["at_ms"]),
-        report["stalled_seconds"],
-        report["sessions"],
-        report["commits"],
-        report["published"],
-        report["delivered"],
-        report["dead_letters"]["waiting"],
-        _upkeep(report),
-        tuple(_duty(duty, last) for duty, last in report["maintenance"].items()),
-        tuple(
-            CheckpointRow(entry["name"], moment(entry["expires_at_ms"]))
-            for entry in disk["checkpoints"]
-            if entry["name"]
-        ),
-        verified,
-        with_times({figure: value for figure, value in report.items() if figure != "queues"}),
+        instance=name,
+        size_bytes=disk["size_bytes"],
+        live_bytes=disk["live_bytes"],
+        garbage_bytes=disk["waiting_bytes"],
+        journal_bytes=report["journal_bytes"],
+        limit_bytes=disk["limit_bytes"],
+        is_stuck=disk["is_stuck"],
+        removed_early=disk["removed_early"],
+        measured_at=moment(disk["at_ms"]),
+        stalled_seconds=report["stalled_seconds"],
+        sessions=report["sessions"],
+        commits=report["commits"],
+        published=report["published"],
+        delivered=report["delivered"],
+        dead_letters=report["dead_letters"]["waiting"],
+        upkeep=_upkeep(report),
+        duties=tuple({"name": duty, **with_times(last)} for duty, last in report["maintenance"].items()),
+        checkpoints=tuple(with_times(checkpoint) for checkpoint in disk["checkpoints"] if checkpoint["name"]),
+        verified=verified,
+        figures=with_times({name: value for name, value in report.items() if name != "queues"}),
     )
 
 
 def _upkeep(report: Mapping[str, Any]) -> StoreMaintenance:
     disk, checkpoint, compactions = report["disk"], report["checkpoint"], report["disk"]["compactions_ended"]
     return StoreMaintenance(
-        moment(checkpoint["at_ms"]),
-        checkpoint["seconds"],
-        disk["tables"],
-        disk["unsorted_tables"],
-        disk["runs"],
-        tuple(compaction["sources"] for compaction in disk["compactions_running"]),
-        moment(max((compaction["planned_at_ms"] for compaction in compactions), default=0)),
-        sum(compaction["status"] == "failed" for compaction in compactions),
-        report["journal_limit_bytes"],
+        checkpoint_at=moment(checkpoint["at_ms"]),
+        checkpoint_seconds=checkpoint["seconds"],
+        tables=disk["tables"],
+        unsorted_tables=disk["unsorted_tables"],
+        runs=disk["runs"],
+        compactions=tuple(compaction["sources"] for compaction in disk["compactions_running"]),
+        compacted_at=moment(max((compaction["planned_at_ms"] for compaction in compactions), default=0)),
+        failed_compactions=sum(compaction["status"] == "failed" for compaction in compactions),
+        journal_limit_bytes=report["journal_limit_bytes"],
     )
-
-
-def _duty(name: str, last: Mapping[str, Any]) -> Duty:
-    request = moment(last["asked_at_ms"]), last["asked_by"]
-    return Duty(name, moment(last["at_ms"]), last["by"], last["seconds"], *request)

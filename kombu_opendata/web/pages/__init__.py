@@ -1,1 +1,0 @@
-"""HTML pages: each view and each dialog, from reports and actions."""

@@ -1,0 +1,185 @@
+"""Views of one message: its contents, its states, its attempts and its body; the search box of all views."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from fastapi import Response
+from fastapi.responses import RedirectResponse
+
+from ...errors import AccessRefused, MessageNotFound, NotFound, PreconditionFailed
+from ...masking import Masking
+from ...protocol.messages.history_messages import AttemptInfo
+from ...queue_client.message_models import MessageState, StoredMessage, moment
+from ..rendering import link
+from ..reports.bodies import Body, body_of
+from ..reports.message_rows import Identified, id_of
+from ..visit import AVisit, Visit
+from .view import Views
+
+VIEWS = Views("messages")
+#: attempts of a message that are shown
+_MOST = 100
+
+
+@dataclass(frozen=True)
+class AttemptRow:
+    """An attempt that ended, or a current delivery.
+
+    Attributes:
+        outcome: the end of the attempt; empty while it is in progress.
+        state: the outcome of the task, if a worker reported it.
+    """
+
+    queue: str
+    number: int
+    worker: str
+    pid: int
+    began_at: datetime | None
+    ended_at: datetime | None
+    seconds: float | None
+    outcome: str
+    state: str
+    exception: str
+    error: str
+    traceback: str
+
+    @property
+    def is_good(self) -> bool:
+        """True if the task succeeded or, without a report, the message was acknowledged."""
+        return self.state == "succeeded" if self.state else self.outcome == "acked"
+
+
+@dataclass(frozen=True)
+class MessageReport(Identified):
+    """A message; all fields but ``attempts`` are empty if it is no longer stored."""
+
+    id: int
+    task: str
+    task_id: str
+    body: Body | None
+    headers: dict[str, str]
+    properties: dict[str, str]
+    exchange: str
+    routing_key: str
+    content_type: str
+    created_at: datetime | None
+    received_at: datetime | None
+    visible_at: datetime | None
+    states: tuple[MessageState, ...]
+    attempts: tuple[AttemptRow, ...]
+
+
+@VIEWS.view("/message", "message.html")
+async def get_message(visit: AVisit, id: int) -> MessageReport:
+    """Return a message, or its history if it is no longer stored."""
+    try:
+        stored = await visit.broker.client.get(id)
+    except MessageNotFound:
+        attempts = await _attempts(visit, id)
+        if not attempts:
+            raise
+        return MessageReport(id, "", "", None, {}, {}, "", "", "", None, None, None, (), attempts)
+    attempts = await _attempts_of(visit, stored)
+    # A thread, as a large body would delay other requests.
+    return await asyncio.to_thread(_report, stored, visit.site.masking, attempts)
+
+
+def _report(stored: StoredMessage, masking: Masking, attempts: tuple[AttemptRow, ...]) -> MessageReport:
+    message = stored.message
+
+    def texts(values: dict[str, object]) -> dict[str, str]:
+        return {name: str(value) for name, value in masking.value(values).items() if value is not None}
+
+    return MessageReport(
+        id=message.id,
+        task=stored.metadata.get("task", ""),
+        task_id=stored.metadata.get("id", "") if "task" in stored.metadata else "",
+        body=body_of(message, masking),
+        headers=texts(message.headers),
+        properties=texts(message.properties),
+        exchange=message.exchange,
+        routing_key=message.routing_key,
+        content_type=message.content_type,
+        created_at=stored.created_at,
+        received_at=stored.received_at,
+        visible_at=stored.visible_at,
+        states=stored.states,
+        attempts=attempts,
+    )
+
+
+async def _attempts_of(visit: Visit, stored: StoredMessage) -> tuple[AttemptRow, ...]:
+    """Return the attempts of a stored message in all queues, or in its current ones if the user may not see all."""
+    for queues in (None, [state.queue for state in stored.states]):
+        with suppress(AccessRefused):
+            return await _attempts(visit, stored.message.id, queues)
+    return ()
+
+
+async def _attempts(visit: Visit, id: int, queues: list[str] | None = None) -> tuple[AttemptRow, ...]:
+    """Return the ended attempts of a message, the oldest first; none if the broker keeps no history."""
+    list_attempts = visit.broker.client.list_attempts
+    list_page = partial(list_attempts, message_ids=[id], queues=queues, order="asc", limit=_MOST)
+    try:
+        try:
+            page = await list_page(tracebacks=True)
+        except AccessRefused:
+            page = await list_page()
+    except PreconditionFailed:
+        return ()
+    return tuple(attempt_of(attempt, visit.site.masking) for attempt in page.items)
+
+
+def attempt_of(attempt: AttemptInfo, masking: Masking) -> AttemptRow:
+    """Return an attempt of the history, with masked texts."""
+    milliseconds = attempt.runtime_ms if attempt.state else max(attempt.ended_at_ms - attempt.claimed_at_ms, 0)
+    return AttemptRow(
+        queue=attempt.queue,
+        number=attempt.number,
+        worker=attempt.consumer,
+        pid=attempt.pid,
+        began_at=moment(attempt.claimed_at_ms),
+        ended_at=moment(attempt.ended_at_ms),
+        seconds=milliseconds / 1000,
+        outcome=attempt.outcome,
+        state=attempt.state,
+        exception=attempt.exception,
+        error=masking.text(attempt.error),
+        traceback=masking.text(attempt.traceback),
+    )
+
+
+@VIEWS.view("/message/body", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
+async def get_body(visit: AVisit, id: int) -> Response:
+    """Return the body of a message as it is stored."""
+    stored = await visit.broker.client.get(id)
+    if stored.message.error is not None:
+        raise stored.message.error
+    # browsers save it, and never show it
+    headers = {"Content-Disposition": f'attachment; filename="message-{id}.bin"', "X-Content-Type-Options": "nosniff"}
+    return Response(stored.message.raw, media_type="application/octet-stream", headers=headers)
+
+
+@VIEWS.pages.get("/jump")
+async def jump(visit: AVisit, to: str = "") -> Response:
+    """Redirect to a queue by name, a message by id, or a task by Celery's id."""
+    root = visit.request.scope.get("root_path", "")
+    client = visit.broker.client
+    to = to.strip()
+    if id_of(to) is not None:
+        return RedirectResponse(link(root, "message", id=to), 303)
+    try:
+        await client.task(to)
+        return RedirectResponse(link(root, "task", id=to), 303)
+    except (AccessRefused, MessageNotFound, PreconditionFailed):
+        pass  # not a task, or this user may not search tasks
+    try:
+        await client.get_queue(to)
+        return RedirectResponse(link(root, "queue", name=to), 303)
+    except NotFound:
+        return RedirectResponse(link(root, "", search=to), 303)

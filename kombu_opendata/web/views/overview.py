@@ -1,0 +1,133 @@
+"""View of the overview, the first one: problems, totals, and every queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...queue_client.queue_models import QueueMetrics
+from ..reports.attention import attention
+from ..reports.attention_rules import AttentionFinding
+from ..reports.paging import paged
+from ..reports.queue_metrics import Chart, all_queues, charts, recent_metrics, with_failures
+from ..visit import AVisit, Visit
+from .view import Context, Views
+
+VIEWS = Views("queues")
+#: seconds for which the page waits for the count of failures; a later count is shown with the next update
+_PATIENCE = 0.05
+_SORTS: dict[str, Callable[[QueueMetrics], float]] = {
+    "name": lambda queue: 0,
+    "ready": lambda queue: -queue.visible,
+    "flight": lambda queue: -queue.in_flight,
+    "delayed": lambda queue: -queue.delayed,
+    "failed": lambda queue: -queue.failed,
+    "age": lambda queue: -(queue.oldest_age_seconds or 0),
+    "in": lambda queue: -queue.sent_per_second,
+    "out": lambda queue: -queue.acked_per_second,
+    "consumers": lambda queue: -queue.consumers,
+}
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over all queues; counts are messages."""
+
+    queues: int
+    ready: int
+    in_flight: int
+    delayed: int
+    failed: int
+    sent_per_second: float
+    acked_per_second: float
+    oldest_age_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Queues, and the totals of all.
+
+    ``failed`` counts unhandled failures, including tasks that failed after their acknowledgement.
+
+    Attributes:
+        matching: the number of queues that the search matches; ``queues`` is a page of them.
+        control: whether the queues that Celery creates for itself are counted and shown.
+        hidden: the number of those queues that are not shown.
+        ready_recently: for each queue of the page, the number of ready messages over the last ten minutes.
+        charts: charts of all queues together; none if the user may not see all.
+    """
+
+    totals: Totals
+    queues: tuple[QueueMetrics, ...]
+    matching: int
+    page: int
+    pages: int
+    sort: str
+    search: str
+    control: bool
+    hidden: int
+    ready_recently: dict[str, tuple[int | None, ...]]
+    charts: tuple[Chart, ...]
+
+
+async def _show(visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False) -> Context:
+    """Return the overview with the problems."""
+    report, findings = await asyncio.gather(
+        _overview(visit, search, sort, page, control=control, patience=_PATIENCE), attention(visit.broker)
+    )
+    return {"report": report, "findings": findings}
+
+
+@VIEWS.view("/", "overview.html", api="/queues", page=_show)
+async def list_queues(
+    visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False
+) -> Overview:
+    """Return a page of queues, and the totals of all."""
+    return await _overview(visit, search, sort, page, control=control)
+
+
+@VIEWS.api.get("/attention")
+async def list_findings(visit: AVisit) -> list[AttentionFinding]:
+    """Return the findings, the most severe first."""
+    return await attention(visit.broker)
+
+
+async def _overview(
+    visit: Visit, search: str, sort: str, number: int, *, control: bool, patience: float | None = None
+) -> Overview:
+    """Return the overview, without the queues that Celery creates for itself unless ``control`` is True."""
+    metrics = await all_queues(visit.broker)
+    listed = [*metrics.queues, *metrics.control_queues] if control else metrics.queues
+    counted = await with_failures(visit.broker, listed, patience)
+    matching = [queue for queue in counted if search.lower() in queue.queue.lower()]
+    matching.sort(key=lambda queue: (_SORTS.get(sort, _SORTS["name"])(queue), queue.queue))
+    page = paged(matching, number)
+    recent = await recent_metrics(visit.broker, [queue.queue for queue in page.rows])
+    return Overview(
+        totals=_totals(counted),
+        queues=page.rows,
+        matching=page.matching,
+        page=page.page,
+        pages=page.pages,
+        sort=sort,
+        search=search,
+        control=control,
+        hidden=0 if control else len(metrics.control_queues),
+        ready_recently={name: series.ready for name, series in recent.queues.items()},
+        charts=charts(recent, recent.total),
+    )
+
+
+def _totals(queues: list[QueueMetrics]) -> Totals:
+    ages = [queue.oldest_age_seconds for queue in queues if queue.oldest_age_seconds is not None]
+    return Totals(
+        queues=len(queues),
+        ready=sum(queue.visible for queue in queues),
+        in_flight=sum(queue.in_flight for queue in queues),
+        delayed=sum(queue.delayed for queue in queues),
+        failed=sum(queue.failed for queue in queues),
+        sent_per_second=sum(queue.sent_per_second for queue in queues),
+        acked_per_second=sum(queue.acked_per_second for queue in queues),
+        oldest_age_seconds=max(ages, default=None),
+    )

@@ -1,0 +1,147 @@
+"""Views of one queue: arguments, metrics, bindings and consumers, and its messages by state."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Literal
+
+from msgspec import structs
+
+from ...errors import AccessRefused
+from ...queue_client.message_models import MessageState
+from ...queue_client.queue_models import Binding, QueueInfo, QueueMetrics, Worker
+from ...selectors.selector import compile_selector
+from ..brokers import UserBroker
+from ..reports.message_rows import MessageRow, id_of, infos_of, row_of
+from ..reports.queue_metrics import with_failures
+from ..visit import AVisit
+from .filters import check_filter
+from .view import Context, Views
+
+VIEWS = Views("queues")
+#: rows of a page
+PAGE = 50
+#: limits of a search, beyond which it is incomplete
+MOST_SEARCHED, SEARCH_SECONDS = 20_000, 2.0
+State = Literal["available", "delayed", "in_flight", "running", "done", "archived_failed"]
+#: tabs by name: the state of their messages
+TABS: dict[str, State] = {
+    "ready": "available",
+    "delayed": "delayed",
+    "flight": "in_flight",
+    "running": "running",
+    "done": "done",
+    "archived": "archived_failed",
+}
+
+
+@dataclass(frozen=True)
+class QueueReport:
+    """A queue.
+
+    Attributes:
+        bindings: the bindings that route messages to it.
+        consumers: the names of its consumers; none for users who may not see the workers.
+    """
+
+    info: QueueInfo
+    figures: QueueMetrics
+    bindings: tuple[Binding, ...]
+    consumers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MessageRows:
+    """A page of messages.
+
+    Attributes:
+        after: continues the list; None means there are no more.
+        searched: the number of messages that a filter was applied to; 0 without a filter.
+        is_complete: whether the search reached the end of the list.
+    """
+
+    rows: tuple[MessageRow, ...]
+    after: int | str | None
+    searched: int = 0
+    is_complete: bool = True
+
+
+async def _show(visit: AVisit, name: str, tab: str = "ready", where: str = "", after: str = "") -> Context:
+    """Return a queue and a page of one of its tabs."""
+    tab = tab if tab in TABS or tab == "failed" else "ready"
+    check = check_filter(where)
+    context: Context = {"report": await get_queue(visit, name), "tab": tab, "where": where, "check": check}
+    context |= {"messages": None, "failures": None, "next": None}
+    if not check.is_valid:
+        return context
+    if tab == "failed":
+        page = await visit.broker.client.list_failures(queues=[name], where=where, limit=PAGE, next=after or None)
+        mask = visit.site.masking.text
+        failures = [structs.replace(failure, error=mask(failure.error)) for failure in page.items]
+        return context | {"failures": failures, "next": page.next}
+    messages = await list_messages(visit, name, TABS[tab], where, id_of(after))
+    return context | {"messages": messages, "next": messages.after}
+
+
+@VIEWS.view("/queue", "queue.html", page=_show)
+async def get_queue(visit: AVisit, name: str) -> QueueReport:
+    """Return a queue with its metrics, bindings and consumers."""
+    broker = visit.broker
+    [metrics] = await with_failures(broker, [await broker.client.metrics(name)])
+    info = await broker.client.get_queue(name)
+    bindings = await broker.recent("bindings", 1.0, broker.client.list_bindings)
+    workers: list[Worker] = []
+    with suppress(AccessRefused):
+        workers = await broker.recent("workers", 2.0, broker.client.workers)
+    consumers = tuple(worker.name for worker in workers if name in worker.consumers)
+    return QueueReport(info, metrics, tuple(binding for binding in bindings if binding.queue == name), consumers)
+
+
+@VIEWS.api.get("/messages")
+async def list_messages(
+    visit: AVisit, queue: str, state: State = "available", where: str = "", after: int | None = None
+) -> MessageRows:
+    """Return a page of the messages of a queue in one state that match a filter; for failures, see ``/failures``."""
+    broker = visit.broker
+    if state == "running":
+        return await _running(broker, queue)
+    if where:
+        return await _search(broker, queue, state, where, after)
+    page = await broker.client.list_by_state(queue, state, limit=PAGE, after=after)
+    infos = await infos_of(broker, (message.id for message in page.messages), queue)
+    return MessageRows(tuple(row_of(message, infos.get(message.id)) for message in page.messages), page.after)
+
+
+async def _search(broker: UserBroker, queue: str, state: State, where: str, after: int | None) -> MessageRows:
+    """Return the messages whose metadata matches a filter, which is applied here.
+
+    A long search ends early and is marked incomplete.
+    """
+    selector = compile_selector(where)
+    began, searched = monotonic(), 0
+    rows: list[MessageRow] = []
+    while True:
+        page = await broker.client.list_by_state(queue, state, limit=500, after=after)  # type: ignore[arg-type]
+        infos = await infos_of(broker, (message.id for message in page.messages), queue)
+        for message in page.messages:
+            searched += 1
+            info = infos.get(message.id)
+            if info is not None and selector.matches(info.headers):
+                rows.append(row_of(message, info))
+        after = page.after
+        is_over = len(rows) >= PAGE or searched >= MOST_SEARCHED or monotonic() - began > SEARCH_SECONDS
+        if after is None or is_over:
+            return MessageRows(tuple(rows), after, searched, after is None)
+
+
+async def _running(broker: UserBroker, queue: str) -> MessageRows:
+    """Return the messages whose tasks run, which only the history has."""
+    page = await broker.client.list_messages(queues=[queue], statuses=["running"], limit=PAGE)
+    rows = []
+    for info in page.items:
+        status = next(status for status in info.queues if status.queue == queue)
+        state = MessageState(info.id, queue, "running", 0, status.attempts, holder=status.consumer)
+        rows.append(row_of(state, info))
+    return MessageRows(tuple(rows), None, is_complete=page.next is None)
