@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..support.page import PageServer, opened
-from ..support.processes import children
-from ..support.shop import Shop, open_shop
+from ..support.page import opened
+from ..support.shop import Shop
 from ..support.views import VIEWS, address
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+pytestmark = pytest.mark.usefixtures("shop")
 AXE = Path(__file__).parents[1] / "vendor" / "axe" / "axe.min.js"
 SERIOUS = ("serious", "critical")
-
-
-@pytest.fixture(scope="module")
-def shop(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    with open_shop(f"opendata://{module_store_folder}", tmp_path_factory.mktemp("shop")) as shop:
-        yield shop
-
-
-@pytest.fixture(scope="module")
-def site(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with children() as started:
-        started.add(server := PageServer(tmp_path_factory.mktemp("page"), shop.url))
-        yield server.url
 
 
 @pytest.mark.parametrize("width", [1280, 360])

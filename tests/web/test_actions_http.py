@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -19,22 +18,8 @@ ODD = 'a/b ü?"<script>alert(1)</script>'
 
 
 @pytest.fixture(scope="module")
-def url(module_store_folder: Path) -> str:
-    return f"opendata://{module_store_folder}"
-
-
-@pytest.fixture(scope="module")
-def site(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with children() as started:
-        started.add(server := PageServer(tmp_path_factory.mktemp("page"), url))
-        with httpx.Client(base_url=server.url, timeout=30) as client:
-            yield client
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[QueueClient]:
-    with QueueClient(url) as found:
-        yield found
+def site(http: httpx.Client) -> httpx.Client:
+    return http
 
 
 def test_a_purge_wants_the_name_again(site: httpx.Client, client: QueueClient) -> None:

@@ -14,7 +14,8 @@ from kombu_opendata import QueueClient
 from kombu_opendata.web.actions.all_actions import ACTIONS
 
 from ..support.page import PageServer, opened
-from ..support.pair import Pair, url
+from ..support.pair import Pair
+from ..support.pair import url as url_of
 from ..support.processes import children, wait_until
 
 if TYPE_CHECKING:
@@ -276,24 +277,6 @@ def test_each_action_is_tried_here() -> None:
     assert sorted(tried) == sorted(ACTIONS)
 
 
-@pytest.fixture(scope="module")
-def module_broker_url(module_store_folder: Path) -> str:
-    return f"opendata://{module_store_folder}"
-
-
-@pytest.fixture(scope="module")
-def client(module_broker_url: str) -> Iterator[QueueClient]:
-    with QueueClient(module_broker_url) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def site(module_broker_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with children() as started:
-        started.add(server := PageServer(tmp_path_factory.mktemp("page"), module_broker_url))
-        yield server.url
-
-
 def act(page: Page, deed: Deed) -> None:
     """Do it as a person does."""
     from playwright.sync_api import expect
@@ -352,9 +335,9 @@ def consumer(url: str, name: str) -> Iterator[tuple[QueueClient, list[int]]]:
             thread.join(60)
 
 
-def test_actions_on_workers(client: QueueClient, module_broker_url: str, site: str, browser: Browser) -> None:
+def test_actions_on_workers(client: QueueClient, url: str, site: str, browser: Browser) -> None:
     waiting("of-worker")(client)
-    with opened(browser) as page, consumer(module_broker_url, "of-worker") as (_worker, held):
+    with opened(browser) as page, consumer(url, "of-worker") as (_worker, held):
         wait_until(lambda: held, 60, "a message is held")
         id = next(one.id for one in client.workers() if one.name == "of-worker")
         path = f"worker?id={id}"
@@ -386,7 +369,7 @@ def test_the_standby_takes_over(tmp_path: Path, browser: Browser) -> None:
         pair.wait_active(first)
         second = pair.start()
         pair.wait_connected(first)
-        started.add(server := PageServer(tmp_path, f"{url(first)},127.0.0.1:{second.port}"))
+        started.add(server := PageServer(tmp_path, f"{url_of(first)},127.0.0.1:{second.port}"))
         with opened(browser) as page:
             page.goto(f"{server.url}store")
             deed = Deed(

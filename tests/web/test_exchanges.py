@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kombu_opendata import QueueClient
 
-from ..support.page import PageServer, opened
-from ..support.processes import children
+from ..support.page import opened
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -20,26 +17,16 @@ WAIT = 60_000
 ODD = 'a/b ü?"<i>'
 
 
-@pytest.fixture(scope="module")
-def url(module_store_folder: Path) -> str:
-    url = f"opendata://{module_store_folder}"
-    with QueueClient(url) as client:
-        for queue in ("mail", "audit", "printed"):
-            client.create(queue)
-        client.declare_exchange("spare", "fanout")
-        client.declare_exchange(ODD, "topic", arguments={"alternate-exchange": "spare"})
-        client.bind("mail", ODD, "order.*")
-        client.bind("audit", ODD, "#")
-        client.declare_exchange("papers", "headers")
-        client.bind("printed", "papers", "", {"copies": 3})
-    return url
-
-
-@pytest.fixture(scope="module")
-def site(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with children() as started:
-        started.add(server := PageServer(tmp_path_factory.mktemp("page"), url))
-        yield server.url
+@pytest.fixture(scope="module", autouse=True)
+def _exchanges(client: QueueClient) -> None:
+    for queue in ("mail", "audit", "printed"):
+        client.create(queue)
+    client.declare_exchange("spare", "fanout")
+    client.declare_exchange(ODD, "topic", arguments={"alternate-exchange": "spare"})
+    client.bind("mail", ODD, "order.*")
+    client.bind("audit", ODD, "#")
+    client.declare_exchange("papers", "headers")
+    client.bind("printed", "papers", "", {"copies": 3})
 
 
 def test_an_exchange_with_its_bindings_is_reached_from_the_list(site: str, browser: Browser) -> None:
@@ -77,10 +64,10 @@ def test_the_answer_where_it_would_go_follows_what_is_typed(site: str, browser: 
         expect(answer).to_contain_text("nowhere", timeout=WAIT)
 
 
-def test_what_was_typed_stays_when_the_list_changes(url: str, site: str, browser: Browser) -> None:
+def test_what_was_typed_stays_when_the_list_changes(client: QueueClient, site: str, browser: Browser) -> None:
     from playwright.sync_api import expect
 
-    with opened(browser) as page, QueueClient(url) as client:
+    with opened(browser) as page:
         page.goto(site + "exchanges")
         page.get_by_role("textbox", name="Routing key").fill("mail")
         page.get_by_label("Name").focus()

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kombu_opendata import QueueClient
 
-from ..support.page import PageServer, opened
-from ..support.processes import children
-from ..support.shop import FAILURES, Shop, open_shop
+from ..support.page import opened
+from ..support.shop import FAILURES, Shop
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="module")
-def shop(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    with open_shop(f"opendata://{module_store_folder}", tmp_path_factory.mktemp("shop")) as shop:
-        yield shop
-
-
-@pytest.fixture(scope="module")
-def site(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with children() as started:
-        started.add(server := PageServer(tmp_path_factory.mktemp("page"), shop.url))
-        yield server.url
+pytestmark = pytest.mark.usefixtures("shop")
 
 
 def test_what_failed_is_found_by_its_groups_and_runs_again(site: str, shop: Shop, browser: Browser) -> None:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
 from kombu_opendata import QueueClient
-
-from ..support.page import PageServer
-from ..support.processes import children
 
 ERRORS = {"code", "message", "values", "what_to_do"}
 #: more digits than Python makes a number of
@@ -22,17 +17,9 @@ DEEP = "[" * 100_000
 
 
 @pytest.fixture(scope="module")
-def url(module_store_folder: Path) -> str:
-    return f"opendata://{module_store_folder}"
-
-
-@pytest.fixture(scope="module")
-def site(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with children() as started:
-        started.add(server := PageServer(tmp_path_factory.mktemp("page"), url))
-        with QueueClient(url) as client, httpx.Client(base_url=server.url, timeout=60) as site:
-            client.create("mail")
-            yield site
+def site(http: httpx.Client, client: QueueClient) -> httpx.Client:
+    client.create("mail")
+    return http
 
 
 def refused(answer: httpx.Response, status: int) -> None:

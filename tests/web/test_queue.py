@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kombu_opendata import QueueClient
 
-from ..support.page import PageServer, opened
-from ..support.processes import children, wait_until
-from ..support.shop import FAILURES, Shop, open_shop
+from ..support.page import opened
+from ..support.processes import wait_until
+from ..support.shop import FAILURES, Shop
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="module")
-def shop(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    with open_shop(f"opendata://{module_store_folder}", tmp_path_factory.mktemp("shop")) as shop:
-        yield shop
-
-
-@pytest.fixture(scope="module")
-def site(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with children() as started:
-        started.add(server := PageServer(tmp_path_factory.mktemp("page"), shop.url))
-        yield server.url
+pytestmark = pytest.mark.usefixtures("shop")
 
 
 def test_who_runs_what_since_when(site: str, shop: Shop, browser: Browser) -> None:

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kombu_opendata import QueueClient
 
-from ..support.page import PageServer, opened
-from ..support.processes import children
-from ..support.shop import Shop, open_shop
+from ..support.page import opened
+from ..support.shop import Shop
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+pytestmark = pytest.mark.usefixtures("shop")
 WAIT = 60_000
-
-
-@pytest.fixture(scope="module")
-def shop(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    with open_shop(f"opendata://{module_store_folder}", tmp_path_factory.mktemp("shop")) as shop:
-        yield shop
-
-
-@pytest.fixture(scope="module")
-def site(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with children() as started:
-        started.add(server := PageServer(tmp_path_factory.mktemp("page"), shop.url))
-        yield server.url
 
 
 def test_delayed_messages_are_shown_by_time_and_queue(shop: Shop, site: str, browser: Browser) -> None:

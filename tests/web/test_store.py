@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kombu_opendata import QueueClient
 
-from ..support.page import PageServer, opened
-from ..support.processes import children
+from ..support.page import opened
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -19,15 +16,10 @@ if TYPE_CHECKING:
 WAIT = 60_000
 
 
-@pytest.fixture(scope="module")
-def site(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    url = f"opendata://{module_store_folder}"
-    with QueueClient(url) as client:
-        client.create("mail")
-        client.send_batch("mail", range(20))
-    with children() as started:
-        started.add(server := PageServer(tmp_path_factory.mktemp("page"), url))
-        yield server.url
+@pytest.fixture(scope="module", autouse=True)
+def _messages(client: QueueClient) -> None:
+    client.create("mail")
+    client.send_batch("mail", range(20))
 
 
 def test_maintenance_is_done_on_request(site: str, browser: Browser) -> None:

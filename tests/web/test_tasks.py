@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import httpx
@@ -10,35 +9,14 @@ import pytest
 
 from kombu_opendata import QueueClient
 
-from ..support.page import PageServer, opened
-from ..support.processes import children
-from ..support.shop import Shop, open_shop
+from ..support.page import opened
+from ..support.shop import Shop
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Browser
 
+pytestmark = pytest.mark.usefixtures("shop")
 EVIL = "</pre><script>document.title='pwned'</script><img src=x onerror=alert(1)>\u202e\x1b[31m"
-
-
-@pytest.fixture(scope="module")
-def shop(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    with open_shop(f"opendata://{module_store_folder}", tmp_path_factory.mktemp("shop")) as shop:
-        yield shop
-
-
-@pytest.fixture(scope="module")
-def site(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with children() as started:
-        started.add(server := PageServer(tmp_path_factory.mktemp("page"), shop.url))
-        yield server.url
-
-
-@pytest.fixture
-def client(shop: Shop) -> Iterator[QueueClient]:
-    with QueueClient(shop.url) as found:
-        yield found
 
 
 def test_a_failed_task_is_understood_and_run_again(
