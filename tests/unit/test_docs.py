@@ -36,6 +36,12 @@ PAGES = [
 ]  # fmt: skip
 
 
+#: pages of the site that tools/site makes
+GENERATED = re.findall(
+    r'"(reference/[\w-]+\.md)"', "".join(p.read_text() for p in (DOCS.parent / "tools/site").glob("*.py"))
+)
+
+
 def section(title: str) -> str:
     """The text below a heading, to the next one of any level."""
     return re.split(rf"(?m)^#+ {re.escape(title)}$", SETTINGS)[1].split("\n#")[0]
@@ -175,7 +181,8 @@ def test_each_effect_has_a_number_of_its_own_and_a_row() -> None:
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     content = (DOCS / page).read_text()
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", content):
-        assert (DOCS / page).parent.joinpath(target).exists(), target
+        path = (DOCS / page).parent.joinpath(target).resolve()
+        assert path.exists() or path.relative_to(DOCS).as_posix() in GENERATED, target
     for anchor in re.findall(r"\]\(#([^)]+)\)", content):
         headings = {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in re.findall(r"(?m)^#+ (.+)$", content)}
         assert anchor in headings, anchor

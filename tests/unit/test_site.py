@@ -7,11 +7,14 @@ import json
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import pytest
 
 from kombu_opendata.broker.metrics import catalogue
 from kombu_opendata.configuration.options import public_specs
+from kombu_opendata.offline.finding_kinds import CODES
+from kombu_opendata.protocol.messages import OPERATIONS, BrokerMessage, ClientMessage
 
 from ..support.command_lines import VERBS
 
@@ -29,14 +32,38 @@ def hook(name: str) -> ModuleType:
     return module
 
 
+PAGES = hook("reference_pages")
+
+
 def test_every_option_and_every_metric_has_its_place() -> None:
-    pages = hook("option_and_metric_pages")
-    assert re.findall(r"(?m)^## `([^`]+)`", pages.options_page()) == [spec.flag for spec in public_specs()]
-    rows = re.findall(r"(?m)^\| `opendata_queue_(\w+)` \|", pages.metrics_page())
+    assert re.findall(r"(?m)^## `([^`]+)`", PAGES.options_page()) == [spec.flag for spec in public_specs()]
+    rows = re.findall(r"(?m)^\| `opendata_queue_(\w+)` \|", PAGES.metrics_page())
+    assert rows == [metric.name for metric in catalogue.ALL]
     named = set(re.findall(r'"([a-z_]+)", "[A-Z]', Path(catalogue.__file__).read_text()))
     assert len(named) > 40
     assert named <= set(rows)
-    assert len(rows) == len(set(rows))
+
+
+def test_every_operation_has_its_permission() -> None:
+    page = PAGES.operations_page()
+    titles = [title for row in re.findall(r"(?m)^\| ([^–].*?) \|", page)[1:] for title in row.split("; ")]
+    assert sorted(titles) == sorted(message.operation.title for message in OPERATIONS)
+    assert "| purge a queue; settle messages by their ids | `read` on the queue, or `operator` |" in page
+
+
+def test_every_message_has_its_number_and_fields() -> None:
+    page = PAGES.messages_page()
+    messages = (*get_args(ClientMessage), *get_args(BrokerMessage))
+    shown = {(int(tag), name) for tag, name in re.findall(r"(?m)^\| (\d+) \| `(\w+)` \|", page)}
+    assert shown == {(message.__struct_config__.tag, message.__name__) for message in messages}
+    assert re.search(r"(?m)^\| 3 \| `Publish` \| .* \| rid, seq, exchange, routing_key, envelope", page)
+
+
+def test_every_finding_has_a_row() -> None:
+    rows = re.findall(r"(?m)^\| `([\w-]+)` \| (\w+) \| (.+?) \| (.+?) \|$", PAGES.findings_page())
+    assert {code: rest for code, *rest in rows} == {
+        code: [kind.severity.value, kind.meaning, kind.remedy] for code, kind in CODES.items()
+    }
 
 
 def test_every_route_of_the_pages_api_has_a_row() -> None:

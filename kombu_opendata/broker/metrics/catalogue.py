@@ -1,4 +1,4 @@
-"""All metrics of a broker, as ``docs/monitoring.md`` lists them: names, labels and help texts.
+"""Metrics of a broker: names, labels and help texts, from which the site's list is made.
 
 Names follow Prometheus' conventions: base units, ``_total`` for counters. The label for an instance of the broker (its
 virtual host) is ``broker_instance``: Prometheus gives ``instance`` to each scraped address itself.

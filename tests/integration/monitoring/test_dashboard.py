@@ -12,8 +12,6 @@ from urllib.parse import quote
 import pytest
 import yaml
 
-from kombu_opendata.broker.metrics.catalogue import ALL, PREFIX
-from kombu_opendata.broker.metrics.catalogue import Metric as Row
 from kombu_opendata.broker.process.logs import CONTEXT
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 
@@ -197,43 +195,6 @@ def rows_of(title: str) -> list[list[str]]:
     section = re.split(r"(?m)^#+ ", section)[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-
-
-@pytest.mark.parametrize("title", ["Queues", "An instance", "Tasks", "The broker"])
-def test_the_page_lists_the_metrics_of_the_code(title: str) -> None:
-    def is_here(metric: Row) -> bool:
-        here = (
-            "Queues"
-            if "queue" in metric.labels
-            else "Tasks"
-            if "task" in metric.labels
-            else "An instance"
-            if metric.labels[:1] == _INSTANCE
-            else "The broker"
-        )
-        return here == title
-
-    listed = [tuple(row) for row in rows_of(title)]
-    wanted = [(f"`{PREFIX}{m.name}`", m.kind, _more(m), m.help.rstrip(".")) for m in ALL if is_here(m)]
-    assert listed == wanted
-
-
-_INSTANCE = ("broker_instance",)
-
-
-def _more(metric: Row) -> str:
-    """The labels that are not those of the whole table."""
-    return ", ".join(f"`{label}`" for label in metric.labels if label not in ("broker_instance", "queue"))
-
-
-def test_the_page_lists_slatedbs_metrics(found: Scrape) -> None:
-    listed = {re.findall(r"`(\w+)`", row[0])[0]: row[2] for row in rows_of("SlateDB")}
-    present: dict[str, set[str]] = defaultdict(set)
-    for sample in found.samples:
-        if sample.name.startswith("slatedb_"):
-            name = re.sub(r"_(bucket|count|sum)$", "", sample.name) if "duration" in sample.name else sample.name
-            present[name] |= set(sample.labels) - {"broker_instance", "le"}
-    assert {name: ", ".join(f"`{label}`" for label in sorted(labels)) for name, labels in present.items()} == listed
 
 
 def test_the_page_lists_the_fields_of_the_log() -> None:

@@ -1,0 +1,160 @@
+"""A hook of mkdocs: reference pages from the code's one definition of each thing.
+
+They are the broker's options and metrics, the permissions of operations, the messages of the wire protocol, and the
+findings of ``store verify``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any, get_args
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from msgspec import structs
+
+from kombu_opendata.broker.metrics import catalogue
+from kombu_opendata.configuration.options import public_specs
+from kombu_opendata.configuration.specs import Spec
+from kombu_opendata.offline.finding_kinds import CODES
+from kombu_opendata.protocol.messages import OPERATIONS as OPERATIONS_BY_MESSAGE
+from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
+
+OPTIONS = """# The broker's options
+
+Each option of `opendata-queue broker` can be given on the command line, in a file or in the environment;
+[configuration](../configuration.md) says how. [Settings](../settings.md#the-brokers-options) explains them together
+with those of Celery and of clients. This page is made from their definition in the code.
+
+"""
+METRICS = """# All metrics
+
+A broker serves them with `--metrics`; [monitoring](../monitoring.md) explains the endpoint, labels and what to watch.
+This page is made from their definition in the code.
+"""
+OPERATIONS = """# Permissions of all operations
+
+An operation is refused before it changes anything, and without revealing whether the name exists. "Or" is a role that
+replaces the right. [Permissions](../permissions.md) explains rights, roles and names. This page is made from the
+definitions of the operations.
+
+"""
+FINDINGS = """# All findings
+
+[Inspecting and verifying a store](../verify.md) explains the severities. The report has the same meanings and remedies.
+This page is made from the definitions of the findings.
+
+| code | severity | what it means | what to do |
+|---|---|---|---|
+"""
+MESSAGES = """# All messages
+
+Each message of the [wire protocol](../rfcs/0002-wire-protocol.md) has a unique number, whichever side sends it. The
+number is the first element of its array; its fields follow in this order. Fields with a `?` may be left out at the end.
+This page is made from the definitions of the messages.
+"""
+
+
+def options_page() -> str:
+    return OPTIONS + "\n".join(_option(spec) for spec in public_specs())
+
+
+def _option(spec: Spec) -> str:
+    kind = spec.option.kind
+    values = " ".join(text for text in (f"`{kind.metavar}`" if kind.metavar else "no value", kind.allowed) if text)
+    if spec.option.repeated:
+        values += "; may be given several times"
+    default = "must be given" if spec.required else spec.described(spec.default) or "none"
+    if spec.default is False:
+        default = "off"
+    rows = {
+        "Command line": f"`{spec.flag}`",
+        "File": f"`{spec.key}`",
+        "Environment": f"`{spec.variable}`",
+        "Value": values,
+        "Default": default if spec.required or default in ("none", "off") else f"`{default}`",
+    }
+    table = "\n".join(f"| {name} | {_cell(value)} |" for name, value in rows.items())
+    return f"## `{spec.flag}` {{ #{spec.key} }}\n\n{_sentence(spec.option.help)}\n\n| | |\n|---|---|\n{table}\n"
+
+
+def metrics_page() -> str:
+    """Return the metrics in groups that share their first labels."""
+    groups = (
+        (
+            "Queues",
+            "`broker_instance`, `queue`",
+            (*catalogue.QUEUE_GAUGES, *catalogue.QUEUE_AGES, *catalogue.QUEUE_COUNTERS.values()),
+        ),
+        ("Instances", "`broker_instance`", catalogue.INSTANCE),
+        ("Tasks", "`broker_instance`", catalogue.TASKS),
+        ("The broker", "none", catalogue.BROKER),
+    )
+    parts = [METRICS]
+    for title, labels, metrics in groups:
+        parts.append(
+            f"\n## {title}\n\nLabels of all: {labels}.\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n"
+        )
+        for metric in metrics:
+            more = ", ".join(f"`{label}`" for label in metric.labels if f"`{label}`" not in labels)
+            parts.append(f"| `{catalogue.PREFIX}{metric.name}` | {metric.kind} | {more} | {_cell(metric.help)} |\n")
+    return "".join(parts)
+
+
+def operations_page() -> str:
+    """Return operations with the same permission in one row, and below it the special cases."""
+    titles: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = {}
+    for message in sorted(OPERATIONS_BY_MESSAGE, key=_number):
+        permission = message.operation.permission
+        titles.setdefault((permission.text, permission.details), []).append(message.operation.title)
+    rows = []
+    for (text, details), operations in titles.items():
+        rows.append(f"| {'; '.join(operations)} | {text} |")
+        rows += [f"| – {case} | {needs} |" for case, needs in details]
+    return OPERATIONS + "| operation | needs |\n|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def findings_page() -> str:
+    rows = (f"| `{code}` | {kind.severity.value} | {kind.meaning} | {kind.remedy} |\n" for code, kind in CODES.items())
+    return FINDINGS + "".join(rows)
+
+
+def messages_page() -> str:
+    parts = [MESSAGES]
+    for side, union in (("Messages of clients", ClientMessage), ("Messages of the broker", BrokerMessage)):
+        parts.append(f"\n## {side}\n\n| number | message | meaning | fields |\n|---|---|---|---|\n")
+        for message in sorted(get_args(union), key=_number):
+            meaning = (inspect.getdoc(message) or "").partition("\n\n")[0].replace("\n", " ")
+            fields = ", ".join(field.name + ("" if field.required else "?") for field in structs.fields(message))
+            parts.append(f"| {_number(message)} | `{message.__name__}` | {docstrings(meaning)} | {fields} |\n")
+    return "".join(parts)
+
+
+def docstrings(text: str) -> str:
+    """Return a sentence of a docstring for a cell: names of classes and literals as code."""
+    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text.replace("``", "`"))
+    return text.replace("|", "\\|")
+
+
+def _number(message: Any) -> int:
+    return int(message.__struct_config__.tag)
+
+
+def _cell(text: str) -> str:
+    """A cell of a table; the pipes of code need no escape."""
+    return text if "`" in text else text.replace("|", "\\|")
+
+
+def _sentence(text: str) -> str:
+    text = re.sub(r"(?<!\S)(--?[a-z][\w-]+|/[a-z]+|[a-z0-9]+:[/A-Z…][^\s,]*)", r"`\1`", text)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
+    files.append(File.generated(config, "reference/broker-options.md", content=options_page()))
+    files.append(File.generated(config, "reference/metrics.md", content=metrics_page()))
+    files.append(File.generated(config, "reference/operations.md", content=operations_page()))
+    files.append(File.generated(config, "reference/findings.md", content=findings_page()))
+    files.append(File.generated(config, "reference/messages.md", content=messages_page()))
+    return files
