@@ -24,8 +24,8 @@ from celery.result import GroupResult, ResultSet, allow_join_result, result_from
 from celery.utils.functional import regen
 from kombu.exceptions import EncodeError
 
-from ..client.calls.result_client import ResultClient
 from ..client.published_task import PublishedTask, published_task
+from ..client.result_client import ResultClient
 from ..errors import ConnectionLost, MessageTooLarge, OpenDataError, RetryLater
 from ..protocol import revocation
 from ..protocol.messages import OpenChord, StoreResult

@@ -23,7 +23,7 @@ from celery import Celery
 from celery.exceptions import ImproperlyConfigured
 from celery.schedules import BaseSchedule, schedule
 
-from ..client.calls.maintain import DEFAULT_TIMEOUT_SECONDS, maintain
+from ..client.maintain import DEFAULT_TIMEOUT_SECONDS, maintain
 from ..client.session.broker_connection import BrokerConnection
 
 PREFIX = "opendata."

@@ -7,7 +7,7 @@ from typing import Any
 from celery.backends.asynchronous import BaseResultConsumer
 from celery.result import ResultSet
 
-from ..client.calls.result_client import Changes
+from ..client.result_client import Changes
 
 
 class ResultConsumer(BaseResultConsumer):

@@ -34,7 +34,7 @@ class Broker(Base):
             duties: some of ``route``, ``expire_leases`` and ``collect``; empty means all of them.
 
         Returns:
-            The report that :func:`kombu_opendata.client.calls.maintain.maintain` describes; that function has a
+            The report that :func:`kombu_opendata.client.maintain.maintain` describes; that function has a
             timeout.
         """
         answer: m.Maintained = self.calls.call_apart(m.Maintain(0, list(duties), 0.0))

@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from ..client.calls.explain_routing import explain_request
-from ..errors import MessageNotFound
+from ..errors import MessageNotFound, RequestError
 from ..protocol import messages as m
+from ..protocol.envelope import header_text
 from ..protocol.messages import queue_messages as q
 from . import checks
 from .base import Base
@@ -158,18 +158,43 @@ class Peeking(Base):
     ) -> dict[str, Any]:
         """Return an explanation why a queue receives a message or not.
 
-        :func:`kombu_opendata.client.calls.explain_routing.explain` describes the report.
-
         Args:
             queue: the queue; alternatively, a ``filter`` to try out.
             id: the id of a stored message; alternatively, the ``headers`` of a message as sent, including ``exchange``,
                 ``routing_key`` and ``priority``.
 
+        Returns:
+            ``matches``: True if the queue receives the message, also through alternate exchanges. ``filter``: the
+            explanation of the queue's filter, None if it has no filter; and ``mode``. ``bindings``: the ``exchange``,
+            ``type`` and ``routing_key`` of each, whether it ``matches``, and an ``explanation``; at most 50, those that
+            match first, and ``bindings_omitted`` counts the rest. For a filter alone there are only ``matches`` and
+            ``filter``.
+
+            An explanation has ``text``, ``value`` (True, False, or None for unknown), ``headers`` (those that it read,
+            None for a missing header), ``parts`` (explanations) and ``omitted`` (the number of parts that are not
+            shown); see :meth:`kombu_opendata.selectors.Explanation.from_dict`.
+
         Raises:
             NotFound: there is no such queue or message.
             SelectorError: the filter is not valid; the text shows the position.
+            RequestError: not exactly one of queue and filter was given; or both a message id and headers were.
         """
         if id is not None:
             checks.whole(id, "a message id", 0, (1 << 63) - 1)
-        answer: m.Explained = self.calls.call(explain_request(queue, id, headers, filter))
+        texts = metadata_texts(headers) if headers or id is None else {}
+        answer: m.Explained = self.calls.call(m.Explain(0, queue, -1 if id is None else id, texts, filter))
         return answer.report
+
+
+def metadata_texts(headers: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return headers as filters see them: as texts, with those that every message has.
+
+    None and nested values are omitted.
+    """
+    seen = {"exchange": "", "routing_key": "", "priority": "0"}
+    if headers is not None and not isinstance(headers, Mapping):
+        raise RequestError(f"headers must be a mapping, not {type(headers).__name__}")
+    for name, value in (headers or {}).items():
+        if (text := header_text(value)) is not None:
+            seen[name] = text
+    return seen

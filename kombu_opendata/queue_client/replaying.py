@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import asdict
 
-from ..client.calls.history_queries import Page
 from ..protocol import messages as m
 from ..staging.job import JobInfo
 from . import checks
 from .base import Base
 from .checks import Point, Seconds
 from .requests import age_ms
+
+
+class JobPage(NamedTuple):
+    """Page of staged jobs; ``next`` is the argument for the next page, or None."""
+
+    items: tuple[JobInfo, ...]
+    next: str | None
 
 
 class Replaying(Base):
@@ -51,7 +57,7 @@ class Replaying(Base):
         answer: m.CursorList = self.calls.call(m.Cursors(0, list(queues)))
         return answer.cursors
 
-    def list_staged_jobs(self, after: str = "", *, limit: int = 100) -> Page[JobInfo]:
+    def list_staged_jobs(self, after: str = "", *, limit: int = 100) -> JobPage:
         """Return a page of staged jobs, ordered by id; the broker remembers a job until a week after it was settled.
 
         Args:
@@ -63,7 +69,7 @@ class Replaying(Base):
         """
         answer: m.Jobs = self.calls.call(m.ListJobs(0, after, checks.whole(limit, "the limit", 1, 1000)))
         jobs = tuple(JobInfo(**asdict(job), blocked=answer.blocked.get(job.job_id)) for job in answer.jobs)
-        return Page(jobs, jobs[-1].job_id if answer.more and jobs else None, None)
+        return JobPage(jobs, jobs[-1].job_id if answer.more and jobs else None)
 
     def redrive(
         self,

@@ -14,7 +14,7 @@ from kombu.connection import Connection
 
 import kombu_opendata  # noqa: F401 - makes the broker URL known
 
-from ..client.calls.staged_jobs import StagingClient
+from ..client.staging_client import StagingClient
 from ..errors import NotFound, RequestError
 from ..masking import masked
 from ..url import did_you_mean, parse

@@ -3,7 +3,7 @@
 Executors write, a driver commits, and the broker routes in the background. docs/rfcs/0008-staged-batches.md describes
 the formats and the protocol. This package needs no broker, SlateDB or PySpark, so it runs where the rows are::
 
-    # on the driver (kombu_opendata.client.calls.staged_jobs)
+    # on the driver (kombu_opendata.client.staging_client)
     with StagingClient("opendata:///var/lib/app-queue") as client:
         target = client.staging_target()                      # picklable: ship it to the executors
         …

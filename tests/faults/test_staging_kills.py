@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.client.calls.maintain import maintain
-from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.maintain import maintain
+from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import OpenDataError
 from kombu_opendata.protocol.messages import Consume
 from kombu_opendata.staging import JobInfo, JobQueueCounts
@@ -144,7 +144,7 @@ def test_a_driver_that_dies_before_the_commit_leaves_nothing_visible(
     """Half of the batches are written, one is under way when its process is killed; then the job runs again."""
     program = (
         "import sys, time\n"
-        "from kombu_opendata.client.calls.staged_jobs import StagingClient\n"
+        "from kombu_opendata.client.staging_client import StagingClient\n"
         "from tests.support.batches import as_objects, stage\n"
         "from kombu_opendata.staging import BatchWriter\n"
         f"target = as_objects(StagingClient('opendata://{store_folder}').staging_target())\n"

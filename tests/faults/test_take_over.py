@@ -15,8 +15,8 @@ import pytest
 
 import kombu_opendata
 from kombu_opendata import AsyncQueueClient, QueueClient
-from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.staging_client import StagingClient
 
 from ..support.batches import Sink, as_objects, stage
 from ..support.ledger import Ledger

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kombu_opendata.client.calls.explain_routing import explain
 from kombu_opendata.errors import NotFound, RequestError, SelectorError
 from kombu_opendata.protocol.framing import frame
 from kombu_opendata.protocol.messages import Bind, Count, DeclareQueue, Explain, Explained, Failed, Ok, PurgeQueue
+from kombu_opendata.queue_client.peeking import Peeking
 from kombu_opendata.selectors import Explanation
 from tests.support.broker import EmbeddedBroker
 from tests.support.kombu_client import declare, send
@@ -20,7 +21,9 @@ from tests.support.raw import RawClient, publish
 @pytest.fixture
 def ask(connection: Any) -> Any:
     """Asks the broker of the module's connection."""
-    return lambda *args, **kwargs: explain(connection.connection, *args, **kwargs)
+    client = object.__new__(Peeking)
+    client.calls = SimpleNamespace(call=connection.connection.call)  # type: ignore[assignment]
+    return client.explain
 
 
 def publish_one(channel: Any, key: str, exchange: str = "", **headers: Any) -> int:
@@ -33,7 +36,7 @@ def test_a_message_and_a_filter(channel: Any, name: str, ask: Any) -> None:
     declare(channel, f"{name}.other")
     first = publish_one(channel, f"{name}.other", kind="a", pages=11)
     second = publish_one(channel, f"{name}.other", kind="a", pages="few")
-    report = ask(name, message_id=first)
+    report = ask(name, id=first)
     assert (report["queue"], report["matches"], report["mode"]) == (name, True, "any")
     found = Explanation.from_dict(report["filter"])
     assert str(found).splitlines() == [
@@ -47,9 +50,9 @@ def test_a_message_and_a_filter(channel: Any, name: str, ask: Any) -> None:
     (binding,) = report["bindings"]
     assert (binding["exchange"], binding["type"], binding["routing_key"]) == ("", "direct", name)
     assert binding["matches"] is False
-    report = ask(name, message_id=second)
+    report = ask(name, id=second)
     assert (report["matches"], report["filter"]["value"]) == (False, None)
-    report = ask(f"{name}.other", message_id=second)
+    report = ask(f"{name}.other", id=second)
     assert (report["matches"], report["mode"], report["filter"]) == (True, None, None)
     assert report["bindings"][0]["matches"] is True
 
@@ -71,9 +74,9 @@ def test_headers_bindings_are_compared_with_types_where_the_message_is_there(cha
     channel.queue_bind(name, "amq.headers", arguments={name: 5})
     assert publish_one(channel, "", "amq.headers", **{name: "5"}) == 0, "taken by no queue"
     stored = publish_one(channel, "", "amq.headers", **{name: 5})
-    assert ask(name, message_id=stored)["bindings"][0]["matches"] is True
+    assert ask(name, id=stored)["bindings"][0]["matches"] is True
     as_text = publish_one(channel, name, **{name: "5"})
-    report = ask(name, message_id=as_text)
+    report = ask(name, id=as_text)
     assert [(each["type"], each["matches"]) for each in report["bindings"]] == [("direct", True), ("headers", False)]
 
 
@@ -105,20 +108,20 @@ def test_what_can_not_be_explained(channel: Any, name: str, ask: Any) -> None:
     with pytest.raises(NotFound, match="no queue 'nowhere'"):
         ask("nowhere")
     with pytest.raises(NotFound, match=r"no message 1000000000000 is stored"):
-        ask(name, message_id=10**12)
-    for arguments in ({}, {"queue": name, "filter": "a = 1"}, {"queue": name, "message_id": 1, "headers": {"a": "b"}}):
+        ask(name, id=10**12)
+    for arguments in ({}, {"queue": name, "filter": "a = 1"}, {"queue": name, "id": 1, "headers": {"a": "b"}}):
         with pytest.raises(RequestError, match=r"nothing to explain|not both"):
             ask(**arguments)
     for message_id in (-5, 1 << 63):
-        with pytest.raises(RequestError, match="there is no message id"):
-            ask(name, message_id=message_id)
+        with pytest.raises(RequestError, match="a message id must be"):
+            ask(name, id=message_id)
 
 
 def test_after_a_restart(module_store_folder: Path, channel: Any, name: str, ask: Any) -> None:
     declare(channel, name, arguments={"x-filter": f"\"{name}\" = 'x'"})
     stored = publish_one(channel, "nobody", **{name: "x"})
     EmbeddedBroker(module_store_folder).kill()
-    assert ask(name, message_id=stored)["matches"] is True
+    assert ask(name, id=stored)["matches"] is True
     send(channel, name, "still works")
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.client.calls.history_queries import Page
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import (
@@ -30,8 +29,7 @@ from kombu_opendata.errors import (
     TooManyCursors,
 )
 from kombu_opendata.protocol.envelope import encode_envelope
-from kombu_opendata.protocol.messages import DeclareQueue, Outcome, Publish, PurgeQueue
-from kombu_opendata.protocol.messages.history_messages import AttemptInfo, MessageInfo
+from kombu_opendata.protocol.messages import AttemptPage, DeclareQueue, MessagePage, Outcome, Publish, PurgeQueue
 from kombu_opendata.url import parse
 
 from ..support import history_calls as history_queries
@@ -39,7 +37,7 @@ from ..support.broker import EmbeddedBroker
 from ..support.processes import children
 from ..support.served import ServedBroker
 
-Lists = Callable[..., Page[Any]]
+Lists = Callable[..., MessagePage | AttemptPage]
 FIRST_MS = 1
 
 
@@ -67,10 +65,10 @@ class Client:
             assert delivery is not None
             self.connection.settle(1, outcome, [delivery.lease])
 
-    def messages(self, **filters: Any) -> Page[MessageInfo]:
+    def messages(self, **filters: Any) -> MessagePage:
         return history_queries.list_messages(self.connection, **filters)
 
-    def attempts(self, **filters: Any) -> Page[AttemptInfo]:
+    def attempts(self, **filters: Any) -> AttemptPage:
         return history_queries.list_attempts(self.connection, **filters)
 
 
@@ -110,7 +108,7 @@ def sample(client: Client) -> Sample:
     return Sample(client, tag, one, two, ids)
 
 
-def ids_of(page: Page[MessageInfo]) -> list[int]:
+def ids_of(page: MessagePage) -> list[int]:
     return [one.id for one in page.items]
 
 
@@ -315,8 +313,10 @@ def test_the_orders_mirror_each_other(sample: Sample) -> None:
 
 
 def test_an_empty_list_has_no_cursors(sample: Sample) -> None:
-    assert sample.client.messages(headers={"tag": "nobody's"}) == Page((), None, None)
-    assert sample.client.attempts(headers={"tag": "nobody's"}) == Page((), None, None)
+    page = sample.client.messages(headers={"tag": "nobody's"})
+    assert (page.items, page.next, page.prev) == ((), None, None)
+    attempts = sample.client.attempts(headers={"tag": "nobody's"})
+    assert (attempts.items, attempts.next, attempts.prev) == ((), None, None)
 
 
 def test_pages_with_filters_and_a_window_of_time(sample: Sample) -> None:

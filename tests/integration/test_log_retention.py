@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.client.calls.maintain import maintain
 from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.maintain import maintain
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import RequestError
 from kombu_opendata.queue_client.queue_options import QueueOptions

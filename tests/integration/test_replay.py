@@ -12,7 +12,7 @@ from kombu import entity
 
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.broker import memory
-from kombu_opendata.client.calls import maintain
+from kombu_opendata.client import maintain
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.queue_client.queue_options import QueueOptions

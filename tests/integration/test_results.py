@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kombu_opendata.broker import memory
-from kombu_opendata.client.calls.result_client import ResultClient
 from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.result_client import ResultClient
 from kombu_opendata.errors import MessageTooLarge, RequestError
 from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from kombu_opendata.protocol.messages import (

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
+from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import NotFound, RequestError
 from kombu_opendata.protocol.messages import Outcome
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState

@@ -1,35 +1,42 @@
-"""Calls about history, over a connection that a test has; bodies stay envelopes."""
+"""Calls about history, over a connection that a test has."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
-from kombu_opendata.client.calls import history_queries as requests
-from kombu_opendata.client.calls.history_queries import Bucket, Page, attempts_of, buckets_of, messages_of
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.protocol.messages.history_messages import AttemptInfo, MessageInfo, RetrieveAttempt, RetrieveMessage
-from kombu_opendata.queue_client.message_models import bodies_of_page
+from kombu_opendata.protocol.messages import AttemptPage, MessagePage
+from kombu_opendata.protocol.messages.history_messages import AttemptInfo, MessageInfo
+from kombu_opendata.queue_client.connections import unnumbered
+from kombu_opendata.queue_client.history import Bucket, History
 
 
-def list_messages(connection: BrokerConnection, **asked: Any) -> Page[MessageInfo]:
-    return messages_of(connection.call(requests.list_messages_request(asked)))  # type: ignore[arg-type]
+def history_of(connection: BrokerConnection) -> History:
+    history = object.__new__(History)
+    history.calls = SimpleNamespace(call_apart=lambda message: unnumbered(connection.call(message)))  # type: ignore[assignment]
+    return history
 
 
-def list_attempts(connection: BrokerConnection, **asked: Any) -> Page[AttemptInfo]:
-    return attempts_of(connection.call(requests.list_attempts_request(asked)), bodies_of_page())  # type: ignore[arg-type]
+def list_messages(connection: BrokerConnection, **asked: Any) -> MessagePage:
+    return history_of(connection).list_messages(**asked)
+
+
+def list_attempts(connection: BrokerConnection, **asked: Any) -> AttemptPage:
+    return history_of(connection).list_attempts(**asked)
 
 
 def retrieve_message(connection: BrokerConnection, id: int) -> MessageInfo | None:
-    return next(iter(messages_of(connection.call(RetrieveMessage(0, id))).items), None)
+    return history_of(connection).retrieve_message(id)
 
 
 def retrieve_attempt(connection: BrokerConnection, id: str, *, bodies: bool = False) -> AttemptInfo | None:
-    return next(iter(attempts_of(connection.call(RetrieveAttempt(0, id, bodies)), bodies_of_page()).items), None)
+    return history_of(connection).retrieve_attempt(id, bodies=bodies)
 
 
 def count_messages(connection: BrokerConnection, **asked: Any) -> tuple[Bucket, ...]:
-    return buckets_of(connection.call(requests.count_messages_request(asked)))  # type: ignore[arg-type]
+    return history_of(connection).count_messages(**asked)
 
 
 def count_attempts(connection: BrokerConnection, **asked: Any) -> tuple[Bucket, ...]:
-    return buckets_of(connection.call(requests.count_attempts_request(asked)))  # type: ignore[arg-type]
+    return history_of(connection).count_attempts(**asked)

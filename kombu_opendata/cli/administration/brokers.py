@@ -174,7 +174,7 @@ def maintain(duties: tuple[str, ...], timeout: float, target: Target, as_json: b
 
     A DUTY is route, expire_leases or collect; without one, all are run. If no broker runs for a folder, this starts it.
     """
-    from ...client.calls.maintain import maintain as run_maintenance
+    from ...client.maintain import maintain as run_maintenance
 
     with target.connection() as connection:
         report = run_maintenance(connection, duties, timeout=timeout)

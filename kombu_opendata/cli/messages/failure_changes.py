@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...json_values import plain
 from ...readable_text import counted
 from ..exit_codes import DAMAGED, NOT_NOW, REFUSED, Command, CommandError, check_ids, confirm
 from ..hints import next_command
@@ -17,7 +16,7 @@ from ..terminal.output import note, print_json, say
 from .failure_filters import count_of, failure_options, filters_of, is_chosen
 
 if TYPE_CHECKING:
-    from ...client.calls.failure_queries import Retried
+    from ...protocol.messages import FailuresRetried
 
 _WHY_LEFT = {
     "already": "already there, or retried by another user",
@@ -61,7 +60,7 @@ def retry(everything: bool, into: str, limit: int, target: Target, as_json: bool
         if ids and not done.handled and not any(done.left.values()) and not done.full:
             raise _nothing(client, ids, arguments)
     if as_json:
-        print_json({"target": into, **plain(done)})
+        print_json({"target": into, **done.values})
     else:
         remaining = "".join(f"; {count:,} stayed ({_WHY_LEFT[reason]})" for reason, count in done.left.items())
         where = f" in queue {into!r}" if into else ""
@@ -74,7 +73,7 @@ def retry(everything: bool, into: str, limit: int, target: Target, as_json: bool
     check_ids(ids, done.handled + sum(done.left.values()), limit, "failures that match")
 
 
-def _check_retried(done: Retried) -> None:
+def _check_retried(done: FailuresRetried) -> None:
     """End with the exit code for the failures that did not run again, if there are any."""
     if done.damaged:
         raise CommandError(f"{counted(done.damaged, 'task')} can't run again: {done.damage}", DAMAGED)
@@ -179,7 +178,7 @@ def delete(everything: bool, limit: int, yes: bool, target: Target, as_json: boo
             limit=limit, progress=progress, **arguments
         ))  # fmt: skip
     if as_json:
-        print_json(plain(done))
+        print_json(done.values)
     else:
         say(f"{counted(done.deleted, 'failed message')} deleted, {counted(done.dismissed, 'failure')} dismissed")
     check_ids(ids, done.handled, limit, "failures that match")

@@ -18,7 +18,7 @@ from ..terminal.output import local, note, print_json, print_json_line
 from ..terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
-    from ...client.calls.history_queries import Page
+    from ...protocol.messages import AttemptPage, MessagePage
     from ...protocol.messages.history_messages import AttemptInfo, MessageInfo, QueueStatus
     from ...queue_client import QueueClient
 
@@ -166,7 +166,7 @@ def _show_all(found: Iterable[Any], as_json: bool, columns: list[Column], row: R
         print_table(columns, map(row, found), none="none", spare=_SPARE)
 
 
-def _show_page(page: Page[Any], asked: Any, as_json: bool, columns: list[Column], row: Row) -> None:
+def _show_page(page: AttemptPage | MessagePage, asked: Any, as_json: bool, columns: list[Column], row: Row) -> None:
     # a cursor belongs to exactly this window, and "2h" is another window when the next page is requested
     window = {"since": asked["gte"], "until": asked["lte"]}
     cursors = {"next": page.next, "prev": page.prev}

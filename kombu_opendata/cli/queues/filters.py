@@ -29,13 +29,13 @@ def explain(queue: str, filter: str, id: int | None, headers: tuple[str, ...], t
     The output has the value of each part of the filter. Exits with 1 if the queue does not get the message. --filter
     with --header needs no broker.
     """
-    from ...client.calls.explain_routing import header_texts
+    from ...queue_client.peeking import metadata_texts
 
     if bool(queue) == bool(filter):
         raise click.UsageError("name a QUEUE, or give a --filter")
     if id is not None and headers:
         raise click.UsageError("give --id or --header, not both")
-    texts = None if id is not None else header_texts(headers_of(headers))
+    texts = None if id is not None else metadata_texts(headers_of(headers))
     if filter and texts is not None:
         report = _local(filter, texts)
     else:

@@ -54,7 +54,7 @@ class InstanceList(Numbered, tag=139):
 
 
 class Maintained(Numbered, tag=160):
-    """Report of the maintenance: see kombu_opendata.client.calls.maintain."""
+    """Report of the maintenance: see kombu_opendata.client.maintain."""
 
     report: dict[str, Any]
 

@@ -5,7 +5,10 @@ A failure is a message in a queue's failed list, or an acknowledged task that di
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 import msgspec
+from msgspec.structs import asdict, replace
 
 from ..permissions import DELETE_FAILURES, FAILURES, RETRY_FAILURES
 from .message_base import Many, Numbered, Reply, Request, operation
@@ -108,8 +111,23 @@ class FailureGroups(Numbered, tag=215):
     complete: bool = True
 
 
-class FailuresRetried(Numbered, tag=216):
-    """Result of a retry step, and the position of the next one; ``next`` is None at the end.
+class BulkStep(Numbered):
+    """Counts of a step of a call in several steps, and the position of the next one; ``next`` is None at the end."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Counts, and the texts about them."""
+        return {name: value for name, value in asdict(self).items() if name not in ("rid", "next", "until_ms")}
+
+    def plus(self, step: Self) -> Self:
+        """Return these counts and those of one more step."""
+        sums = {name: value + getattr(step, name) if type(value) is int else getattr(step, name) or value
+                for name, value in self.values.items()}  # fmt: skip
+        return replace(step, **sums)
+
+
+class FailuresRetried(BulkStep, tag=216):
+    """Result of a retry, or of one step.
 
     ``redriven`` failed messages are available again, and ``published`` tasks were published again. The others stayed:
     ``already`` (the target has the message), ``expired`` (their TTL is over), ``waiting`` (dead letters that are not
@@ -135,14 +153,35 @@ class FailuresRetried(Numbered, tag=216):
     damaged: int = 0
     damage: str = ""
 
+    @property
+    def handled(self) -> int:
+        """Number of retried failures."""
+        return self.redriven + self.published
 
-class FailuresDismissed(Numbered, tag=217):
-    """Numbers of deleted failed messages and dismissed acknowledged failures, and the position of the next step."""
+    @property
+    def left(self) -> dict[str, int]:
+        """Number of failures that stayed, by reason, without zeros."""
+        counts = {name: value for name, value in self.values.items() if type(value) is int and value}
+        return {name: value for name, value in counts.items() if name not in ("redriven", "published")}
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Failures of :attr:`left` that the target lacks, and that were not retried already."""
+        return {name: count for name, count in self.left.items() if name != "already"}
+
+
+class FailuresDismissed(BulkStep, tag=217):
+    """Numbers of deleted failed messages, and of acknowledged failures that are no longer listed."""
 
     deleted: int = 0
     dismissed: int = 0
     next: str | None = None
     until_ms: int = 0
+
+    @property
+    def handled(self) -> int:
+        """Sum of both numbers."""
+        return self.deleted + self.dismissed
 
 
 # ------------------------------------------------------------------ client → broker

@@ -50,7 +50,7 @@ class Bindings(Numbered, tag=113):
 
 
 class Explained(Numbered, tag=190):
-    """Explanation: see kombu_opendata.client.calls.explain_routing."""
+    """Explanation: see :meth:`kombu_opendata.queue_client.QueueClient.explain`."""
 
     report: dict[str, Any]
 

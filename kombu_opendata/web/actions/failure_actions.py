@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ...client.calls.failure_queries import Dismissed, FailureFilters, Retried
 from ...errors import MessageNotFound, PreconditionFailed
 from ...protocol import messages as m
+from ...queue_client.queries import FailureFilters
 from ..brokers import UserBroker
 from .action import Action, ActionOutcome, ActionProgress, Parameters, Preview, Report, counted, words
 from .message_actions import MAX_IDS
@@ -126,10 +126,10 @@ async def preview_retry(broker: UserBroker, given: RetryParameters) -> Preview:
 async def retry(broker: UserBroker, given: RetryParameters, report: Report) -> ActionOutcome:
     count, _ = await _count(broker, given)
 
-    done = Retried()
+    done = m.FailuresRetried(0)
     for filters in given.filters():
 
-        def step(more: Retried, before: Retried = done) -> None:
+        def step(more: m.FailuresRetried, before: m.FailuresRetried = done) -> None:
             report(ActionProgress(before.handled + more.handled, count))
 
         done = done.plus(await broker.client.retry_failures(given.target, progress=step, **filters))
@@ -153,10 +153,10 @@ async def preview_dismiss(broker: UserBroker, given: FailureParameters) -> Previ
 async def dismiss(broker: UserBroker, given: FailureParameters, report: Report) -> ActionOutcome:
     count, _ = await _count(broker, given)
 
-    done = Dismissed()
+    done = m.FailuresDismissed(0)
     for filters in given.filters():
 
-        def step(more: Dismissed, before: Dismissed = done) -> None:
+        def step(more: m.FailuresDismissed, before: m.FailuresDismissed = done) -> None:
             report(ActionProgress(before.handled + more.handled, count))
 
         done = done.plus(await broker.client.dismiss_failures(progress=step, **filters))

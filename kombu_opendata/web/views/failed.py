@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ...client.calls.failure_queries import FailureFilters
 from ...masking import Masking
 from ...queue_client.message_models import moment
+from ...queue_client.queries import FailureFilters
 from ..actions.failure_actions import NONE, without_none
 from ..brokers import UserBroker
 from ..reports.paging import Bar

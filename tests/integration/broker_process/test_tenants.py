@@ -15,7 +15,7 @@ import pytest
 from msgspec.msgpack import Ext, encode
 
 from kombu_opendata import QueueClient
-from kombu_opendata.client.calls.staged_jobs import StagingClient
+from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import Outcome

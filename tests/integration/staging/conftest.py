@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.client.calls.staged_jobs import StagingClient
+from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.messages import (
     Consume,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from kombu_opendata.client.calls.maintain import maintain
-from kombu_opendata.client.calls.staged_jobs import StagingClient
+from kombu_opendata.client.maintain import maintain
+from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.offline import open_store
 from kombu_opendata.staging import StagingTarget
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.client.calls.maintain import maintain
-from kombu_opendata.client.calls.staged_jobs import StagingClient
+from kombu_opendata.client.maintain import maintain
+from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import (
     NotFound,
     PreconditionFailed,

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from kombu_opendata import QueueClient
 from kombu_opendata.cli.root import main
-from kombu_opendata.client.calls.staged_jobs import StagingClient
+from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import DamagedBatch
 from kombu_opendata.protocol.messages import Outcome
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState

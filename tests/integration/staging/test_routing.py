@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kombu_opendata.client.calls.maintain import maintain
-from kombu_opendata.client.calls.staged_jobs import StagingClient
+from kombu_opendata.client.maintain import maintain
+from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.messages import (
     Bind,
     DeclareExchange,

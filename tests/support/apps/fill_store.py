@@ -17,7 +17,7 @@ from pathlib import Path
 from celery import Celery
 
 from kombu_opendata import QueueClient
-from kombu_opendata.client.calls.staged_jobs import StagingClient
+from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.envelope import encode_fields
 from kombu_opendata.queue_client import QueueOptions
 from kombu_opendata.staging import BatchWriter, StagingTarget

@@ -15,7 +15,7 @@ from kombu_opendata import cli
 from kombu_opendata.cli import exit_codes
 from kombu_opendata.cli.messages.failure_changes import _in_steps
 from kombu_opendata.cli.root import main
-from kombu_opendata.client.calls.failure_queries import Retried
+from kombu_opendata.protocol.messages import FailuresRetried
 
 
 @click.command(cls=exit_codes.Command)
@@ -56,7 +56,7 @@ def test_ctrl_c_in_a_bulk_tells_the_least_that_was_done(capsys: pytest.CaptureFi
     """The broker finishes the group that it has begun, whose answer the command does not wait for."""
 
     def work(progress: Callable[[Any], object]) -> None:
-        progress(Retried(published=901))
+        progress(FailuresRetried(0, published=901))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client.calls.result_client import ResultClient
 from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.result_client import ResultClient
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.client.session.reentrance import Reentrance
 from kombu_opendata.errors import ConnectionInUse, ConnectionLost

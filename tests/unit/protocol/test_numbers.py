@@ -9,7 +9,7 @@ from typing import get_args
 
 from kombu_opendata.protocol import messages
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
-from kombu_opendata.protocol.messages.failure_messages import FailureQuery
+from kombu_opendata.protocol.messages.failure_messages import BulkStep, FailureQuery
 from kombu_opendata.protocol.messages.message_base import Numbered, Request, WireMessage
 
 
@@ -25,7 +25,7 @@ def defined() -> list[type[WireMessage]]:
         for one in vars(module).values()
         if isinstance(one, type)
         and issubclass(one, WireMessage)
-        and one not in (WireMessage, Numbered, Request, FailureQuery)
+        and one not in (WireMessage, Numbered, Request, FailureQuery, BulkStep)
         if one.__module__ == module.__name__
     ]
 

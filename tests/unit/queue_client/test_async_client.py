@@ -12,8 +12,8 @@ from typing import Any, assert_type
 import pytest
 
 from kombu_opendata import AsyncQueueClient, QueueClient
-from kombu_opendata.client.calls.failure_queries import Retried
 from kombu_opendata.errors import RequestError
+from kombu_opendata.protocol.messages import FailuresRetried
 from kombu_opendata.queue_client import Message
 
 
@@ -52,7 +52,7 @@ def test_the_calls_have_types_for_users() -> None:
 
 
 def test_progress_is_reported_on_the_event_loop() -> None:
-    reports: list[tuple[int, Retried]] = []
+    reports: list[tuple[int, FailuresRetried]] = []
 
     async def program() -> None:
         async with AsyncQueueClient(f"opendata+memory://{uuid.uuid4().hex}") as client:

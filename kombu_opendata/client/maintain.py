@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...errors import RetryLater
-from ...protocol.messages import Maintain, Maintained
-from ..session.broker_connection import BrokerConnection
+from ..errors import RetryLater
+from ..protocol.messages import Maintain, Maintained
+from .session.broker_connection import BrokerConnection
 
 DEFAULT_TIMEOUT_SECONDS = 60.0
 

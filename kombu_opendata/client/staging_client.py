@@ -11,9 +11,9 @@ from typing import Self
 
 from msgspec.structs import asdict
 
-from ...errors import RequestError
-from ...protocol.messages.message_base import MAX_ITEMS
-from ...protocol.messages.staging_messages import (
+from ..errors import RequestError
+from ..protocol.messages.message_base import MAX_ITEMS
+from ..protocol.messages.staging_messages import (
     AbortJob,
     CommitJob,
     GetJob,
@@ -23,12 +23,12 @@ from ...protocol.messages.staging_messages import (
     ListJobs,
     StagingInfo,
 )
-from ...staging.batch_writer import write_object
-from ...staging.folder_url import open_folder
-from ...staging.job import BatchInfo, JobInfo, StagingTarget, check_job_id
-from ...url import Address, parse
-from ..connection_options import DEFAULTS, Options
-from ..session.broker_connection import BrokerConnection
+from ..staging.batch_writer import write_object
+from ..staging.folder_url import open_folder
+from ..staging.job import BatchInfo, JobInfo, StagingTarget, check_job_id
+from ..url import Address, parse
+from .connection_options import DEFAULTS, Options
+from .session.broker_connection import BrokerConnection
 
 #: batches of one commit, which are one list in a call
 MAX_BATCHES = MAX_ITEMS

@@ -15,8 +15,8 @@ from functools import partial
 from threading import get_ident
 from typing import Any
 
-from ...errors import ConnectionInUse, ConnectionLost, ProtocolError
-from ...protocol.messages import (
+from ..errors import ConnectionInUse, ConnectionLost, ProtocolError
+from ..protocol.messages import (
     ChordParts,
     CloseChord,
     ForgetResults,
@@ -29,10 +29,10 @@ from ...protocol.messages import (
     UnwatchResults,
     WatchResults,
 )
-from ...url import Address
-from ..clock import SYSTEM, ClientClock
-from ..connection_options import DEFAULTS, Options
-from ..session.broker_connection import BrokerConnection
+from ..url import Address
+from .clock import SYSTEM, ClientClock
+from .connection_options import DEFAULTS, Options
+from .session.broker_connection import BrokerConnection
 
 #: number of tasks that this process remembers as recently sent
 _MAX_SENT = 10_000
