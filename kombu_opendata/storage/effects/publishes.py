@@ -92,18 +92,11 @@ class PublishEffect(Effect, tag=2):
                 producers[session] = last.after(self.seq, id, self.queues, received)
             state.dirty.producers.add(session)
 
-    def metadata(self) -> bytes:
-        """Encode the value of its metadata record.
-
-        Raises:
-            InvalidMessage: the headers are too large.
-        """
-        return metadata.encode(
+    def new_messages(self) -> Iterable[NewMessage]:
+        value = metadata.encode(
             self.id, self.created_at_ms, self.received_at_ms, self.visible_at_ms, self.retention_seconds, self.headers
         )
-
-    def new_messages(self) -> Iterable[NewMessage]:
-        return (NewMessage(self.id, self.metadata(), b"", self.envelope),)
+        return (NewMessage(self.id, value, b"", self.envelope),)
 
 
 class DeadLetterSentEffect(Effect, tag=40):

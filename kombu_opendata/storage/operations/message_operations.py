@@ -34,6 +34,7 @@ from ..effects.publishes import (
     ReserveIdsEffect,
 )
 from ..messages.payloads import Payloads
+from ..records import metadata
 from ..records.dead_letter import REVOKED
 from ..records.session_records import Producer
 from ..state.message_deadlines import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
@@ -110,8 +111,8 @@ class Operations:
         """
         if not 0 <= priority <= 255:
             raise InvalidMessage(f"priority {priority} is not within 0–255", priority=priority)
-        now = self._clock.now_ms()
         id = self.allocate_id()
+        now = self._clock.now_ms()
         deadline = retention = 0
         if ttl_ms >= 0:
             deadline, retention = min(now + ttl_ms, MAX_DEADLINE_MS), retention_of(ttl_ms)
@@ -121,8 +122,9 @@ class Operations:
         effect = PublishEffect(
             id, created_at, now, visible_at, deadline, retention, headers, envelope, priority, [], session, seq, total
         )
-        value = effect.metadata()
-        effect.places = [(queue.name, queue.messages.place()) for queue in queues]
+        value = metadata.encode(id, created_at, now, visible_at, retention, headers)
+        for queue in queues:
+            effect.places.append((queue.name, queue.messages.place()))
         effect.apply(self._state)
         self._effects.append(effect)
         commits = self._commits
