@@ -94,9 +94,9 @@ class EngineMachine(ByIdRules, StagedRules):
         paging = query.check_paging(query.ATTEMPTS, filters, order="asc", limit=1000, after=None, before=None)
         found = (await self.engine.history.list_attempts(filters, paging, tracebacks=True)).items
         for one in found:
-            failure = None if one.failure is None else (one.failure.error, one.failure.traceback)
-            assert failure == ((RAISED.error, RAISED.traceback) if one.state == "raised" else None)
-        return sorted((one.message_id, one.attempt, one.state) for one in found)
+            texts = one.error, one.traceback
+            assert texts == ((RAISED.error, RAISED.traceback) if one.state == "raised" else ("", ""))
+        return sorted((one.message_id, one.number, one.state) for one in found)
 
     # ------------------------------------------------------------------ without the engine
     @rule()

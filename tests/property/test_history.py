@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from kombu_opendata.protocol.messages.history_messages import AttemptInfo, MessageInfo
 from kombu_opendata.protocol.task_reports import STATES, TaskReport, TaskState
 from kombu_opendata.storage.history.lists import query
-from kombu_opendata.storage.history.lists.candidates import AttemptRecord, MessageRecord
 from kombu_opendata.storage.history.lists.query import ListFilters
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.store_state import QueueSettings
@@ -43,7 +43,7 @@ class Known:
 
 
 class Ended(NamedTuple):
-    """An attempt, with the fields of an AttemptRecord."""
+    """An attempt, with the fields of an AttemptInfo."""
 
     message_id: int
     queue: str
@@ -312,27 +312,31 @@ class Story(World):
         history = self.engine.history
         return await (history.list_messages if kind == query.MESSAGES else history.list_attempts)(filters, paging)
 
-    def check_item(self, one: MessageRecord | AttemptRecord) -> None:
-        if isinstance(one, MessageRecord):
-            known = self.model.messages[one.metadata.message_id]
+    def check_item(self, one: MessageInfo | AttemptInfo) -> None:
+        if isinstance(one, MessageInfo):
+            known = self.model.messages[one.id]
             assert {status.queue: status.status for status in one.queues} == known.statuses
-            assert one.metadata.headers == known.headers
+            assert one.headers == known.headers
         else:
-            wanted = self.model.attempts[one.number]
-            shown = (one.message_id, one.queue, one.consumer, one.claimed_at_ms, one.ended_at_ms, one.attempt)
+            wanted = self.model.attempts[number_of(one)]
+            shown = (one.message_id, one.queue, one.consumer, one.claimed_at_ms, one.ended_at_ms, one.number)
             assert (*shown, one.outcome) == wanted[:-1]
             report = wanted.report
-            texts = None if one.failure is None else (one.failure.error, one.failure.traceback)
+            texts = one.error, one.traceback
             if report is None:
-                assert (one.state, one.exception, texts) == ("", "", None)
+                assert (one.state, one.exception, texts) == ("", "", ("", ""))
             else:
-                assert (one.state, one.runtime_us, one.pid) == (STATES[report.state], report.runtime_us, report.pid)
+                assert (one.state, one.runtime_ms, one.pid) == (
+                    STATES[report.state],
+                    report.runtime_us / 1000,
+                    report.pid,
+                )
                 assert one.exception == report.exception
-                assert texts == ((report.error, "") if report.error else None)
+                assert texts == (report.error, "")
 
 
-def number_of(one: MessageRecord | AttemptRecord) -> int:
-    return one.metadata.message_id if isinstance(one, MessageRecord) else one.number
+def number_of(one: MessageInfo | AttemptInfo) -> int:
+    return one.id if isinstance(one, MessageInfo) else query.attempt_number(one.id)
 
 
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))

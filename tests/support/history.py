@@ -39,7 +39,7 @@ async def message_ids(engine: Engine, **filters: Any) -> list[int]:
     """The ids of all messages that pass, the oldest first."""
     checked = query.check_filters(**filters)
     paging = query.check_paging(query.MESSAGES, checked, order="asc", limit=1000, after=None, before=None)
-    return [one.metadata.message_id for one in (await engine.history.list_messages(checked, paging)).items]
+    return [one.id for one in (await engine.history.list_messages(checked, paging)).items]
 
 
 async def attempts(engine: Engine, **filters: Any) -> list[tuple[int, int, str]]:
@@ -47,7 +47,7 @@ async def attempts(engine: Engine, **filters: Any) -> list[tuple[int, int, str]]
     checked = query.check_filters(**filters)
     paging = query.check_paging(query.ATTEMPTS, checked, order="asc", limit=1000, after=None, before=None)
     page = await engine.history.list_attempts(checked, paging)
-    return [(one.number, one.message_id, one.outcome) for one in page.items]
+    return [(query.attempt_number(one.id), one.message_id, one.outcome) for one in page.items]
 
 
 async def index_all(engine: Engine) -> None:

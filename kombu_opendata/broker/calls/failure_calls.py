@@ -13,13 +13,13 @@ from ...storage.clock import Clock
 from ...storage.history.failures import failure
 from ...storage.history.failures.failure import Failure, FailureFilterValues
 from ...storage.history.failures.view import FailureView
+from ...storage.history.lists.query import attempt_id
 from ...storage.records.failures import HOW, NO_FAILURE, TaskFailure
 from ...storage.state.store_state import StoreState
 from .dispatch.contents import shown_failure
 from .dispatch.context import Context
 from .dispatch.registry import handles
 from .failure_bulk import Bulk, Bulks
-from .history_calls import attempt_id
 from .replay_calls import selector_of, stored_queue
 
 

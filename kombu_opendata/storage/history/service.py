@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import asynccontextmanager
 
+from ...protocol.messages.history_messages import AttemptInfo, MessageInfo
 from ..messages.payloads import Payloads
 from ..records import history_log, keys
 from ..slatedb.ffi import WriteBatch
@@ -16,8 +17,8 @@ from .index.history_index import Index
 from .index.index_retention import Sweep
 from .index.indexer import Indexer
 from .index.kept_headers import CollectedHeaders
-from .lists.candidates import AttemptRecord, MessageRecord, attempt_dimensions
-from .lists.pages import ListPage, count_attempts, count_messages, list_attempts, list_messages, with_events
+from .lists.candidates import attempt_dimensions, message_info
+from .lists.pages import ListPage, attempt_infos, count_attempts, count_messages, list_attempts, list_messages
 from .lists.query import ListFilters, Paging, TimeBuckets
 from .lists.reader import ListReader
 
@@ -136,14 +137,14 @@ class History:
         with self.index.reading() as view:
             yield ListReader(self._store, self._state, self._payloads, self.log, self.index, view)
 
-    async def list_messages(self, filters: ListFilters, paging: Paging) -> ListPage[MessageRecord]:
+    async def list_messages(self, filters: ListFilters, paging: Paging) -> ListPage[MessageInfo]:
         """Return a page of messages, see :func:`.pages.list_messages`."""
         async with self.reading(indexed=True) as reader:
             return await list_messages(reader, filters, paging)
 
     async def list_attempts(
         self, filters: ListFilters, paging: Paging, *, bodies: bool = False, tracebacks: bool = False
-    ) -> ListPage[AttemptRecord]:
+    ) -> ListPage[AttemptInfo]:
         """Return a page of attempts, see :func:`.pages.list_attempts`."""
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
             return await list_attempts(reader, filters, paging, bodies=bodies, tracebacks=tracebacks)
@@ -158,17 +159,17 @@ class History:
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
             return await count_attempts(reader, filters, buckets)
 
-    async def message(self, id: int) -> MessageRecord | None:
+    async def message(self, id: int) -> MessageInfo | None:
         """Return a message, if it is in the store."""
         async with self.reading(indexed=True) as reader:
             metadata = (await reader.metadata([id])).get(id)
-            return None if metadata is None else MessageRecord(metadata, (await reader.statuses([id]))[id])
+            return None if metadata is None else message_info(metadata, (await reader.statuses([id]))[id])
 
-    async def attempt(self, number: int, *, bodies: bool = False) -> AttemptRecord | None:
+    async def attempt(self, number: int, *, bodies: bool = False) -> AttemptInfo | None:
         """Return an attempt, if it ended and is in the log."""
         async with self.reading(indexed=False) as reader:
             if not reader.first_kept_attempt <= number < self.log.end[0]:
                 return None
             row = (await reader.attempts([number])).get(number)
-            records = [] if row is None else [AttemptRecord.of(number, row)]
-            return next(iter(await with_events(reader, records, bodies=bodies, tracebacks=True)), None)
+            rows = [] if row is None else [(number, row)]
+            return next(iter(await attempt_infos(reader, rows, bodies=bodies, tracebacks=True)), None)

@@ -10,15 +10,15 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
 
+from ....protocol.messages.history_messages import MessageInfo, QueueStatus
 from ....protocol.task_reports import STATES
-from ...records.failures import TaskFailure
 from ...records.history_index import ATTEMPTS, MESSAGES
-from ...records.history_log import DETAILED, MANUAL, OUTCOMES, REJECTED, Attempt
+from ...records.history_log import DETAILED, MANUAL, OUTCOMES, Attempt
 from ...records.metadata import Metadata
 from ..index import value_hashes
 from .live_messages import AVAILABLE, IN_FLIGHT, RUNNING, Live
-from .query import ListFilters, ListPosition
-from .reader import ListReader, QueueStatusRow
+from .query import ListFilters
+from .reader import ListReader
 from .sources import AllOf, AnyOf, CandidateSource, Fixed, values_source, walk
 
 #: candidates of one batch: of the first batch, and at most
@@ -26,62 +26,8 @@ _FIRST_BATCH = 128
 MAX_BATCH = 1000
 
 
-class MessageRecord(NamedTuple):
-    """A message and its status in each of its queues."""
-
-    metadata: Metadata
-    queues: list[QueueStatusRow]
-
-    @property
-    def position(self) -> ListPosition:
-        return ListPosition(self.metadata.received_at_ms, self.metadata.message_id)
-
-
-class MessageEvent(NamedTuple):
-    """The message of an attempt; the envelope is None unless requested, or if it can't be read because of ``error``."""
-
-    metadata: Metadata
-    envelope: bytes | None = None
-    error: str = ""
-
-
-class AttemptRecord(NamedTuple):
-    """An attempt that ended.
-
-    ``event`` is None until its message is read, and for a collected message. ``failure`` is None until the texts of a
-    ``detailed`` attempt are read.
-    """
-
-    number: int
-    message_id: int
-    queue: str
-    consumer: str
-    claimed_at_ms: int
-    ended_at_ms: int
-    attempt: int
-    outcome: str
-    requeued: bool
-    manual: bool
-    state: str
-    runtime_us: int
-    pid: int
-    exception: str
-    detailed: bool
-    event: MessageEvent | None = None
-    failure: TaskFailure | None = None
-
-    @classmethod
-    def of(cls, number: int, row: Attempt) -> AttemptRecord:
-        outcome = row.outcome & ~MANUAL
-        return cls(
-            number, row.message_id, row.queue, row.consumer, row.claimed_at_ms, row.ended_at_ms, row.number,
-            OUTCOMES[outcome], outcome > REJECTED, bool(row.outcome & MANUAL), STATES[row.state & ~DETAILED],
-            row.runtime_us, row.pid, row.exception, bool(row.state & DETAILED),
-        )  # fmt: skip
-
-    @property
-    def position(self) -> ListPosition:
-        return ListPosition(self.ended_at_ms, self.number)
+#: an attempt and its number in the log
+NumberedAttempt = tuple[int, Attempt]
 
 
 class NumberRange(NamedTuple):
@@ -99,7 +45,7 @@ class NumberRange(NamedTuple):
 # ---------------------------------------------------------------------- messages
 async def messages(
     reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
-) -> AsyncGenerator[list[MessageRecord], None]:
+) -> AsyncGenerator[list[MessageInfo], None]:
     """Yield the messages that match, in batches."""
     source = await _message_source(reader, filters, way.descending)
     if source is None:
@@ -134,7 +80,7 @@ async def _portions(source: CandidateSource, way: NumberRange, wanted: int) -> A
         yield pending
 
 
-async def _matching(reader: ListReader, filters: ListFilters, some: list[Metadata]) -> list[MessageRecord]:
+async def _matching(reader: ListReader, filters: ListFilters, some: list[Metadata]) -> list[MessageInfo]:
     """Return the messages that match, with their statuses."""
     has_headers = filters.header_test()
     candidates = [
@@ -142,15 +88,23 @@ async def _matching(reader: ListReader, filters: ListFilters, some: list[Metadat
         if filters.has_time(message.received_at_ms) and (not filters.headers or has_headers(message.headers))
     ]  # fmt: skip
     statuses = await reader.statuses(message.message_id for message in candidates)
-    records = [MessageRecord(message, statuses[message.message_id]) for message in candidates]
+    records = [message_info(message, statuses[message.message_id]) for message in candidates]
     if not filters.queues and not filters.statuses:
         return records
     queues, statuses_wanted = frozenset(filters.queues), frozenset(filters.statuses)
 
-    def is_wanted(status: QueueStatusRow) -> bool:
+    def is_wanted(status: QueueStatus) -> bool:
         return (not queues or status.queue in queues) and (not statuses_wanted or status.status in statuses_wanted)
 
     return [message for message in records if any(map(is_wanted, message.queues))]
+
+
+def message_info(message: Metadata, queues: tuple[QueueStatus, ...]) -> MessageInfo:
+    """Return a message with its status in each of its queues."""
+    return MessageInfo(
+        message.message_id, message.created_at_ms, message.received_at_ms, message.visible_at_ms,
+        message.retention_seconds, message.headers, queues,
+    )  # fmt: skip
 
 
 async def _message_source(reader: ListReader, filters: ListFilters, descending: bool) -> CandidateSource | None:
@@ -210,20 +164,20 @@ def attempt_dimensions(filters: ListFilters) -> list[list[int]]:
 
 async def attempts(
     reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
-) -> AsyncGenerator[list[AttemptRecord], None]:
+) -> AsyncGenerator[list[NumberedAttempt], None]:
     """Yield the attempts that match, in batches."""
     matches = _attempt_test(filters)
     if not attempt_dimensions(filters):
         everything = reader.all_attempts(way.start, way.stop, descending=way.descending)
         async with aclosing(everything) as batches:
             async for batch in batches:
-                yield [record for number, row in batch if matches(record := AttemptRecord.of(number, row))]
+                yield [attempt for attempt in batch if matches(attempt)]
                 await asyncio.sleep(0)
         return
     async with aclosing(attempt_numbers(reader, filters, way, wanted)) as portions:
         async for numbers in portions:
             rows = await reader.attempts(numbers)
-            stored_here = (AttemptRecord.of(number, rows[number]) for number in numbers if number in rows)
+            stored_here = ((number, rows[number]) for number in numbers if number in rows)
             yield await _with_headers(reader, filters, list(filter(matches, stored_here)))
             await asyncio.sleep(0)
 
@@ -240,36 +194,38 @@ async def attempt_numbers(
             yield numbers
 
 
-def _attempt_test(filters: ListFilters) -> Callable[[AttemptRecord], bool]:
+def _attempt_test(filters: ListFilters) -> Callable[[NumberedAttempt], bool]:
     """Build a function that matches an attempt against all filters but the headers, with a look-up for each field."""
     queues, outcomes, consumers = map(frozenset, (filters.queues, filters.outcomes, filters.consumers))
     ids, states, exceptions = frozenset(filters.ids), frozenset(filters.states), frozenset(filters.exceptions)
 
-    def matches(one: AttemptRecord) -> bool:
+    def matches(attempt: NumberedAttempt) -> bool:
+        row = attempt[1]
         return (
-            filters.has_time(one.ended_at_ms)
-            and (not queues or one.queue in queues)
-            and (not outcomes or one.outcome in outcomes)
-            and (not consumers or one.consumer in consumers)
-            and (not ids or one.message_id in ids)
-            and (filters.manual is None or one.manual == filters.manual)
-            and (not states or one.state in states)
-            and (not exceptions or one.exception in exceptions)
+            filters.has_time(row.ended_at_ms)
+            and (not queues or row.queue in queues)
+            and (not outcomes or OUTCOMES[row.outcome & ~MANUAL] in outcomes)
+            and (not consumers or row.consumer in consumers)
+            and (not ids or row.message_id in ids)
+            and (filters.manual is None or bool(row.outcome & MANUAL) == filters.manual)
+            and (not states or STATES[row.state & ~DETAILED] in states)
+            and (not exceptions or row.exception in exceptions)
         )
 
     return matches
 
 
-async def _with_headers(reader: ListReader, filters: ListFilters, found: list[AttemptRecord]) -> list[AttemptRecord]:
+async def _with_headers(
+    reader: ListReader, filters: ListFilters, matching: list[NumberedAttempt]
+) -> list[NumberedAttempt]:
     """Return the attempts whose messages have the headers.
 
     The index has already matched those of collected messages.
     """
-    if not filters.headers or not found:
-        return found
-    metadata, has_headers = await reader.metadata({attempt.message_id for attempt in found}), filters.header_test()
+    if not filters.headers or not matching:
+        return matching
+    metadata, has_headers = await reader.metadata({row.message_id for _, row in matching}), filters.header_test()
     return [
-        attempt
-        for attempt in found
-        if attempt.message_id not in metadata or has_headers(metadata[attempt.message_id].headers)
-    ]
+        attempt for attempt in matching
+        if attempt[1].message_id not in metadata or has_headers(metadata[attempt[1].message_id].headers)
+    ]  # fmt: skip

@@ -11,11 +11,14 @@ from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from ....errors import CorruptRecord
-from ...records.failures import TaskFailure
+from ....protocol.messages.history_messages import AttemptInfo, EventInfo, MessageInfo
+from ....protocol.task_reports import STATES
+from ...records.failures import NO_FAILURE
+from ...records.history_log import DETAILED, MANUAL, OUTCOMES, REJECTED
 from ...records.metadata import Metadata
 from . import query
-from .candidates import MAX_BATCH, AttemptRecord, MessageEvent, MessageRecord, NumberRange, attempts, messages
-from .query import ListFilters, Paging, TimeBuckets
+from .candidates import MAX_BATCH, NumberedAttempt, NumberRange, attempts, messages
+from .query import ListFilters, ListPosition, Paging, TimeBuckets
 from .reader import ListReader
 
 log = logging.getLogger(__name__)
@@ -34,9 +37,9 @@ class ListPage(NamedTuple, Generic[T]):
     prev: str | None
 
 
-async def list_messages(reader: ListReader, filters: ListFilters, paging: Paging) -> ListPage[MessageRecord]:
+async def list_messages(reader: ListReader, filters: ListFilters, paging: Paging) -> ListPage[MessageInfo]:
     """Return a page of the messages in the store, ordered by time of receipt and id."""
-    records: list[MessageRecord] = []
+    records: list[MessageInfo] = []
     low = await reader.first_message_since(filters.since_ms) if filters.since_ms else 0
     high = await reader.first_message_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else _LAST_ID
     way = _way(paging, low, high - 1)
@@ -55,14 +58,14 @@ async def list_messages(reader: ListReader, filters: ListFilters, paging: Paging
 
 async def list_attempts(
     reader: ListReader, filters: ListFilters, paging: Paging, *, bodies: bool = False, tracebacks: bool = False
-) -> ListPage[AttemptRecord]:
+) -> ListPage[AttemptInfo]:
     """Return a page of the attempts in the log, ordered by the time of their end and their numbers.
 
     Args:
         bodies: True adds the envelopes of the messages.
         tracebacks: True adds the tracebacks of failed tasks.
     """
-    records: list[AttemptRecord] = []
+    rows: list[NumberedAttempt] = []
     end = reader.log.end[0]
     low = await reader.first_attempt_since(filters.since_ms) if filters.since_ms else 0
     high = await reader.first_attempt_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else end
@@ -70,64 +73,70 @@ async def list_attempts(
     if not way.is_empty:
         async with aclosing(attempts(reader, filters, way, paging.limit + 1)) as batches:
             async for batch in batches:
-                records += batch
-                if len(records) > paging.limit:
+                rows += batch
+                if len(rows) > paging.limit:
                     break
-    records = await with_events(reader, records[: paging.limit + 1], bodies=bodies, tracebacks=tracebacks)
-    if sum(map(_size_of_attempt, records)) > PAGE_BYTES:
-        paging = paging._replace(limit=max(len(records) - 1, 1))
-    return _page(query.ATTEMPTS, records, filters, paging)
+    infos = await attempt_infos(reader, rows[: paging.limit + 1], bodies=bodies, tracebacks=tracebacks)
+    if sum(map(_size_of_attempt, infos)) > PAGE_BYTES:
+        paging = paging._replace(limit=max(len(infos) - 1, 1))
+    return _page(query.ATTEMPTS, infos, filters, paging)
 
 
-async def with_events(
-    reader: ListReader, found: list[AttemptRecord], *, bodies: bool, tracebacks: bool
-) -> list[AttemptRecord]:
+async def attempt_infos(
+    reader: ListReader, rows: list[NumberedAttempt], *, bodies: bool, tracebacks: bool
+) -> list[AttemptInfo]:
     """Return the attempts with their messages and failures, up to the first one that does not fit a page."""
-    metadata = await reader.metadata({attempt.message_id for attempt in found})
-    failures = await reader.failures([attempt.number for attempt in found if attempt.detailed])
-    shown: list[AttemptRecord] = []
+    metadata = await reader.metadata({row.message_id for _number, row in rows})
+    failures = await reader.failures([number for number, row in rows if row.state & DETAILED])
+    infos: list[AttemptInfo] = []
     size = 0
-    for attempt in found:
-        message = metadata.get(attempt.message_id)
-        if message is not None:
-            attempt = attempt._replace(event=await _event(reader, message) if bodies else MessageEvent(message))
-        failure = failures.get(attempt.number)
-        if failure is not None:
-            attempt = attempt._replace(failure=failure if tracebacks else TaskFailure(failure.error, "", failure.task))
-        shown.append(attempt)
-        size += _size_of_attempt(shown[-1])
-        if size > PAGE_BYTES and len(shown) > 1:
+    for number, row in rows:
+        message, failure = metadata.get(row.message_id), failures.get(number, NO_FAILURE)
+        event = await _event(reader, message, with_body=bodies) if message is not None else None
+        outcome = row.outcome & ~MANUAL
+        infos.append(AttemptInfo(
+            query.attempt_id(number), row.message_id, row.queue, row.consumer, row.claimed_at_ms, row.ended_at_ms,
+            row.number, OUTCOMES[outcome], outcome > REJECTED, bool(row.outcome & MANUAL), event,
+            STATES[row.state & ~DETAILED], row.runtime_us / 1000, row.pid, row.exception, failure.error,
+            failure.traceback if tracebacks else "",
+        ))  # fmt: skip
+        size += _size_of_attempt(infos[-1])
+        if size > PAGE_BYTES and len(infos) > 1:
             break
-    return shown
+    return infos
 
 
-async def _event(reader: ListReader, about: Metadata) -> MessageEvent:
-    """Read the message of an attempt; a damaged one has an error, so that the other attempts can be shown."""
-    try:
-        return MessageEvent(about, await reader.payloads.read(about.message_id))
-    except CorruptRecord as exc:
-        log.error("the payload of message %d can't be read: %s", about.message_id, exc)
-        return MessageEvent(about, None, exc.text)
+async def _event(reader: ListReader, message: Metadata, *, with_body: bool) -> EventInfo:
+    """Return the message of an attempt; a damaged one has an error, so that the other attempts can be shown."""
+    envelope, error = None, ""
+    if with_body:
+        try:
+            envelope = await reader.payloads.read(message.message_id)
+        except CorruptRecord as exc:
+            log.error("the payload of message %d can't be read: %s", message.message_id, exc)
+            error = exc.text
+    times = message.created_at_ms, message.received_at_ms, message.visible_at_ms
+    return EventInfo(*times, message.headers, envelope, error)
 
 
-def _size_of(one: MessageRecord | MessageEvent) -> int:
+def _size_of(event: MessageInfo | EventInfo) -> int:
     """Return the approximate bytes of a message's headers: their characters."""
-    return sum(map(len, chain.from_iterable(one.metadata.header_pairs)))
+    return sum(map(len, chain.from_iterable(event.headers.items())))
 
 
-def _size_of_attempt(one: AttemptRecord) -> int:
-    size = 0 if one.failure is None else len(one.failure.error) + len(one.failure.traceback)
-    return size if one.event is None else size + _size_of(one.event) + len(one.event.envelope or b"")
+def _size_of_attempt(info: AttemptInfo) -> int:
+    size = len(info.error) + len(info.traceback)
+    return size if info.event is None else size + _size_of(info.event) + len(info.event.body or b"")
 
 
-def _fitting(found: list[MessageRecord]) -> int:
+def _fitting(messages: list[MessageInfo]) -> int:
     """Return the number of these messages that fit a page."""
     size = 0
-    for count, record in enumerate(found):
-        size += _size_of(record)
+    for count, message in enumerate(messages):
+        size += _size_of(message)
         if size > PAGE_BYTES:
             return max(count, 1)
-    return len(found)
+    return len(messages)
 
 
 _FOREVER = ListFilters().until_ms
@@ -145,12 +154,12 @@ def _way(paging: Paging, low: int, high: int) -> NumberRange:
     return NumberRange(high, low, True) if descending else NumberRange(low, high, False)
 
 
-R = TypeVar("R", MessageRecord, AttemptRecord)
+R = TypeVar("R", MessageInfo, AttemptInfo)
 
 
-def _page(kind: str, found: list[R], filters: ListFilters, paging: Paging) -> ListPage[R]:
-    has_more = len(found) > paging.limit
-    items = found[: paging.limit]
+def _page(kind: str, records: list[R], filters: ListFilters, paging: Paging) -> ListPage[R]:
+    has_more = len(records) > paging.limit
+    items = records[: paging.limit]
     if paging.backward:
         items.reverse()
     if not items:
@@ -159,7 +168,11 @@ def _page(kind: str, found: list[R], filters: ListFilters, paging: Paging) -> Li
     has_prev = paging.start is not None if not paging.backward else has_more
 
     def cursor(item: R) -> str:
-        return query.make_cursor(kind, filters, descending=paging.descending, at=item.position)
+        if isinstance(item, MessageInfo):
+            position = ListPosition(item.received_at_ms, item.id)
+        else:
+            position = ListPosition(item.ended_at_ms, query.attempt_number(item.id))
+        return query.make_cursor(kind, filters, descending=paging.descending, at=position)
 
     return ListPage(items, cursor(items[-1]) if has_next else None, cursor(items[0]) if has_prev else None)
 
@@ -173,7 +186,7 @@ async def count_messages(reader: ListReader, filters: ListFilters, buckets: Time
         async with aclosing(messages(reader, filters, way, MAX_BATCH)) as batches:
             async for batch in batches:
                 for message in batch:
-                    counts[buckets.number_of(message.metadata.received_at_ms)] += 1
+                    counts[buckets.number_of(message.received_at_ms)] += 1
     return counts
 
 
@@ -185,6 +198,6 @@ async def count_attempts(reader: ListReader, filters: ListFilters, buckets: Time
     if not way.is_empty:
         async with aclosing(attempts(reader, filters, way, MAX_BATCH)) as batches:
             async for batch in batches:
-                for attempt in batch:
-                    counts[buckets.number_of(attempt.ended_at_ms)] += 1
+                for _number, row in batch:
+                    counts[buckets.number_of(row.ended_at_ms)] += 1
     return counts

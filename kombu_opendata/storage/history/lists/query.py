@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from ....errors import (
     InvalidFilter,
     LimitOutOfRange,
     MalformedCursor,
+    RequestError,
     TooManyCursors,
 )
 from ....protocol.task_reports import STATES
@@ -33,6 +35,8 @@ ORDERS = ("desc", "asc")
 MESSAGES, ATTEMPTS = "messages", "attempts"
 
 _MAX_MS = 1 << 62
+_ATTEMPT = "attempt-"
+_ATTEMPT_ID = re.compile(f"{_ATTEMPT}([0-9a-f]{{1,15}})")
 _KINDS = {MESSAGES: 1, ATTEMPTS: 2}
 _CURSOR_VERSION = 1
 #: kind, version, digest of the filters, time, number
@@ -194,7 +198,24 @@ def check_buckets(gte: int, lt: int, bucket_ms: int) -> TimeBuckets:
     return TimeBuckets(start, bucket_ms, count)
 
 
-# ---------------------------------------------------------------------- cursors
+# ---------------------------------------------------------------------- attempts and cursors
+def attempt_number(id: str) -> int:
+    """Return the number of an attempt in the log.
+
+    Raises:
+        RequestError: the text is not an attempt's id.
+    """
+    match = _ATTEMPT_ID.fullmatch(id)
+    if match is None:
+        raise RequestError(f"{id[:80]!r} is not an attempt's id: give an id from a list of attempts", id=id[:80])
+    return int(match[1], 16)
+
+
+def attempt_id(number: int) -> str:
+    """Return the id of the attempt with this number in the log."""
+    return f"{_ATTEMPT}{number:x}"
+
+
 def make_cursor(kind: str, filters: ListFilters, *, descending: bool, at: ListPosition) -> str:
     """Encode the cursor of a position in a list."""
     order = ORDERS[0] if descending else ORDERS[1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from typing import NamedTuple
 
+from ....protocol.messages.history_messages import QueueStatus
 from ...messages.payloads import Payloads
 from ...read.stored_messages import first_received_from, read_metadata
 from ...records import failures, history_log, history_trail, keys, metadata
@@ -26,20 +26,6 @@ _READS = 32
 #: trails of a block in one read; blocks whose messages were settled over a long time have more
 _TRAILS = 16
 _LAST = (1 << 64) - 1
-
-
-class QueueStatusRow(NamedTuple):
-    """The status of a message in one queue.
-
-    ``at_ms`` is the time of its claim or settlement, 0 for an available message.
-    """
-
-    queue: str
-    status: str
-    attempts: int
-    at_ms: int
-    consumer: str
-    visible_at_ms: int
 
 
 class ListReader:
@@ -135,7 +121,7 @@ class ListReader:
                 read[at] = await self.store.scan(*ranges[at], read_ahead_bytes=1 << 16)
         return read
 
-    async def statuses(self, ids: Iterable[int]) -> dict[int, list[QueueStatusRow]]:
+    async def statuses(self, ids: Iterable[int]) -> dict[int, tuple[QueueStatus, ...]]:
         """Return the status of each of these messages in each queue to which it was routed."""
         last = {id: {event.queue: event for event in events} for id, events in (await self.events(ids)).items()}
         queues = self.queues
@@ -145,32 +131,35 @@ class ListReader:
             for name, event in by_queue.items()
             if name in queues and _settled(event) is None and queues[name].messages.find(id) is None
         )
-        return {id: [await self._status(id, *status) for status in by_queue.items()] for id, by_queue in last.items()}
+        statuses = {}
+        for id, by_queue in last.items():
+            statuses[id] = tuple([await self._status(id, *status) for status in by_queue.items()])
+        return statuses
 
-    async def _status(self, id: int, name: str, last: TrailEvent) -> QueueStatusRow:
+    async def _status(self, id: int, name: str, last: TrailEvent) -> QueueStatus:
         queue = self.queues.get(name)
         if queue is not None:
             entry = queue.messages.in_flight.get(id)
             if entry is not None:
                 consumer = self._state.session_names.get(entry.session, "")
                 if since := self.running.late_since_ms(entry.session, (name, id, entry.claimed_at)):
-                    return QueueStatusRow(name, RUNNING, entry.attempts, since, consumer, 0)
-                return QueueStatusRow(name, IN_FLIGHT, entry.attempts, entry.claimed_at, consumer, 0)
+                    return QueueStatus(name, RUNNING, entry.attempts, since, consumer, 0)
+                return QueueStatus(name, IN_FLIGHT, entry.attempts, entry.claimed_at, consumer, 0)
             entry = queue.messages.available.get(id)
             if entry is not None:
-                return QueueStatusRow(name, AVAILABLE, entry.attempts, 0, "", entry.visible_at)
+                return QueueStatus(name, AVAILABLE, entry.attempts, 0, "", entry.visible_at)
         settled = _settled(last)
         if settled is None and (running := self.running.find(name, id)) is not None:
             session, task = running
             consumer = self._state.session_names.get(session, "")
-            return QueueStatusRow(name, RUNNING, task.number, task.started_at_ms, consumer, 0)
+            return QueueStatus(name, RUNNING, task.number, task.started_at_ms, consumer, 0)
         if settled is None and queue is not None:
             row = await self.cold.find(queue, id)
             if row is not None:
-                return QueueStatusRow(name, AVAILABLE, row.attempts, 0, "", row.visible_at_ms)
+                return QueueStatus(name, AVAILABLE, row.attempts, 0, "", row.visible_at_ms)
         if settled is None:
             settled = REASONS[last.what - LEFT] if LEFT <= last.what < LEFT + len(REASONS) else REASONS[0]
-        return QueueStatusRow(name, settled, last.number, last.at_ms, "", 0)
+        return QueueStatus(name, settled, last.number, last.at_ms, "", 0)
 
     # ------------------------------------------------------------------ attempts
     async def attempts(self, numbers: Iterable[int]) -> dict[int, Attempt]:
