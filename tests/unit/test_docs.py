@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from celery.app.defaults import DEFAULTS
@@ -21,8 +21,6 @@ from kombu_opendata.client.connection_options import DEFAULTS as CLIENT
 from kombu_opendata.client.foreign_options import FOREIGN_OPTIONS
 from kombu_opendata.client.socket.tls import TLS_OPTIONS
 from kombu_opendata.configuration.options import public_specs
-from kombu_opendata.storage.effects.codec import Stored
-from kombu_opendata.storage.effects.effect import Effect
 from kombu_opendata.transport import Channel
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -164,17 +162,6 @@ def test_maintenance_is_as_its_tables_say() -> None:
     assert shown["every"] == text(parameters["every"])
     assert shown["timeout"] == text(parameters["timeout"])
     assert tuple(names(row["duty"])[0] for row in duties) == DUTIES
-
-
-def test_each_effect_has_a_number_of_its_own_and_a_row() -> None:
-    numbers = {}
-    for longest in get_args(Stored):
-        tag = longest.__struct_config__.tag
-        forms = [form for form in longest.__mro__ if issubclass(form, Effect) and form.__struct_config__.tag == tag]
-        numbers[forms[-1].__name__] = tag
-    assert len(set(numbers.values())) == len(numbers) > 30
-    shown = re.findall(r"(?m)^\| (\d+) (\w+) \|", (DOCS / "rfcs" / "0003-journal.md").read_text())
-    assert sorted((name, int(number)) for number, name in shown) == sorted(numbers.items())
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -15,6 +15,8 @@ from kombu_opendata.broker.metrics import catalogue
 from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.offline.finding_kinds import CODES
 from kombu_opendata.protocol.messages import OPERATIONS, BrokerMessage, ClientMessage
+from kombu_opendata.storage import records
+from kombu_opendata.storage.effects.codec import Stored
 
 from ..support.command_lines import VERBS
 
@@ -57,6 +59,25 @@ def test_every_message_has_its_number_and_fields() -> None:
     shown = {(int(tag), name) for tag, name in re.findall(r"(?m)^\| (\d+) \| `(\w+)` \|", page)}
     assert shown == {(message.__struct_config__.tag, message.__name__) for message in messages}
     assert re.search(r"(?m)^\| 3 \| `Publish` \| .* \| rid, seq, exchange, routing_key, envelope", page)
+
+
+def test_each_effect_has_a_number_of_its_own_and_a_row() -> None:
+    numbers = [int(number) for number in re.findall(r"(?m)^\| (\d+) \| `\w+` \|", PAGES.effects_page())]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) == len(get_args(Stored)) > 30
+    assert re.search(r"(?m)^\| 4 \| `AckEffect` \| .+ \| queue, at_ms, pairs, runs\? \|$", PAGES.effects_page())
+
+
+def test_every_module_of_records_has_its_layouts() -> None:
+    page = PAGES.records_page()
+    assert "| message id | u64 |" in page
+    modules = [
+        one
+        for one in vars(records).values()
+        if isinstance(one, ModuleType) and one not in (records.keys, records.kinds)
+    ]
+    assert len(modules) > 15
+    assert [one.__name__ for one in modules if (one.__doc__ or "").partition("\n")[0].rstrip(".") not in page] == []
 
 
 def test_every_finding_has_a_row() -> None:

@@ -1,13 +1,17 @@
 """A hook of mkdocs: reference pages from the code's one definition of each thing.
 
-They are the broker's options and metrics, the permissions of operations, the messages of the wire protocol, and the
-findings of ``store verify``.
+They are the broker's options and metrics, the permissions of operations, the messages of the wire protocol, the formats
+of records, the effects of the journal, and the findings of ``store verify``.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
+import sys
+from pathlib import Path
 from typing import Any, get_args
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -20,6 +24,11 @@ from kombu_opendata.configuration.specs import Spec
 from kombu_opendata.offline.finding_kinds import CODES
 from kombu_opendata.protocol.messages import OPERATIONS as OPERATIONS_BY_MESSAGE
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
+from kombu_opendata.storage import records
+from kombu_opendata.storage.effects.codec import Stored
+from kombu_opendata.storage.effects.effect import Effect
+
+HERE = Path(__file__).parent
 
 OPTIONS = """# The broker's options
 
@@ -53,6 +62,22 @@ MESSAGES = """# All messages
 Each message of the [wire protocol](../rfcs/0002-wire-protocol.md) has a unique number, whichever side sends it. The
 number is the first element of its array; its fields follow in this order. Fields with a `?` may be left out at the end.
 This page is made from the definitions of the messages.
+"""
+
+RECORDS = """# All records
+
+The values of the records of a store, from the modules of `kombu_opendata/storage/records/`. Their keys, types and rules
+are in [RFC 0001](../rfcs/0001-records.md).
+"""
+EFFECTS = """# All effects
+
+The changes in a commit of the [journal](../rfcs/0003-journal.md), from `kombu_opendata/storage/effects/`. An effect is
+an array of its number and its fields, in this order. Fields with a `?` may be missing at the end: they are empty, or an
+older version wrote the journal. Times are ms since the epoch. `pairs` is a flat list id, bucket, id, bucket, …, so that
+recovery loads only these buckets.
+
+| number | effect | meaning | fields |
+|---|---|---|---|
 """
 
 
@@ -131,6 +156,35 @@ def messages_page() -> str:
     return "".join(parts)
 
 
+def records_page() -> str:
+    """Return the docstring of each module of records that has a layout."""
+    if str(HERE) not in sys.path:
+        sys.path.append(str(HERE))
+    from docstrings import markdown
+
+    parts = [RECORDS]
+    for module in pkgutil.iter_modules(records.__path__):
+        text = inspect.getdoc(importlib.import_module(f"{records.__name__}.{module.name}")) or ""
+        if module.name == "types" or "defined here" in text or "Source" in text:
+            title, _, rest = text.partition("\n")
+            parts.append(f"\n## {title.rstrip('.')}\n\n{markdown(rest.strip())}\n")
+    return re.sub(r":\w+:`[~.]?([^`]+)`", r"`\1`", "".join(parts)).replace("``", "`")
+
+
+def effects_page() -> str:
+    rows = []
+    for longest in sorted(get_args(Stored), key=_number):
+        forms = [
+            form for form in longest.__mro__ if getattr(form, "__struct_config__", None) and issubclass(form, Effect)
+        ]
+        own = [form for form in forms if form.__struct_config__.tag == longest.__struct_config__.tag]
+        meaning = " ".join((inspect.getdoc(form) or "").replace("\n", " ") for form in reversed(own) if form.__doc__)
+        required = {field.name for field in structs.fields(own[-1]) if field.required}
+        fields = ", ".join(name if name in required else f"{name}?" for name in longest.__struct_fields__)
+        rows.append(f"| {_number(longest)} | `{own[-1].__name__}` | {docstrings(meaning)} | {fields} |\n")
+    return EFFECTS + "".join(rows)
+
+
 def docstrings(text: str) -> str:
     """Return a sentence of a docstring for a cell: names of classes and literals as code."""
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text.replace("``", "`"))
@@ -157,4 +211,6 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     files.append(File.generated(config, "reference/operations.md", content=operations_page()))
     files.append(File.generated(config, "reference/findings.md", content=findings_page()))
     files.append(File.generated(config, "reference/messages.md", content=messages_page()))
+    files.append(File.generated(config, "reference/records.md", content=records_page()))
+    files.append(File.generated(config, "reference/effects.md", content=effects_page()))
     return files
