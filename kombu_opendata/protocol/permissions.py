@@ -1,14 +1,14 @@
 """Permissions that operations need: rights on names, and roles (docs/permissions.md).
 
 The check of a call gets the user's rights and the message, and raises :class:`.AccessRefused`. It runs before the
-handler does, so a client that may not use a name does not learn whether it exists. The texts and the required rights
-are data for the documentation, and for user interfaces, which show what the user may do on some object.
+handler does, so a client that may not use a name does not learn whether it exists. The text and the required rights
+are data: for the documentation, and for the web UI, which offers what the user may do on some object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .argument_names import (
@@ -52,21 +52,32 @@ class AccessRights(Protocol):
     def check_role(self, role: str, what: str) -> None: ...
 
 
+Check = Callable[[AccessRights, Any], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Permission:
     """Permission that an operation needs.
 
     Attributes:
         check: raises AccessRefused if the rights do not permit the message.
-        text: the permission, for docs/permissions.md.
-        rights: required rights, each with the role that replaces it; either may be empty.
-        details: special cases and what these need, for docs/permissions.md.
+        text: the permission, for the documentation.
+        rights: required rights, each with the role that replaces it, or ``""``; the key of a role alone is ``""``.
     """
 
-    check: Callable[[AccessRights, Any], None]
+    check: Check
     text: str
-    rights: tuple[tuple[str, str], ...] = ()
-    details: tuple[tuple[str, str], ...] = ()
+    rights: Mapping[str, str] = field(default_factory=dict)
+
+
+def permission(**rights: str) -> Callable[[Check], Permission]:
+    """Make a special check a permission, whose text is its docstring; see :class:`Permission`."""
+
+    def make(check: Check) -> Permission:
+        text = " ".join((check.__doc__ or "").split()).removeprefix("Require ").rstrip(".")
+        return Permission(check, text.replace("``", "`"), rights)
+
+    return make
 
 
 def _or(role: str) -> str:
@@ -79,22 +90,27 @@ def entry(text: str = "nothing: it concerns the client itself") -> Permission:
     return Permission(lambda _rights, _message: None, text)
 
 
+#: for a list, and for a reply about one message
+LISTED = entry("lists those that the user has any right on, with `monitor` all")
+SHOWN = entry("the reply has what `read` on the queues, or `monitor`, shows")
+
+
 def role(name: str) -> Permission:
     """Require a role."""
 
     def check(rights: AccessRights, message: Any) -> None:
         rights.check_role(name, message.operation.title)
 
-    return Permission(check, f"`{name}`", (("", name),))
+    return Permission(check, f"`{name}`", {"": name})
 
 
-def on_queue(right: str, *, or_role: str = "", details: tuple[tuple[str, str], ...] = ()) -> Permission:
+def on_queue(right: str, *, or_role: str = "") -> Permission:
     """Require a right on the message's queue, or a role."""
 
     def check(rights: AccessRights, message: Any) -> None:
         rights.check(right, "queue", message.queue, or_role=or_role)
 
-    return Permission(check, f"`{right}` on the queue{_or(or_role)}", ((right, or_role),), details)
+    return Permission(check, f"`{right}` on the queue{_or(or_role)}", {right: or_role})
 
 
 def on_queues(right: str, *, or_role: str = "") -> Permission:
@@ -105,7 +121,7 @@ def on_queues(right: str, *, or_role: str = "") -> Permission:
             rights.check(right, "queue", queue, or_role=or_role)
 
     text = f"`{right}` on each queue{_or(or_role)}; of all queues, the reply has those with this permission"
-    return Permission(check, text, ((right, or_role),))
+    return Permission(check, text, {right: or_role})
 
 
 def on_exchange(right: str, name: str = "", *, or_role: str = "") -> Permission:
@@ -114,40 +130,26 @@ def on_exchange(right: str, name: str = "", *, or_role: str = "") -> Permission:
     def check(rights: AccessRights, message: Any) -> None:
         rights.check(right, "exchange", name or message.exchange, or_role=or_role)
 
-    return Permission(
-        check, f"`{right}` on {f'`{name}`' if name else 'the exchange'}{_or(or_role)}", ((right, or_role),)
-    )
+    return Permission(check, f"`{right}` on {f'`{name}`' if name else 'the exchange'}{_or(or_role)}", {right: or_role})
 
 
 # ---------------------------------------------------------------------- publishing
-def _publish(rights: AccessRights, message: Any) -> None:
+@permission(write="")
+def publish(rights: AccessRights, message: Any) -> None:
+    """Require ``write`` on the exchange.
+
+    The property ``user_id`` must be the user's own name, or the user has the role ``admin``. A task with an expiry
+    whose result is in this instance also needs ``write`` on ``amq.results``, because the broker stores ``REVOKED``.
+    """
     if not rights.write[message.exchange]:
         rights.check_publish(message.exchange, message.routing_key)
 
 
-def _test_routing(rights: AccessRights, message: Any) -> None:
+@permission(write="monitor")
+def test_routing(rights: AccessRights, message: Any) -> None:
+    """Require ``write`` on the exchange, or ``monitor``; the reply names only queues that the user has any right on."""
     if "monitor" not in rights.roles:
         rights.check_publish(message.exchange, message.routing_key)
-
-
-#: the handler also checks the properties of the message
-PUBLISH = Permission(
-    _publish,
-    "`write` on the exchange",
-    (("write", ""),),
-    (
-        ("with the property `user_id`", "that it is the user's own name, or `admin`"),
-        (
-            "a task with an expiry whose result is in this instance",
-            "also `write` on `amq.results`: the broker stores `REVOKED`",
-        ),
-    ),
-)
-TEST_ROUTING = Permission(
-    _test_routing,
-    "`write` on the exchange, or `monitor`; the reply names only queues that the user has any right on",
-    (("write", "monitor"),),
-)
 
 
 # ---------------------------------------------------------------------- definitions
@@ -192,12 +194,33 @@ def _takes_all(arguments: Mapping[str, Any]) -> bool:
     return arguments.get(FILTER) is not None and arguments.get(FILTER_MODE, ANY) == ANY
 
 
-def _declare_queue(rights: AccessRights, message: Any) -> None:
+@permission(configure="operator")
+def alter_queue(rights: AccessRights, message: Any) -> None:
+    """Require ``configure`` on the queue, or ``operator``.
+
+    Without the role, what a declaration with these arguments needs is required as well. With it, another dead-letter
+    exchange needs ``read`` on the queue, and another filter in mode ``any`` needs ``read`` on ``amq.all``.
+    """
+    rights.check("configure", "queue", message.queue, or_role="operator")
+
+
+@permission(configure="")
+def declare_queue(rights: AccessRights, message: Any) -> None:
+    """Require ``configure`` on the queue; nothing for a passive declaration, as in RabbitMQ.
+
+    A dead-letter exchange also needs ``read`` on the queue and ``write`` on that exchange; an ``x-filter`` in mode
+    ``any`` also needs ``read`` on ``amq.all``.
+    """
     if not message.passive and message.queue:  # the handler checks a generated name
         check_declaration(rights, message.queue, message.arguments)
 
 
-def _declare_exchange(rights: AccessRights, message: Any) -> None:
+@permission(configure="")
+def declare_exchange(rights: AccessRights, message: Any) -> None:
+    """Require ``configure`` on the exchange; nothing for a passive declaration, as in RabbitMQ.
+
+    An alternate exchange also needs ``read`` on the exchange and ``write`` on the alternate.
+    """
     if message.passive:
         return
     rights.check("configure", "exchange", message.exchange)
@@ -207,50 +230,26 @@ def _declare_exchange(rights: AccessRights, message: Any) -> None:
         rights.check_publish(alternate, "")
 
 
-def _bind(rights: AccessRights, message: Any) -> None:
+@permission(write="", read="")
+def bind(rights: AccessRights, message: Any) -> None:
+    """Require ``write`` on the queue and ``read`` on the exchange."""
     rights.check("write", "queue", message.queue)
     rights.check("read", "exchange", message.exchange)
 
 
-_PASSIVE = ("passively", "nothing, as in RabbitMQ")
-DECLARE_QUEUE = Permission(
-    _declare_queue,
-    "`configure` on the queue",
-    (("configure", ""),),
-    (
-        ("with a dead-letter exchange", "also `read` on the queue and `write` on that exchange"),
-        ("with an `x-filter` in mode `any`", "also `read` on `amq.all`"),
-        _PASSIVE,
-    ),
-)
-DECLARE_EXCHANGE = Permission(
-    _declare_exchange,
-    "`configure` on the exchange",
-    (("configure", ""),),
-    (("with an alternate exchange", "also `read` on the exchange and `write` on the alternate"), _PASSIVE),
-)
-#: the handler also calls :func:`check_alteration`
-ALTER_QUEUE = on_queue(
-    "configure",
-    or_role="operator",
-    details=(
-        ("without the role", "also what a declaration with these arguments does"),
-        (
-            "another dead-letter exchange; another filter in mode `any`",
-            "also with the role, `read` on the queue; on `amq.all`",
-        ),
-    ),
-)
-BIND = Permission(_bind, "`write` on the queue, `read` on the exchange", (("write", ""), ("read", "")))
-
-
 # ---------------------------------------------------------------------- messages that were published before
-def _replay(rights: AccessRights, message: Any) -> None:
+@permission(configure="operator", read="operator")
+def replay(rights: AccessRights, message: Any) -> None:
+    """Require ``configure`` and ``read`` on the queue, or ``operator``.
+
+    These also permit to declare the queue again with an ``x-start`` in the past. A filter on headers needs ``read`` in
+    any case, because the number of matches reveals the headers.
+    """
     rights.check("configure", "queue", message.queue, or_role="operator")
     rights.check("read", "queue", message.queue, or_role="" if message.selector else "operator")
 
 
-def _redrive_from(rights: AccessRights, queue: str, target: str, selector: str) -> None:
+def _redrive(rights: AccessRights, queue: str, target: str, selector: str) -> None:
     """Require read on the queue, and write on the queue that gets the messages.
 
     The role operator stands for both only if the messages stay in their queue, and are not selected by their headers.
@@ -261,79 +260,61 @@ def _redrive_from(rights: AccessRights, queue: str, target: str, selector: str) 
     rights.check("write", "queue", target, or_role="operator")
 
 
-def _redrive(rights: AccessRights, message: Any) -> None:
-    _redrive_from(rights, message.queue, message.target, message.selector)
+@permission(read="operator", write="operator")
+def redrive(rights: AccessRights, message: Any) -> None:
+    """Require ``read`` and ``write`` on the queue, or ``operator``.
+
+    Into another queue, or by a filter on headers, ``read`` is required in any case; ``write`` on the queue that gets
+    the messages, or ``operator``.
+    """
+    _redrive(rights, message.queue, message.target, message.selector)
 
 
-def _archive(rights: AccessRights, message: Any) -> None:
+@permission(read="", write="operator")
+def move(rights: AccessRights, message: Any) -> None:
+    """Require ``read`` on the queue; ``write`` on the one that gets the messages, or ``operator``."""
+    _redrive(rights, message.queue, message.target, message.selector)
+
+
+@permission(configure="operator")
+def archive_failed(rights: AccessRights, message: Any) -> None:
+    """Require ``configure`` on the queue, or ``operator``; for a filter on headers also ``read``."""
     rights.check("configure", "queue", message.queue, or_role="operator")
     if message.selector:
         rights.check("read", "queue", message.queue)
 
 
-def _retry(rights: AccessRights, message: Any) -> None:
+@permission(read="operator", write="operator")
+def retry_failures(rights: AccessRights, message: Any) -> None:
+    """Require ``read`` and ``write`` on each queue, or ``operator``; for all queues, ``operator``.
+
+    Into another queue, or by a filter on headers, ``read`` on each queue is required in any case, for all queues on
+    ``amq.all``; ``write`` on the queue that gets the messages, or ``operator``.
+    """
     if not message.queues:
         rights.check_role("operator", "retry the failures of all queues")
         if message.target or message.selector:
             rights.check("read", "exchange", ALL_EXCHANGES)
     for queue in message.queues:
-        _redrive_from(rights, queue, message.target, message.selector)
+        _redrive(rights, queue, message.target, message.selector)
 
 
-def _delete_failures(rights: AccessRights, message: Any) -> None:
+@permission(configure="operator")
+def delete_failures(rights: AccessRights, message: Any) -> None:
+    """Require ``configure`` on each queue, or ``operator``; for all queues, ``operator``.
+
+    A filter on headers also needs ``read`` on each.
+    """
     if not message.queues:
         rights.check_role("operator", "delete the failures of all queues")
     for queue in message.queues:
         rights.check("configure", "queue", queue, or_role="operator")
     if message.selector:
-        _check_read(rights, message.queues)
-
-
-_BY_HEADERS = ("by a filter on headers", "also `read` on the queue: the number of matches reveals the headers")
-_TO_ANOTHER = ("into another queue", "`read` on the queue; `write` on the one that gets the messages, or `operator`")
-#: the rights that also permit to declare the queue again with an ``x-start`` in the past
-REPLAY = Permission(
-    _replay,
-    "`configure` and `read` on the queue, or `operator`",
-    (("configure", "operator"), ("read", "operator")),
-    (_BY_HEADERS,),
-)
-REDRIVE = Permission(
-    _redrive,
-    "`read` and `write` on the queue, or `operator`",
-    (("read", "operator"), ("write", "operator")),
-    (_TO_ANOTHER, _BY_HEADERS),
-)
-MOVE = Permission(
-    _redrive,
-    "`read` on the queue; `write` on the one that gets the messages, or `operator`",
-    (("read", ""), ("write", "operator")),
-)
-ARCHIVE_FAILED = Permission(
-    _archive, "`configure` on the queue, or `operator`", (("configure", "operator"),), (_BY_HEADERS,)
-)
-RETRY_FAILURES = Permission(
-    _retry,
-    "`read` and `write` on each queue, or `operator`; of all queues: `operator`",
-    (("read", "operator"), ("write", "operator")),
-    (
-        (
-            "into another queue",
-            "`read` on each (of all queues: on `amq.all`); `write` on the one that gets the messages, or `operator`",
-        ),
-        _BY_HEADERS,
-    ),
-)
-DELETE_FAILURES = Permission(
-    _delete_failures,
-    "`configure` on each queue, or `operator`; of all queues: `operator`",
-    (("configure", "operator"),),
-    (_BY_HEADERS,),
-)
+        _read(rights, message.queues)
 
 
 # ---------------------------------------------------------------------- reading stored messages
-def _check_read(rights: AccessRights, queues: Iterable[str], or_role: str = "") -> None:
+def _read(rights: AccessRights, queues: Iterable[str], or_role: str = "") -> None:
     """Require read on these queues, or on :data:`ALL_EXCHANGES` if there is none."""
     if rights.read[ALL_EXCHANGES]:
         return
@@ -343,23 +324,40 @@ def _check_read(rights: AccessRights, queues: Iterable[str], or_role: str = "") 
         rights.check("read", "exchange", ALL_EXCHANGES, or_role=or_role)
 
 
-def _history(rights: AccessRights, message: Any) -> None:
+@permission(read="monitor")
+def history(rights: AccessRights, message: Any) -> None:
+    """Require ``read`` on each queue, for all queues on ``amq.all``; or ``monitor``, which does not show task errors.
+
+    Bodies, and a search by a header of the application, need ``read`` in any case.
+    """
     is_shown = not getattr(message, "bodies", False) and SHOWN_HEADERS.issuperset(message.headers)
-    _check_read(rights, message.queues, "monitor" if is_shown else "")
+    _read(rights, message.queues, "monitor" if is_shown else "")
 
 
-def _failures(rights: AccessRights, message: Any) -> None:
+@permission(read="monitor")
+def failures(rights: AccessRights, message: Any) -> None:
+    """Require ``read`` on each queue, for all queues on ``amq.all``; or ``monitor``, which does not show exceptions.
+
+    Tracebacks, and a filter on headers, need ``read`` in any case.
+    """
     is_shown = not message.selector and not getattr(message, "tracebacks", False)
-    _check_read(rights, message.queues, "monitor" if is_shown else "")
+    _read(rights, message.queues, "monitor" if is_shown else "")
 
 
-def _get_message(rights: AccessRights, message: Any) -> None:
+@permission()
+def get_message(rights: AccessRights, message: Any) -> None:
+    """Require nothing; the reply has what ``read`` on its queues, or ``monitor``, shows."""
     if message.queue:
-        _check_read(rights, [message.queue], "monitor")
+        _read(rights, [message.queue], "monitor")
 
 
-def _explain(rights: AccessRights, message: Any) -> None:
-    _check_read(rights, [message.queue] if message.queue else [], "monitor" if message.message_id < 0 else "")
+@permission(read="monitor")
+def explain(rights: AccessRights, message: Any) -> None:
+    """Require ``read`` on the queue, for a filter without a queue on ``amq.all``; or ``monitor``.
+
+    A stored message needs ``read`` in any case, also on the exchange that it was sent to, or on ``amq.all``.
+    """
+    _read(rights, [message.queue] if message.queue else [], "monitor" if message.message_id < 0 else "")
 
 
 def check_stored_message(rights: AccessRights, headers: Mapping[str, str]) -> None:
@@ -370,33 +368,3 @@ def check_stored_message(rights: AccessRights, headers: Mapping[str, str]) -> No
     """
     if not rights.read[headers.get("exchange") or headers.get("routing_key", "")]:
         rights.check("read", "exchange", ALL_EXCHANGES)
-
-
-_OF_QUEUES = "`read` on each queue, or `monitor`; of all queues: `read` on `amq.all`, or `monitor`"
-_READ = (("read", "monitor"),)
-HISTORY = Permission(
-    _history,
-    f"{_OF_QUEUES}, which does not show the errors of tasks",
-    _READ,
-    (("with bodies, or by a header of the application", "`read` in any case"),),
-)
-FAILURES = Permission(
-    _failures,
-    f"{_OF_QUEUES}, which does not show exception messages",
-    _READ,
-    (("with tracebacks, or by a filter on headers", "`read` in any case"),),
-)
-GET_MESSAGE = Permission(_get_message, "nothing; the reply has what `read` on its queues, or `monitor`, shows")
-#: the handler also calls :func:`check_stored_message`
-EXPLAIN = Permission(
-    _explain,
-    "`read` on the queue, or `monitor`",
-    _READ,
-    (
-        ("a filter without a queue", "`read` on `amq.all`, or `monitor`"),
-        (
-            "with a stored message",
-            "`read` on the queue and on the exchange that the message was sent to, or on `amq.all`",
-        ),
-    ),
-)

@@ -128,15 +128,11 @@ def metrics_page() -> str:
 
 
 def operations_page() -> str:
-    """Return operations with the same permission in one row, and below it the special cases."""
-    titles: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = {}
+    """Return operations with the same permission in one row."""
+    titles: dict[str, list[str]] = {}
     for message in sorted(OPERATIONS_BY_MESSAGE, key=_number):
-        permission = message.operation.permission
-        titles.setdefault((permission.text, permission.details), []).append(message.operation.title)
-    rows = []
-    for (text, details), operations in titles.items():
-        rows.append(f"| {'; '.join(operations)} | {text} |")
-        rows += [f"| – {case} | {needs} |" for case, needs in details]
+        titles.setdefault(message.operation.permission.text, []).append(message.operation.title)
+    rows = [f"| {'; '.join(operations)} | {text} |" for text, operations in titles.items()]
     return OPERATIONS + "| operation | needs |\n|---|---|\n" + "\n".join(rows) + "\n"
 
 

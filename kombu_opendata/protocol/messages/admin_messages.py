@@ -29,7 +29,7 @@ class Identity(Numbered, tag=240):
 
     def may(self, permission: Permission) -> bool:
         """Return True if the user has a permission on some object; on another one the broker may refuse the call."""
-        return all((right and getattr(self, right)) or role in self.roles for right, role in permission.rights)
+        return all((right and getattr(self, right)) or role in self.roles for right, role in permission.rights.items())
 
 
 class Status(Numbered, tag=114):

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ..permissions import PUBLISH, entry, on_queue
+from .. import permissions
+from ..permissions import entry, on_queue
 from ..task_reports import TaskReport
 from .message_base import Many, Numbered, Request, Texts, WireMessage, operation
 from .session_messages import Ok
@@ -103,7 +104,7 @@ class Cancelled(WireMessage, tag=110):
 
 
 # ------------------------------------------------------------------ client → broker
-@operation("publish a message", PUBLISH, stores=True, large=True)
+@operation("publish a message", permissions.publish, stores=True, large=True)
 class Publish(Request[PublishConfirm], tag=3):
     """Request to store a message in every queue that it is routed to.
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import asdict, replace
 
-from ..permissions import DELETE_FAILURES, FAILURES, RETRY_FAILURES
+from .. import permissions
 from .message_base import Many, Numbered, Reply, Request, operation
 
 
@@ -185,7 +185,7 @@ class FailuresDismissed(BulkStep, tag=217):
 
 
 # ------------------------------------------------------------------ client → broker
-@operation("list failures", FAILURES, query=True, large=True, filter="selector")
+@operation("list failures", permissions.failures, query=True, large=True, filter="selector")
 class ListFailures(FailureQuery[FailurePage], tag=210, kw_only=True):
     """Request to list a page of failures by time. Reply: FailurePage.
 
@@ -200,7 +200,7 @@ class ListFailures(FailureQuery[FailurePage], tag=210, kw_only=True):
     handled: bool = False
 
 
-@operation("group failures", FAILURES, query=True, large=True, filter="selector")
+@operation("group failures", permissions.failures, query=True, large=True, filter="selector")
 class GroupFailures(FailureQuery[FailureGroups], tag=211, kw_only=True):
     """Request to count failures by any of task, exception, queue, reason and worker. Reply: FailureGroups.
 
@@ -211,7 +211,7 @@ class GroupFailures(FailureQuery[FailureGroups], tag=211, kw_only=True):
     bucket_ms: int = 0
 
 
-@operation("retry failures", RETRY_FAILURES, query=True, stores=True, large=True, filter="selector")
+@operation("retry failures", permissions.retry_failures, query=True, stores=True, large=True, filter="selector")
 class RetryFailures(FailureQuery[FailuresRetried], tag=212, kw_only=True):
     """Request to retry failures, the oldest first, for about half a second. Reply: FailuresRetried.
 
@@ -226,7 +226,7 @@ class RetryFailures(FailureQuery[FailuresRetried], tag=212, kw_only=True):
     until_ms: int = 0
 
 
-@operation("delete failures", DELETE_FAILURES, query=True, large=True, filter="selector")
+@operation("delete failures", permissions.delete_failures, query=True, large=True, filter="selector")
 class DismissFailures(FailureQuery[FailuresDismissed], tag=213, kw_only=True):
     """Request to delete failed messages, and mark acknowledged failures as handled.
 

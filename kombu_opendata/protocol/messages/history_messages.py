@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ..permissions import HISTORY, entry
+from .. import permissions
+from ..permissions import SHOWN
 from .message_base import Numbered, Request, operation
 
 
@@ -153,7 +154,7 @@ class Counts(Numbered, tag=166):
 
 
 # ------------------------------------------------------------------ client → broker
-@operation("list messages of the history", HISTORY, query=True)
+@operation("list messages of the history", permissions.history, query=True)
 class ListMessages(Request[MessagePage], tag=62, kw_only=True):
     """Request to list a page of messages. Reply: MessagePage.
 
@@ -175,7 +176,7 @@ class ListMessages(Request[MessagePage], tag=62, kw_only=True):
     prev: str | None = None
 
 
-@operation("list attempts", HISTORY, query=True)
+@operation("list attempts", permissions.history, query=True)
 class ListAttempts(Request[AttemptPage], tag=63, kw_only=True):
     """Request to list a page of attempts. Reply: AttemptPage.
 
@@ -205,7 +206,7 @@ class ListAttempts(Request[AttemptPage], tag=63, kw_only=True):
 
 @operation(
     "retrieve a message of the history",
-    entry("the reply has what `read` on the queues, or `monitor`, shows"),
+    SHOWN,
     query=True,
 )
 class RetrieveMessage(Request[MessagePage], tag=64):
@@ -214,7 +215,7 @@ class RetrieveMessage(Request[MessagePage], tag=64):
     id: int
 
 
-@operation("retrieve an attempt", entry("the reply has what `read` on the queues, or `monitor`, shows"), query=True)
+@operation("retrieve an attempt", SHOWN, query=True)
 class RetrieveAttempt(Request[AttemptPage], tag=65):
     """Request to get an attempt; ``bodies`` requests the message's envelope.
 
@@ -225,7 +226,7 @@ class RetrieveAttempt(Request[AttemptPage], tag=65):
     bodies: bool = False
 
 
-@operation("count attempts", HISTORY, query=True)
+@operation("count attempts", permissions.history, query=True)
 class CountAttempts(Request[Counts], tag=66, kw_only=True):
     """Request to count the attempts that ended, by time. Reply: Counts. The filters are as in ListAttempts.
 
@@ -245,7 +246,7 @@ class CountAttempts(Request[Counts], tag=66, kw_only=True):
     exceptions: list[str] = msgspec.field(default_factory=list)
 
 
-@operation("count messages", HISTORY, query=True)
+@operation("count messages", permissions.history, query=True)
 class CountMessages(Request[Counts], tag=67, kw_only=True):
     """Request to count the stored messages by the time of receipt.
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from ..permissions import GET_MESSAGE, PUBLISH, TEST_ROUTING, entry, on_queue, on_queues, role
+from .. import permissions
+from ..permissions import LISTED, entry, on_queue, on_queues, role
 from .message_base import Many, Numbered, Request, Texts, WireMessage, operation
 from .session_messages import Ok
 from .topology_messages import Count
@@ -166,7 +167,7 @@ class HeldMessages(Numbered, tag=181):
 
 
 # ------------------------------------------------------------------ client → broker
-@operation("send messages", PUBLISH, once=True, stores=True, large=True)
+@operation("send messages", permissions.publish, once=True, stores=True, large=True)
 class Send(Request[Sent], tag=70):
     """Request to store messages, all or none, in one commit. Reply: Sent or Failed, after they are durable.
 
@@ -243,7 +244,7 @@ class Peek(Request[Peeked], tag=74):
     limit: int
 
 
-@operation("get a message by its id", GET_MESSAGE, query=True)
+@operation("get a message by its id", permissions.get_message, query=True)
 class GetMessage(Request[FoundMessage], tag=75):
     """Request to show a message in one queue, or in all queues if none is named. Reply: FoundMessage."""
 
@@ -286,12 +287,12 @@ class GetFigures(Request[Figures], tag=85):
     since_ms: int = 0
 
 
-@operation("list queues", entry("lists those that the user has any right on, with `monitor` all"), query=True)
+@operation("list queues", LISTED, query=True)
 class ListQueues(Request[QueueList], tag=78):
     """Request to list all queues. Reply: QueueList."""
 
 
-@operation("test where a message would go", TEST_ROUTING, large=True)
+@operation("test where a message would go", permissions.test_routing, large=True)
 class AskRoutes(Request[Routed], tag=79):
     """Request to get the queues that would receive such a message. Reply: Routed."""
 

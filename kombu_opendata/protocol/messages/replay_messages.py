@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ..permissions import ARCHIVE_FAILED, MOVE, REDRIVE, REPLAY, on_queue, on_queues
+from .. import permissions
+from ..permissions import on_queue, on_queues
 from .message_base import Many, Numbered, Request, operation
 from .topology_messages import Count
 
@@ -73,7 +74,7 @@ class Cursors(Request[CursorList], tag=91):
     queues: Many[str] = msgspec.field(default_factory=list)
 
 
-@operation("replay messages into a queue", REPLAY, stores=True, filter="selector")
+@operation("replay messages into a queue", permissions.replay, stores=True, filter="selector")
 class Replay(Request[ReplayStarted], tag=92):
     """Request to route stored messages to a queue again, or cancel the running replay. Reply: ReplayStarted.
 
@@ -88,7 +89,7 @@ class Replay(Request[ReplayStarted], tag=92):
     stop: bool = False
 
 
-@operation("redrive failed messages", REDRIVE, query=True, stores=True, large=True, filter="selector")
+@operation("redrive failed messages", permissions.redrive, query=True, stores=True, large=True, filter="selector")
 class Redrive(Request[Redriven], tag=93):
     """Request to redrive failed messages, with no attempts, to ``target`` (empty: their own queue). Reply: Redriven.
 
@@ -119,7 +120,7 @@ class DeleteSettled(Request[SettledDeleted], tag=94):
     all: bool = False
 
 
-@operation("archive failed messages", ARCHIVE_FAILED, query=True, large=True)
+@operation("archive failed messages", permissions.archive_failed, query=True, large=True)
 class ArchiveFailed(Request[Count], tag=100):
     """Request to archive failed messages, which keep all their data. Reply: Count.
 
@@ -134,7 +135,7 @@ class ArchiveFailed(Request[Count], tag=100):
     limit: int = 0
 
 
-@operation("move or copy messages", MOVE, query=True, large=True, filter="selector")
+@operation("move or copy messages", permissions.move, query=True, large=True, filter="selector")
 class MoveMessages(Request[Moved], tag=230):
     """Request to move ready and delayed messages to another queue, or copy them if ``copy`` is set. Reply: Moved.
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ..permissions import ALTER_QUEUE, BIND, DECLARE_EXCHANGE, DECLARE_QUEUE, EXPLAIN, entry, on_exchange, on_queue
+from .. import permissions
+from ..permissions import LISTED, on_exchange, on_queue
 from .message_base import Numbered, Request, WireMessage, operation
 from .session_messages import Ok
 
@@ -84,7 +85,7 @@ class QueuePauseReply(Numbered, tag=224):
 
 
 # ------------------------------------------------------------------ client → broker
-@operation("declare a queue, also one that exists", DECLARE_QUEUE, definition=True)
+@operation("declare a queue, also one that exists", permissions.declare_queue, definition=True)
 class DeclareQueue(Request[QueueDeclared], tag=4):
     """Request to declare a queue.
 
@@ -121,7 +122,7 @@ class PurgeQueue(Request[Count], tag=6):
     queue: str
 
 
-@operation("declare an exchange, also one that exists", DECLARE_EXCHANGE, definition=True)
+@operation("declare an exchange, also one that exists", permissions.declare_exchange, definition=True)
 class DeclareExchange(Request[Ok], tag=7):
     """Request to declare an exchange. Reply: Ok."""
 
@@ -142,7 +143,7 @@ class DeleteExchange(Request[Ok], tag=8):
     if_unused: bool
 
 
-@operation("bind a queue", BIND, definition=True)
+@operation("bind a queue", permissions.bind, definition=True)
 class Bind(Request[Ok], tag=9):
     """Request to bind a queue to an exchange. Reply: Ok.
 
@@ -157,7 +158,7 @@ class Bind(Request[Ok], tag=9):
     again: bool = False
 
 
-@operation("unbind a queue", BIND, definition=True)
+@operation("unbind a queue", permissions.bind, definition=True)
 class Unbind(Request[Ok], tag=10):
     """Request to remove a binding. Reply: Ok, even if there was no such binding."""
 
@@ -167,14 +168,12 @@ class Unbind(Request[Ok], tag=10):
     arguments: dict[str, Any]
 
 
-@operation(
-    "list exchanges and bindings", entry("lists those that the user has any right on, with `monitor` all"), query=True
-)
+@operation("list exchanges and bindings", LISTED, query=True)
 class ListBindings(Request[Bindings], tag=17):
     """Request to list all bindings and exchanges. Reply: Bindings."""
 
 
-@operation("explain the routing of a message", EXPLAIN, query=True, filter="filter")
+@operation("explain the routing of a message", permissions.explain, query=True, filter="filter")
 class Explain(Request[Explained], tag=90):
     """Request to explain why a queue receives a message or not. Reply: Explained.
 
@@ -188,7 +187,7 @@ class Explain(Request[Explained], tag=90):
     filter: str = ""
 
 
-@operation("alter a queue", ALTER_QUEUE, query=True)
+@operation("alter a queue", permissions.alter_queue, query=True)
 class AlterQueue(Request[QueueAltered], tag=220):
     """Request to override declared arguments of a queue. Reply: QueueAltered.
 
