@@ -11,8 +11,7 @@ from .inspection import MessageDetails, QueueDetails, inspect, message, queue
 from .records.offline_store import OfflineStore
 from .records.open_store import open_store
 from .records.record_view import Record, record, scan
-from .stats import stats
-from .store_figures import StoreStats
+from .stats import StoreStats, stats
 from .verify import verify, verify_store
 
 __all__ = [

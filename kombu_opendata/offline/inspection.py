@@ -18,8 +18,7 @@ from ..storage.records.keys import RecordKind
 from .findings import OnProgress, Progress
 from .records.message_facts import BUCKETS, IN_FLIGHT, entries_of
 from .records.offline_store import OfflineStore
-from .records.readable import preview, readable
-from .records.record_view import QUEUE_PREFIXES, Record, as_entry, as_record, record
+from .records.record_view import QUEUE_PREFIXES, Record, as_entry, as_record, preview, readable, record
 
 DEFAULT_LIMIT = 100
 PREVIEW_BYTES = 256

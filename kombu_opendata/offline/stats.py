@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,136 @@ from ..errors import CorruptRecord
 from ..storage import records
 from ..storage.records import keys, metadata
 from ..storage.records.keys import RecordKind
-from ..storage.records.metadata import Metadata
 from .findings import OnProgress, Progress
-from .records.message_facts import ARCHIVED, AVAILABLE, BUCKETS, DONE, FAILED, IN_FLIGHT, Span, entries_of, span_of
+from .records.message_facts import AVAILABLE, BUCKETS, Span, entries_of, span_of
 from .records.message_scan import BY_ID, MessageScan
 from .records.offline_store import OfflineStore
 from .records.record_view import between, kind_of
-from .store_figures import FileStats, JournalStats, KindStats, QueueStats, StoreStats
 
 _PROGRESS_ROWS = 1000
+_READY, _DELAYED = "ready", "delayed"
+#: the states of messages, as fields of QueueStats
+_STATES = (_READY, _DELAYED, "in_flight", "done", "failed", "archived_failed")
+
+
+@dataclass(slots=True)
+class KindStats:
+    """Records of one kind; sizes in bytes."""
+
+    records: int = 0
+    key_bytes: int = 0
+    value_bytes: int = 0
+
+
+@dataclass(slots=True)
+class QueueStats:
+    """Metrics of one queue.
+
+    Attributes:
+        ready, delayed, in_flight, done, failed, archived_failed: messages in these states.
+        payload_bytes: the size of the messages in each state; None if payloads were omitted.
+        record_bytes: the size of the queue's records, including keys.
+        active_buckets, done_buckets, failed_buckets, archived_failed_buckets: the numbers of these buckets.
+        largest_active_bucket: the number of its entries.
+        oldest_id, newest_id: the ids of the oldest and newest message in the backlog or in flight; None if there are
+            none.
+        oldest_at_ms, newest_at_ms: the times of receipt of these messages.
+    """
+
+    ready: int = 0
+    delayed: int = 0
+    in_flight: int = 0
+    done: int = 0
+    failed: int = 0
+    payload_bytes: dict[str, int] | None = None
+    record_bytes: int = 0
+    active_buckets: int = 0
+    done_buckets: int = 0
+    failed_buckets: int = 0
+    largest_active_bucket: int = 0
+    oldest_id: int | None = None
+    newest_id: int | None = None
+    oldest_at_ms: int | None = None
+    newest_at_ms: int | None = None
+    archived_failed: int = 0
+    archived_failed_buckets: int = 0
+
+    @property
+    def available(self) -> int:
+        """Length of the backlog: ready and delayed messages."""
+        return self.ready + self.delayed
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the metrics for JSON. ``available``, an earlier name of the backlog, is not documented."""
+        data = asdict(self) | {"available": self.available}
+        if self.payload_bytes is not None:
+            backlog = self.payload_bytes[_READY] + self.payload_bytes[_DELAYED]
+            data["payload_bytes"] = self.payload_bytes | {"available": backlog}
+        mean = (self.available + self.in_flight) / max(self.active_buckets, 1)
+        return data | {"mean_active_bucket": round(mean, 1)}
+
+
+@dataclass(slots=True)
+class FileStats:
+    """Files of one folder."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class JournalStats:
+    """Metrics of the journal.
+
+    Attributes:
+        position: the last record that the store has.
+        last: the last record of the journal.
+        tail_commits, tail_bytes: the records that the store does not have yet.
+    """
+
+    segments: int = 0
+    spares: int = 0
+    bytes: int = 0
+    position: int = 0
+    last: int = 0
+    tail_commits: int = 0
+    tail_bytes: int = 0
+
+
+@dataclass(slots=True)
+class StoreStats:
+    """Metrics of a store; ``as_dict`` converts them for JSON.
+
+    Attributes:
+        records: the records by kind; ``unknown`` for records of no known kind.
+        corrupt: records that do not decode; verify the store.
+        files: SlateDB's files by folder; empty if the store is not in a local folder.
+        sessions: sessions that published or hold leases.
+        next_message_id: the end of the sequence block; ids below it may be in use.
+    """
+
+    location: str
+    instance: str
+    created_at_ms: int
+    format_version: int
+    broker_pid: int | None
+    queues: dict[str, QueueStats] = field(default_factory=dict)
+    records: dict[str, KindStats] = field(default_factory=dict)
+    corrupt: int = 0
+    exchanges: int = 0
+    bindings: int = 0
+    sessions: int = 0
+    leased: int = 0
+    results: int = 0
+    chords: int = 0
+    dead_letters: int = 0
+    messages: int = 0
+    next_message_id: int = 0
+    files: dict[str, FileStats] = field(default_factory=dict)
+    journal: JournalStats | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"queues": {name: queue.as_dict() for name, queue in self.queues.items()}}
 
 
 async def stats(store: OfflineStore, *, payloads: bool = False, progress: OnProgress = lambda _: None) -> StoreStats:
@@ -31,28 +153,29 @@ async def stats(store: OfflineStore, *, payloads: bool = False, progress: OnProg
     Raises:
         CorruptRecord, StoreError: the store can't be read.
     """
-    header = store.header
+    location, header, tail = store.location, store.header, store.journal
+    created_at_ms, version = (0, 0) if header is None else (header.created_at_ms, header.format_version)
     result = StoreStats(
-        str(store.location.root or store.location.url),
-        store.location.instance,
-        header.created_at_ms if header is not None else 0,
-        header.format_version if header is not None else 0,
-        store.broker_pid,
-    )
+        str(location.root or location.url), location.instance, created_at_ms, version, store.broker_pid
+    )  # fmt: skip
     counting = _Counting(store, result)
     await counting.count(BY_ID if payloads else (), progress)
     if payloads:
         await counting.count_payloads(progress)
     await counting.finish()
-    result.files = _files(store.location.database)
-    result.journal = _journal(store)
+    result.files = _files(location.database)
+    if tail is not None:
+        result.journal = JournalStats(
+            len(tail.segments), len(tail.spares), sum(segment.size for segment in tail.segments), tail.position,
+            tail.last, len(tail.commits), tail.tail_bytes,
+        )  # fmt: skip
     return result
 
 
 class _Counting:
-    def __init__(self, store: OfflineStore, found: StoreStats) -> None:
+    def __init__(self, store: OfflineStore, result: StoreStats) -> None:
         self._store = store
-        self._found = found
+        self._result = result
         self._now = store.clock.now_ms()
         self._spans: list[Span] = []
         self._sessions: set[bytes] = set()
@@ -69,33 +192,29 @@ class _Counting:
                 progress(Progress("records", done))
 
     def _row(self, kind: RecordKind | None, key: bytes, value: bytes) -> None:
-        kinds = self._found.records
-        name = kind.value if kind is not None else "unknown"
-        counted = kinds.get(name)
-        if counted is None:
-            counted = kinds[name] = KindStats()
+        counted = self._result.records.setdefault(kind.value if kind is not None else "unknown", KindStats())
         counted.records += 1
         counted.key_bytes += len(key)
         counted.value_bytes += len(value)
         if kind is None:
             return
         self._by_kind[kind] += 1
-        if kind in _LOOKED_INTO:
+        if kind in _DECODED:
             try:
-                self._look(kind, keys.parse(key), key, value)
+                self._decode(kind, keys.parse(key), key, value)
             except CorruptRecord:
-                self._found.corrupt += 1
+                self._result.corrupt += 1
 
-    def _look(self, kind: RecordKind, key: keys.ParsedKey, raw: bytes, value: bytes) -> None:
+    def _decode(self, kind: RecordKind, key: keys.ParsedKey, raw: bytes, value: bytes) -> None:
         decoded: Any = records.decode_any(raw, value)
         if kind is RecordKind.SEQ_BLOCK:
-            self._found.next_message_id = sum(decoded)
+            self._result.next_message_id = sum(decoded)
         elif key.session is not None:
             self._sessions.add(key.session)
             if kind is RecordKind.LEASES:
-                self._found.leased += sum(map(len, decoded[2].values()))
+                self._result.leased += sum(map(len, decoded.held.values()))
         else:
-            queue = self._found.queues.setdefault(key.name or "", QueueStats())
+            queue = self._result.queues.setdefault(key.name or "", QueueStats())
             queue.record_bytes += len(raw) + len(value)
             if kind in BUCKETS:
                 self._bucket(queue, kind, key, raw, decoded)
@@ -104,37 +223,41 @@ class _Counting:
         span = span_of(kind, raw, key.name or "", key.bucket or 0, decoded)
         if span is not None:
             self._spans.append(span)
-        name = f"{kind.name.lower()}_buckets"
-        setattr(queue, name, getattr(queue, name) + 1)
-        for state, entry in entries_of(kind, decoded):
-            name = _FIELDS[state]
-            setattr(queue, name, getattr(queue, name) + 1)
-            queue.delayed += state == AVAILABLE and entry[2] > self._now
+        counts = Counter(self._state(state, entry) for state, entry in entries_of(kind, decoded))
+        counts[f"{kind.name.lower()}_buckets"] += 1
+        for name, count in counts.items():
+            setattr(queue, name, getattr(queue, name) + count)
         if kind is RecordKind.ACTIVE and span is not None:
             queue.largest_active_bucket = max(queue.largest_active_bucket, span.entries)
             queue.oldest_id = span.low if queue.oldest_id is None else min(queue.oldest_id, span.low)
             queue.newest_id = span.high if queue.newest_id is None else max(queue.newest_id, span.high)
 
+    def _state(self, state: str, entry: tuple[int, ...]) -> str:
+        """Return the field of QueueStats for an entry of a bucket."""
+        if state == AVAILABLE:
+            return _DELAYED if entry[2] > self._now else _READY
+        return state.replace(" ", "_")
+
     async def count_payloads(self, progress: OnProgress) -> None:
         """Count the records by message id, joined with the queues."""
-        for queue in self._found.queues.values():
-            queue.payload_bytes = dict.fromkeys(_FIELDS.values(), 0)
+        for queue in self._result.queues.values():
+            queue.payload_bytes = dict.fromkeys(_STATES, 0)
         scan = MessageScan(self._store, self._spans, self._corrupt, self._row)
         number, last = 0, scan.last_id
         async for facts in scan.messages():
             number += 1
             for place in facts.places:
-                sizes = self._found.queues[place.queue].payload_bytes
+                sizes = self._result.queues[place.queue].payload_bytes
                 assert sizes is not None
-                sizes[_FIELDS[place.state]] += facts.payload_bytes
+                sizes[self._state(place.state, place.entry)] += facts.payload_bytes
             if not number % _PROGRESS_ROWS:
                 progress(Progress("messages", facts.id, max(last, facts.id)))
 
     def _corrupt(self, _key: bytes, _exc: CorruptRecord) -> None:
-        self._found.corrupt += 1
+        self._result.corrupt += 1
 
     async def finish(self) -> None:
-        result, kinds = self._found, self._by_kind
+        result, kinds = self._result, self._by_kind
         result.exchanges, result.bindings = kinds[RecordKind.EXCHANGE], kinds[RecordKind.BINDING]
         result.results, result.chords = kinds[RecordKind.RESULT], kinds[RecordKind.CHORD]
         result.dead_letters, result.messages = kinds[RecordKind.DEAD_LETTER], kinds[RecordKind.METADATA]
@@ -149,20 +272,12 @@ class _Counting:
         key = keys.metadata_key(id)
         value = await self._store.get(key)
         try:
-            record: Metadata | None = None if value is None else metadata.decode(key, value)
+            return None if value is None else metadata.received_at(key, value)
         except CorruptRecord:
             return None
-        return None if record is None else record.received_at_ms
 
 
-_FIELDS = {
-    AVAILABLE: "available",
-    IN_FLIGHT: "in_flight",
-    DONE: "done",
-    FAILED: "failed",
-    ARCHIVED: "archived_failed",
-}
-_LOOKED_INTO = frozenset(
+_DECODED = frozenset(
     {*BUCKETS, RecordKind.SEQ_BLOCK, RecordKind.PRODUCER, RecordKind.LEASES, RecordKind.CONFIG, RecordKind.OPTIONS}
 )
 
@@ -179,18 +294,3 @@ def _files(database: Path | None) -> dict[str, FileStats]:
             folder.files += 1
             folder.bytes += size
     return folders
-
-
-def _journal(store: OfflineStore) -> JournalStats | None:
-    tail = store.journal
-    if tail is None:
-        return None
-    return JournalStats(
-        len(tail.segments),
-        len(tail.spares),
-        sum(segment.size for segment in tail.segments),
-        tail.position,
-        tail.last,
-        len(tail.commits),
-        tail.tail_bytes,
-    )

@@ -21,7 +21,7 @@ from ..storage.records import keys
 from ..storage.records.keys import RecordKind
 from .checks import FAMILIES, CheckContext, Family
 from .checks.message_checks import CHECKS
-from .files.database_files import FileCheck, check_files
+from .files.database_files import DatabaseFiles
 from .files.location import check_readable, find_store, running_broker
 from .findings import Finding, OnProgress, Progress, Report, finding
 from .records.message_facts import MessageFacts
@@ -142,9 +142,9 @@ class _Verification:
 
         The check is repeated if a running broker may have deleted a file during it.
         """
-        result = FileCheck()
         for _ in range(_FILE_TRIES):
-            result = await check_files(self.store.location, lambda done: self._progress(Progress("files", done)))
+            result = DatabaseFiles(self.store.location, lambda done: self._progress(Progress("files", done)))
+            await result.check()
             if not result.findings or running_broker(self.store.location.root) is None:
                 break
         self.report.files = result.checked

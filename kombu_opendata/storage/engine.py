@@ -41,8 +41,7 @@ from .operations.task_results import ResultStore
 from .operations.task_runs import TaskRuns
 from .read.queue_pages import QueuePages
 from .read.settled_buckets import SettledBuckets
-from .slatedb.block_cache import BlockCache
-from .slatedb.disk_cache import DiskCache
+from .slatedb.caches import BlockCache, DiskCache
 from .slatedb.store_writer import MayOpen, SlateStore
 from .state.store_state import StoreState
 

@@ -33,5 +33,5 @@ class EngineSettings:
     history: bool = True  # False: it is neither written nor read; stored history remains
     history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
     log_retention_seconds: float = 0.0  # after a message was received; 0: until no queue needs it; inf: unlimited
-    cache_dir: Path | None = None  # keeps parts of a bucket's tables, see storage/slatedb/disk_cache.py
+    cache_dir: Path | None = None  # keeps parts of a bucket's tables, see storage/slatedb/caches.py
     slate: SlateSettings = field(default_factory=SlateSettings)

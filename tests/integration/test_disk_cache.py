@@ -14,7 +14,7 @@ from kombu_opendata.errors import StoreUnwritable
 from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
-from kombu_opendata.storage.slatedb.disk_cache import DiskCache
+from kombu_opendata.storage.slatedb.caches import DiskCache
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 from tests.support.waiting import until

@@ -13,7 +13,7 @@ import amqp.exceptions as amqp
 import pytest
 
 from kombu_opendata import QueueClient, errors
-from kombu_opendata.storage.slatedb.databases import database_exists
+from kombu_opendata.storage.slatedb.object_store import database_exists
 
 from ..support.kombu_client import connected, declare, refused, send, take_bodies
 from ..support.processes import Children

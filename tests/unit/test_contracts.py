@@ -25,7 +25,7 @@ BROKEN = [
     ("storage", "storage/cellar.py", "#: a module that has no place in the layers"),
     ("broker", "broker/delivery/lease_tokens.py", "from ..instance.instance import Instance"),
     ("client", "client/socket/poll.py", "from ..session.session import Session"),
-    ("offline", "offline/files/manifest.py", "from .. import verify"),
+    ("offline", "offline/files/database_files.py", "from .. import verify"),
     ("spark", "spark/encode/plan.py", "from .. import submit"),
     ("cli", "cli/messages/send.py", "from ..queues import top"),
     ("web", "web/reports/overview.py", "from ..rendering import link"),

@@ -13,7 +13,7 @@ import pytest
 
 from kombu_opendata.broker.metrics import catalogue
 from kombu_opendata.configuration.options import public_specs
-from kombu_opendata.offline.finding_kinds import CODES
+from kombu_opendata.offline.findings import CODES
 from kombu_opendata.protocol.messages import OPERATIONS, BrokerMessage, ClientMessage
 from kombu_opendata.storage import records
 from kombu_opendata.storage.effects.codec import Stored

@@ -21,7 +21,7 @@ from msgspec import structs
 from kombu_opendata.broker.metrics import catalogue
 from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.configuration.specs import Spec
-from kombu_opendata.offline.finding_kinds import CODES
+from kombu_opendata.offline.findings import CODES
 from kombu_opendata.protocol.messages import OPERATIONS as OPERATIONS_BY_MESSAGE
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
 from kombu_opendata.storage import records

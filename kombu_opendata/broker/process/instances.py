@@ -22,8 +22,8 @@ from ...storage.clock import Clock
 from ...storage.commit.cache_warm_up import warmed_cache
 from ...storage.engine import Engine
 from ...storage.slatedb import ffi_choice
-from ...storage.slatedb.block_cache import BlockCache
-from ...storage.slatedb.databases import database_exists, databases
+from ...storage.slatedb.caches import BlockCache
+from ...storage.slatedb.object_store import database_exists, databases
 from ..access.user import User
 from ..calls.admin_calls import Directory
 from ..calls.all_calls import InstanceCalls

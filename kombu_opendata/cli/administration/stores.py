@@ -179,11 +179,11 @@ def stats(store: str | None, url: str | None, instance: str | None, payloads: bo
         }
     )
     columns: list[Column] = [
-        ("queue", False), ("available", True), ("delayed", True), ("in flight", True), ("done", True),
+        ("queue", False), ("ready", True), ("delayed", True), ("in flight", True), ("done", True),
         ("failed", True), ("archived failed", True), ("payload bytes", True),
     ]  # fmt: skip
     rows = [
-        (name, counts.available, counts.delayed, counts.in_flight, counts.done, counts.failed,
+        (name, counts.ready, counts.delayed, counts.in_flight, counts.done, counts.failed,
          counts.archived_failed, "-" if counts.payload_bytes is None else number(sum(counts.payload_bytes.values())))
         for name, counts in sorted(report.queues.items())
     ]  # fmt: skip

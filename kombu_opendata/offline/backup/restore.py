@@ -15,7 +15,7 @@ from ...private_folder import PrivateFolder
 from ...staging.folder import PART_SUFFIX, Folder
 from ...storage.records.store_records import FORMAT_VERSION
 from ...storage.slatedb.object_store import locate
-from ...storage.slatedb.replaced_tables import SlateAdmin
+from ...storage.slatedb.slate_admin import SlateAdmin
 from ...url import LOCK_NAME, RESTORE_NAME
 from ..files.location import StoreLocation, store_url
 from ..findings import OnProgress, Progress

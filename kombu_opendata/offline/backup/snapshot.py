@@ -23,7 +23,7 @@ from ...staging.batch_format import FILE_NAME
 from ...staging.folder import Folder, FolderEntry
 from ...storage.commit import journal_format
 from ...storage.slatedb.object_store import locate
-from ...storage.slatedb.replaced_tables import SlateAdmin
+from ...storage.slatedb.slate_admin import SlateAdmin
 from ..records.offline_store import OfflineStore
 from .catalogue import SavedFile
 

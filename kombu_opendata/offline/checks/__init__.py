@@ -1,7 +1,7 @@
 """Checks of records, one module for each family. To add one, write a :class:`~.family.Family` and list it here.
 
 A kind of record that belongs to no family is still read and decoded, so a record that does not decode is reported.
-Invariants of messages belong in :mod:`.message_checks`, a new scheme of payload URIs in :mod:`.payload_uris`.
+Invariants of messages belong in :mod:`.message_checks`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from .header_records import HeaderFamily
 from .history_records import HistoryFamily
 from .queue_records import QueueFamily
 from .result_records import ResultFamily
-from .routing_records import RoutingFamily
+from .routing_records import RoutingFamily, TopologyFamily
 from .session_records import SessionFamily
 from .staged_records import StagedFamily
-from .topology_records import TopologyFamily
 
 __all__ = ["FAMILIES", "CheckContext", "Family"]
 

@@ -23,6 +23,7 @@ class HeaderFamily(Family):
     )
 
     def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
+        plausible = self.context.is_plausible
         if key.kind is RecordKind.SEQ_BLOCK:
             yield from self._block(raw, *value)
         elif key.kind is RecordKind.STORE_HEADER:
@@ -32,14 +33,9 @@ class HeaderFamily(Family):
                 yield finding("header-instance", text, key=raw)
             if not 0 < value.created_at_ms <= self.context.now_ms + 86_400_000:
                 yield finding("time-implausible", f"the store was created at {value.created_at_ms} ms", key=raw)
-        elif key.kind is RecordKind.NEWEST_TIME and not self.context.is_plausible(value):
+        elif key.kind is RecordKind.NEWEST_TIME and not plausible(value):
             yield finding("time-implausible", f"the newest time in the store is {value} ms", key=raw)
-
-        elif (
-            key.kind is RecordKind.LOG_RETENTION
-            and value.swept_at_ms
-            and not self.context.is_plausible(value.swept_at_ms)
-        ):
+        elif key.kind is RecordKind.LOG_RETENTION and value.swept_at_ms and not plausible(value.swept_at_ms):
             yield finding("time-implausible", f"the log was swept at {value.swept_at_ms} ms", key=raw)
 
     def _block(self, raw: bytes, base: int, size: int) -> Iterator[Finding]:

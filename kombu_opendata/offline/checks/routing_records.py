@@ -1,4 +1,4 @@
-"""Checks of routing cursors, and of the sends that idempotency keys represent."""
+"""Checks of routing: exchanges, bindings and the resulting filters; routing cursors; idempotency keys."""
 
 from __future__ import annotations
 
@@ -6,12 +6,97 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ...selectors import SelectorError, compile_selector
+from ...storage.records import keys
 from ...storage.records.idempotency import Sending
 from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.kinds import FIRST_TRANSIENT_ID
 from ...storage.records.routing_cursor import Cursor
+from ...storage.routing.topology import EXCHANGE_TYPES, Topology
 from ..findings import Finding, finding
 from .family import CheckContext, Family
+
+
+class TopologyFamily(Family):
+    """Family of exchanges and bindings. Collects all of them, as a broker does."""
+
+    kinds = (RecordKind.EXCHANGE, RecordKind.BINDING)
+
+    def __init__(self, context: CheckContext) -> None:
+        super().__init__(context)
+        self._topology = Topology()
+        self._bindings: list[tuple[ParsedKey, bytes, dict[str, Any]]] = []
+
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
+        if key.kind is RecordKind.BINDING:
+            self._bindings.append((key, raw, value))
+            return
+        if value.type not in EXCHANGE_TYPES or not key.name:
+            text = f"exchange {key.name!r} has the type {value.type!r}"
+            yield finding("exchange-implausible", text, key=raw)
+        if not value.durable:
+            yield finding("exchange-implausible", f"exchange {key.name!r} is stored but not durable", key=raw)
+        self._topology.add_exchange(key.name or "", *value)
+
+    async def finish(self) -> AsyncIterator[Finding]:
+        for name, queue in self.context.queues.items():
+            if queue.options is not None:
+                self._topology.add_queue(name, queue.overrides.over(queue.options.arguments))
+        for key, raw, arguments in self._bindings:
+            for problem in self._bind(key, raw, arguments):
+                yield problem
+        for problem in self._filters():
+            yield problem
+
+    def _bind(self, key: ParsedKey, raw: bytes, arguments: dict[str, Any]) -> Iterator[Finding]:
+        exchange, queue, routing_key = key.name or "", key.queue or "", key.routing_key or ""
+        known = self._topology.exchanges.get(exchange)
+        if known is None and not self.context.sees(RecordKind.EXCHANGE):
+            return
+        for what, name, is_there in (
+            ("exchange", exchange, known is not None),
+            ("queue", queue, self.context.exists(queue)),
+        ):
+            if not is_there:
+                text = f"a binding of queue {queue!r} to exchange {exchange!r}: there is no {what} {name!r}"
+                yield finding("binding-orphan", text, key=raw, queue=queue)
+                return
+        assert known is not None
+        if keys.binding_key(exchange, queue, routing_key, known.identity(arguments)) != raw:
+            text = f"a binding of queue {queue!r} to {exchange!r} has a key that differs from its arguments {arguments}"
+            yield finding("key-value-mismatch", text, key=raw, queue=queue)
+        self._topology.bind(queue, exchange, routing_key, arguments)
+
+    def _filters(self) -> Iterator[Finding]:
+        if not self.context.sees(RecordKind.EXCHANGE, RecordKind.BINDING):
+            return
+        for name, queue in self.context.queues.items():
+            if queue.config is None or queue.options is None:
+                continue
+            expected = self.filter_of(name)
+            if not _same(queue.config.filter, expected) and not self._has_passing_terms(queue.config.filter, expected):
+                text = f"queue {name!r} has the filter {queue.config.filter!r}, but its bindings say {expected!r}"
+                yield finding("filter-differs", text, key=keys.config_key(name), queue=name)
+
+    def filter_of(self, name: str) -> str:
+        """Return the filter that a broker would write for this queue."""
+        return self._topology.filter_of(name)
+
+    def _has_passing_terms(self, stored: str, expected: str) -> bool:
+        """Return True if all additional terms are of bindings to exchanges that are not durable or stored."""
+        more = [term for term in _terms(stored) if term not in _terms(expected)]
+        known = self._topology.exchanges
+        return set(_terms(expected)) <= set(_terms(stored)) and all(
+            not any(term.startswith(f"exchange = '{name}'") for name in known) for term in more
+        )
+
+
+def _terms(text: str) -> list[str]:
+    """Return the sorted terms of a filter; a broker lists bindings in the order of their creation."""
+    return sorted(term.strip("()") for term in text.split(" OR "))
+
+
+def _same(one: str, other: str) -> bool:
+    return one == other or _terms(one) == _terms(other)
 
 
 class RoutingFamily(Family):

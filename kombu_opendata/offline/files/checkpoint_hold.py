@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import StoreError
 from ...storage.slatedb.object_store import locate
-from ...storage.slatedb.replaced_tables import Manifest, SlateAdmin
+from ...storage.slatedb.slate_admin import Manifest, SlateAdmin
 from .location import StoreLocation
 
 log = logging.getLogger(__name__)
@@ -59,10 +59,10 @@ class Hold:
         if self.why_not is not None:
             return True
         try:
-            made = await self._patiently(self._admin.create_checkpoint(self._name, LIFETIME_SECONDS))
-            self._id, self.manifest_id = made.id, made.manifest_id
+            made = self._admin.create_checkpoint(self._name, LIFETIME_SECONDS)
+            self._id, self.manifest_id = await self._patiently(made)
             threading.Thread(target=self._renew, name="checkpoint", daemon=True).start()
-            held = await self._patiently(self._admin.manifest(made.manifest_id))
+            held = await self._patiently(self._admin.manifest(self.manifest_id))
         except StoreError as exc:
             self.why_not = exc.text
             await self.release()

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from ...errors import InvalidURL, OpenDataError, StoreError
 from ...storage.commit import power_loss
-from ...storage.slatedb.databases import databases
+from ...storage.slatedb.object_store import databases
 from ...url import DEFAULT_INSTANCE, LOCK_NAME
 
 

@@ -13,12 +13,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ...errors import CorruptRecord
-from ...storage.records import active, dead_letter, keys, metadata, payload
+from ...storage.records import active, dead_letter, keys, metadata, payload, routes_block
 from ...storage.records.keys import RecordKind
 from ...storage.records.routes_block import BLOCK_BITS
 from .message_facts import BUCKETS, MessageFacts, QueueMembership, Span, entries_of
-from .offline_store import OfflineStore, Pair
-from .route_entries import OnCorrupt, OnRow, RouteBlocks, RouteCursor
+from .offline_store import OfflineStore
+
+OnCorrupt = Callable[[bytes, CorruptRecord], None]
+OnRow = Callable[[RecordKind, bytes, bytes], None]
 
 #: approximate number of queue entries in memory, and number of ids of a window
 WINDOW_ENTRIES = 100_000
@@ -26,6 +28,7 @@ WINDOW_IDS = 50_000
 _BUCKETS_KEPT = 128
 #: rows per read, for kinds with large values
 _ROWS = {RecordKind.PAYLOAD: 200, RecordKind.CHUNK: 8}
+_ROUTES_BLOCKS = 100
 #: kinds of records with the message id directly after the prefix of the key
 _OWN = (
     RecordKind.PAYLOAD,
@@ -70,7 +73,7 @@ class MessageScan:
         self._on_corrupt, self._on_row = on_corrupt, on_row
         self._open: list[Span] = []
         self._next_span = 0
-        self._blocks = RouteBlocks(store, on_corrupt, on_row)
+        self._blocks = _RouteBlocks(store, on_corrupt, on_row)
         self._kept: OrderedDict[bytes, list[tuple[str, tuple[int, ...]]]] = OrderedDict()
 
     @property
@@ -121,11 +124,10 @@ class MessageScan:
                 for state, entry in await self._entries(span):
                     if low <= entry[0] < high:
                         places.setdefault(entry[0], []).append(QueueMembership(span.queue, state, span.bucket, entry))
-        cursors = [_RecordCursor(self._store, kind, low, high) for kind in _OWN]
-        for cursor in cursors:
+        cursors = [_Cursor(kind, _records(self._store, kind, low, high)) for kind in _OWN]
+        counts = _Cursor(RecordKind.ROUTES_BLOCK, self._blocks.counts(low, high))
+        for cursor in (counts, *cursors):
             await cursor.fill()
-        counts = RouteCursor(self._blocks, low, high)
-        await counts.fill()
         waiting = iter(sorted(places))
         placed = next(waiting, _NONE)
         while True:
@@ -176,16 +178,15 @@ class MessageScan:
             self._on_corrupt(key, exc)
 
 
-class _RecordCursor:
+class _Cursor:
     """Cursor over the records of one kind in a window; ``id`` is the next message id, or above all ids at the end."""
 
-    __slots__ = ("_at", "_batches", "_rows", "_start", "id", "kind")
+    __slots__ = ("_at", "_batches", "_rows", "id", "kind")
 
-    def __init__(self, store: OfflineStore, kind: RecordKind, low: int, high: int) -> None:
+    def __init__(self, kind: RecordKind, batches: AsyncIterator[list[tuple[int, Any]]]) -> None:
         self.kind = kind
-        self._start = len(kind.prefix)
-        self._batches = store.scan_batches(*_id_range(kind, low, high), batch=_ROWS.get(kind, 1000))
-        self._rows: list[Pair] = []
+        self._batches = batches
+        self._rows: list[tuple[int, Any]] = []
         self._at = 0
         self.id = _NONE
 
@@ -196,19 +197,82 @@ class _RecordCursor:
     async def fill(self) -> None:
         """Read the next batch, if there is one."""
         self._rows, self._at = await anext(self._batches, []), 0
-        self._look()
+        self.id = _NONE if self.is_empty else self._rows[0][0]
 
-    def take(self) -> Pair:
-        row = self._rows[self._at]
+    def take(self) -> Any:
+        """Return the current record, and advance."""
+        _id, record = self._rows[self._at]
         self._at += 1
-        self._look()
-        return row
+        self.id = _NONE if self.is_empty else self._rows[self._at][0]
+        return record
 
-    def _look(self) -> None:
-        if self.is_empty:
-            self.id = _NONE
-        else:
-            self.id = int.from_bytes(self._rows[self._at][0][self._start : self._start + 8].ljust(8, b"\0"), "big")
+
+async def _records(store: OfflineStore, kind: RecordKind, low: int, high: int) -> AsyncIterator[list[tuple[int, Any]]]:
+    """Yield the message id, and the key and value, of the records of a kind in a window."""
+    async for rows in store.scan_batches(*_id_range(kind, low, high), batch=_ROWS.get(kind, 1000)):
+        yield [(_id_of(kind, row[0]), row) for row in rows]
+
+
+class _RouteBlocks:
+    """Routes blocks of a store. A window may end within a block, which is then decoded twice but reported once.
+
+    Attributes:
+        damaged: the numbers of the blocks that did not decode so far.
+    """
+
+    def __init__(self, store: OfflineStore, on_corrupt: OnCorrupt, on_row: OnRow) -> None:
+        self._store = store
+        self._on_corrupt, self._on_row = on_corrupt, on_row
+        self._last = b""  # key of the last block that was reported
+        self.damaged: set[int] = set()
+
+    async def first_from(self, low: int) -> list[int]:
+        """Return the first id from ``low`` on that has an entry, or may have had one in a damaged block.
+
+        Empty if none has.
+        """
+        async for rows in self._store.scan_batches(*_block_range(low, keys.MAX_MESSAGE_ID), batch=2):
+            for key, value in rows:
+                try:
+                    ids = [id for id in _counts(key, value) if id >= low]
+                except CorruptRecord:
+                    block = _id_of(RecordKind.ROUTES_BLOCK, key)
+                    ids = [max(block << BLOCK_BITS, low)] if key > self._last else []
+                if ids:
+                    return ids[:1]
+        return []
+
+    async def counts(self, low: int, high: int) -> AsyncIterator[list[tuple[int, Any]]]:
+        """Yield the counts of the messages in a window, by message id; none for those in a damaged block."""
+        async for rows in self._store.scan_batches(*_block_range(low, high), batch=_ROUTES_BLOCKS):
+            entries = [entry for key, value in rows for entry in self._entries(key, value).items()]
+            if inside := [(id, count) for id, count in entries if low <= id < high]:
+                yield inside
+
+    def _entries(self, key: bytes, value: bytes) -> dict[int, int]:
+        is_new = key > self._last
+        if is_new:
+            self._last = key
+            self._on_row(RecordKind.ROUTES_BLOCK, key, value)
+        try:
+            return _counts(key, value)
+        except CorruptRecord as exc:
+            if is_new:
+                self.damaged.add(_id_of(RecordKind.ROUTES_BLOCK, key))
+                self._on_corrupt(key, exc)
+            return {}
+
+
+def _counts(key: bytes, value: bytes) -> dict[int, int]:
+    keys.parse(key)
+    return routes_block.decode(key, value)
+
+
+def _block_range(low: int, high: int) -> tuple[bytes, bytes]:
+    """Return the range of keys of the blocks that may have ids from ``low`` to ``high`` (exclusive)."""
+    prefix = RecordKind.ROUTES_BLOCK.prefix
+    first, end = low >> BLOCK_BITS, (high - 1 >> BLOCK_BITS) + 1
+    return prefix + (first.to_bytes(8, "big") if first else b""), prefix + end.to_bytes(8, "big")
 
 
 def _id_range(kind: RecordKind, low: int, high: int) -> tuple[bytes, bytes]:
@@ -219,6 +283,6 @@ def _id_range(kind: RecordKind, low: int, high: int) -> tuple[bytes, bytes]:
 
 
 def _id_of(kind: RecordKind, key: bytes) -> int:
-    """Return the message id in a key, padded if the key is too short."""
+    """Return the number after the prefix of a key, padded if the key is too short."""
     start = len(kind.prefix)
     return int.from_bytes(key[start : start + 8].ljust(8, b"\0"), "big")

@@ -18,7 +18,7 @@ from ...storage.clock import Clock
 from ...storage.records import keys, store_records
 from ...storage.records.store_records import StoreHeader
 from ...storage.slatedb.rows import Rows
-from ...storage.slatedb.store_reader import ReadOnlyStore
+from ...storage.slatedb.store_reads import ReadOnlyStore
 from ..files.checkpoint_hold import Hold
 from ..files.journal_files import JournalTail, read_tail
 from ..files.location import StoreLocation, power_lost, running_broker

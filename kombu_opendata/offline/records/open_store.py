@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import StoreChanged, StoreError
 from ...storage.clock import Clock, SystemClock
-from ...storage.slatedb.store_reader import ReadOnlyStore
+from ...storage.slatedb.store_reads import ReadOnlyStore
 from ..files.checkpoint_hold import Hold
 from ..files.location import StoreLocation, find_store, running_broker
 from ..findings import Finding, finding

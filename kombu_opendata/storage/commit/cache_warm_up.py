@@ -6,11 +6,10 @@ import asyncio
 
 from ..clock import Clock
 from ..records import keys
-from ..slatedb.block_cache import BlockCache
+from ..slatedb.caches import BlockCache
 from ..slatedb.object_store import locate
 from ..slatedb.slate_settings import SlateSettings
-from ..slatedb.store_reader import ReadOnlyStore
-from ..slatedb.store_reads import Reads
+from ..slatedb.store_reads import ReadOnlyStore, Reads
 from ..state.store_state import StoreState
 from . import recovery
 

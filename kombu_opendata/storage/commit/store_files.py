@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import StoreError, StoreFull
 from ..slatedb.object_store import locate
-from ..slatedb.replaced_tables import SlateAdmin, collect_all
+from ..slatedb.slate_admin import SlateAdmin, collect_all
 from . import power_loss
 
 log = logging.getLogger(__name__)

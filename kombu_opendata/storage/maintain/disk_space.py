@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import StoreError
 from ..clock import Clock
-from ..slatedb.replaced_tables import DiskUse, SlateAdmin
+from ..slatedb.slate_admin import DiskUse, SlateAdmin
 
 log = logging.getLogger(__name__)
 

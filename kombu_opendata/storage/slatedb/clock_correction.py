@@ -33,10 +33,8 @@ from ...staging.folder import Folder
 from ...staging.folder_url import open_folder
 from ..records import keys
 from . import ffi
-from .databases import answered
-from .object_store import Location, locate
-from .slate_errors import translated
-from .ulids import earlier_ulid, ulid_number, ulid_time_ms
+from .object_store import Location, answered, locate, translated
+from .slate_admin import earlier_ulid, ulid_number, ulid_time_ms
 
 #: the layout of a time, and of the half of a ULID that has its time
 _TIME = struct.Struct("<q")

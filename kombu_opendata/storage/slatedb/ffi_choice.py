@@ -11,7 +11,7 @@ import logging
 from importlib.metadata import version
 from typing import Any
 
-from .ffi import Range, ScanSettings, SlateBinding, StockBinding, public
+from .ffi import Range, ScanSettings, SlateBinding, public
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ async def _choose() -> SlateBinding:
     except Exception as error:  # after any failure here, the public interface still works
         reason = f"{type(error).__name__}: {error}"
         log.warning("The fast path into SlateDB is off, so the broker is much slower (%s)", reason)
-        return StockBinding(reason)
+        return SlateBinding(reason)
     return fast
 
 
@@ -70,7 +70,7 @@ async def self_check(fast: SlateBinding) -> None:
     Raises:
         SelfCheckFailed: the values that were read are not those that were written.
     """
-    u, stock = public(), StockBinding()
+    u, stock = public(), SlateBinding()
     db = await u.DbBuilder("self-check", u.ObjectStore.resolve("memory:///")).build()
     try:
         await _check_writes(fast, stock, db)

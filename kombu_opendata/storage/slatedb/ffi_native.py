@@ -244,6 +244,7 @@ class FastBinding(SlateBinding):
     fast_path = True
 
     def __init__(self) -> None:
+        super().__init__()
         self._native = _Native()
 
     def batch(self) -> WriteBatch:

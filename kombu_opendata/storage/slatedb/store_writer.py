@@ -19,13 +19,10 @@ from typing import Any
 from ... import errors
 from ..clock import Clock, SystemClock
 from . import clock_correction, ffi, ffi_choice
-from .block_cache import BlockCache
-from .databases import build
-from .disk_cache import DiskCache
+from .caches import BlockCache, DiskCache
 from .ffi import WriteBatch
-from .object_store import locate
-from .replaced_tables import SlateAdmin
-from .slate_errors import translated
+from .object_store import build, locate, translated
+from .slate_admin import SlateAdmin
 from .slate_settings import SlateSettings
 from .store_reads import Reads
 

@@ -16,7 +16,7 @@ import pytest
 
 from kombu_opendata import errors
 from kombu_opendata.storage.records import keys, store_records
-from kombu_opendata.storage.slatedb.disk_cache import DiskCache
+from kombu_opendata.storage.slatedb.caches import DiskCache
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
 from ...support.broker import EmbeddedBroker

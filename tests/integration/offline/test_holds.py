@@ -235,7 +235,7 @@ def test_a_store_that_refuses_the_checkpoint_is_read_all_the_same(
             async def refuse(*_: object) -> None:
                 raise StoreError("403 Forbidden")
 
-            monkeypatch.setattr("kombu_opendata.storage.slatedb.replaced_tables.SlateAdmin.create_checkpoint", refuse)
+            monkeypatch.setattr("kombu_opendata.storage.slatedb.slate_admin.SlateAdmin.create_checkpoint", refuse)
             async with await open_store(tmp_path) as reader:
                 assert reader.unheld == "403 Forbidden"
                 assert await reader.scan(b"", None, limit=1)

@@ -186,7 +186,7 @@ def test_figures(rich: Rich) -> None:
     assert many.delayed == 8
     assert (held.available, held.in_flight) == (2, 3)
     assert (settled.done, settled.failed, settled.done_buckets) == (16, 8, 2)
-    assert found.queues["a"].payload_bytes["available"] == len(LARGE) + 70_000 + len(b"shared")
+    assert found.queues["a"].payload_bytes["ready"] == len(LARGE) + 70_000 + len(b"shared")
     assert (found.exchanges, found.bindings, found.sessions, found.leased) == (2, 5, 2, 3)
     assert (found.results, found.chords, found.dead_letters, found.messages) == (5, 1, 2, 68)
     assert found.records["chunk"].value_bytes == len(LARGE) + 70_000

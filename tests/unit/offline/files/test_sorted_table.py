@@ -8,8 +8,7 @@ from pathlib import Path
 import lz4.block
 import pytest
 
-from kombu_opendata.offline.files.flatbuffer import DAMAGED, FlatTable
-from kombu_opendata.offline.files.sorted_table import _LZ4, Info, _plain, check_table
+from kombu_opendata.offline.files.sorted_table import _LZ4, DAMAGED, FlatTable, Info, _plain, check_table
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 

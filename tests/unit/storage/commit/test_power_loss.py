@@ -135,11 +135,11 @@ def test_a_reader_that_ends_its_checkpoint_after_a_clean_close(tmp_path: Path) -
     async def main() -> set[Path]:
         store = await SlateStore.open(f"file://{db.parent}", "db")
         await commit(store, b"a")
-        held = await store.admin.create_checkpoint("reader", 60)
+        held, _manifest = await store.admin.create_checkpoint("reader", 60)
         await store.close()
         mark_clean(db, boot_id=BEFORE)
         synced = files(db)
-        await store.admin.delete_checkpoint(held.id)
+        await store.admin.delete_checkpoint(held)
         return synced
 
     lose_power(db, asyncio.run(main()), lost)

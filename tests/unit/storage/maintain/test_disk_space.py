@@ -11,7 +11,7 @@ from kombu_opendata import errors
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.maintain.disk_space import DiskSpace
 from kombu_opendata.storage.slatedb.object_store import locate
-from kombu_opendata.storage.slatedb.replaced_tables import SlateAdmin
+from kombu_opendata.storage.slatedb.slate_admin import SlateAdmin
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 from tests.support.engine import World, run
@@ -124,7 +124,7 @@ def test_a_named_checkpoint_keeps_tables_until_it_is_gone(tmp_path: Path) -> Non
         space = DiskSpace(store.admin, store.clock)
         await overwrite(store, 20_000)
         await store.flush_memtable()
-        held = await store.admin.create_checkpoint("somebody", 600)
+        held, _manifest = await store.admin.create_checkpoint("somebody", 600)
         await overwrite(store, 20_000, seed=2)
 
         async def compacted() -> bool:
@@ -145,7 +145,7 @@ def test_a_named_checkpoint_keeps_tables_until_it_is_gone(tmp_path: Path) -> Non
         assert all(one["sources"] > 0 for one in ended)
         assert all(0 < one["planned_at_ms"] <= store.clock.now_ms() for one in ended)
         assert ended
-        await store.admin.delete_checkpoint(held.id)
+        await store.admin.delete_checkpoint(held)
         await space.read()
         assert space.freed_bytes > 100_000
         await until(collected(store, tmp_path / "db", 2 * KEYS * 110), _SECONDS)

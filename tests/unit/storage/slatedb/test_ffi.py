@@ -37,8 +37,8 @@ def test_the_fast_path_is_chosen_once() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("writer", [ffi.StockBinding, ffi_native.FastBinding])
-@pytest.mark.parametrize("reader", [ffi.StockBinding, ffi_native.FastBinding])
+@pytest.mark.parametrize("writer", [ffi.SlateBinding, ffi_native.FastBinding])
+@pytest.mark.parametrize("reader", [ffi.SlateBinding, ffi_native.FastBinding])
 def test_each_reads_what_each_wrote(writer: Any, reader: Any) -> None:
     async def main() -> None:
         db = await open_memory()

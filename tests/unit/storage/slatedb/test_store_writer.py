@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.storage.slatedb import databases, ffi, slate_errors, store_writer
+from kombu_opendata.storage.slatedb import ffi, object_store, store_writer
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
-from kombu_opendata.storage.slatedb.store_reader import ReadOnlyStore
+from kombu_opendata.storage.slatedb.store_reads import ReadOnlyStore
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
 from ....support.unprivileged import unprivileged
@@ -176,7 +176,7 @@ def test_a_store_that_another_wrote_while_it_was_closed_is_given_up(
 ) -> None:
     """A bucket that could not be reached for a while, and a second broker that took over."""
     url = url_of(tmp_path) if kind == "file" else f"memory://{uuid.uuid4()}"
-    build = databases.build
+    build = object_store.build
 
     async def main() -> None:
         async def late(*arguments: Any) -> Any:
@@ -410,7 +410,7 @@ def test_slatedb_collects_nothing_by_itself() -> None:
 
 
 def test_other_errors_pass_unchanged() -> None:
-    with pytest.raises(KeyError), slate_errors.translated("memory://x"):
+    with pytest.raises(KeyError), object_store.translated("memory://x"):
         raise KeyError("mine")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kombu_opendata.storage.slatedb.ulids import earlier_ulid, ulid_number, ulid_time_ms
+from kombu_opendata.storage.slatedb.slate_admin import earlier_ulid, ulid_number, ulid_time_ms
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from . import ffi
-from .object_store import Location
-from .slate_errors import translated
-from .ulids import ulid_time_ms
+from .object_store import Location, translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +30,6 @@ class Checkpoint:
     manifest_id: int
     created_at_ms: int
     expires_at_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class MadeCheckpoint:
-    """A new checkpoint, and the manifest that it keeps."""
-
-    id: str
-    manifest_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +125,12 @@ class SlateAdmin:
             for checkpoint in await self.checkpoints()
         )
 
-    async def create_checkpoint(self, name: str, lifetime_seconds: float) -> MadeCheckpoint:
-        """Keep the tables of the current manifest for this time."""
+    async def create_checkpoint(self, name: str, lifetime_seconds: float) -> tuple[str, int]:
+        """Keep the tables of the current manifest for this time; return the checkpoint's and the manifest's id."""
         options = ffi.public().CheckpointOptions(lifetime_ms=int(lifetime_seconds * 1000), source=None, name=name)
         with translated(self._url):
             created = await self._admin.create_detached_checkpoint(options)
-        return MadeCheckpoint(created.id, created.manifest_id)
+        return created.id, created.manifest_id
 
     async def refresh_checkpoint(self, id: str, lifetime_seconds: float) -> None:
         """Set the expiry of a checkpoint to this time from now."""
@@ -293,28 +283,58 @@ async def collect_all(admin: SlateAdmin) -> None:
     await admin.collect_garbage(wal_min_age_seconds=0, manifest_min_age_seconds=60, compacted_min_age_seconds=0)
 
 
-def _checkpoint(found: Any) -> Checkpoint:
-    expires = found.expire_time_secs
+def _checkpoint(record: Any) -> Checkpoint:
+    expires = record.expire_time_secs
     return Checkpoint(
-        found.id, found.name or "", found.manifest_id, found.create_time_secs * 1000,
+        record.id, record.name or "", record.manifest_id, record.create_time_secs * 1000,
         None if expires is None else expires * 1000,
     )  # fmt: skip
 
 
-def _manifest(found: Any) -> Manifest:
-    views = [*found.l0, *(view for run in found.compacted for view in run.sst_views)]
+def _manifest(record: Any) -> Manifest:
+    views = [*record.l0, *(view for run in record.compacted for view in run.sst_views)]
     return Manifest(
-        found.id,
+        record.id,
         {view.sst.id.value: view.estimated_size_bytes for view in views},
-        tuple(run.id for run in found.compacted),
-        tuple(view.id for view in found.l0),
-        tuple(_checkpoint(checkpoint) for checkpoint in found.checkpoints),
-        found.replay_after_wal_id,
+        tuple(run.id for run in record.compacted),
+        tuple(view.id for view in record.l0),
+        tuple(_checkpoint(checkpoint) for checkpoint in record.checkpoints),
+        record.replay_after_wal_id,
     )
 
 
-def _compaction(found: Any) -> Compaction:
-    """Convert a compaction of the binding."""
+def _compaction(record: Any) -> Compaction:
     return Compaction(
-        found.status.name.lower(), ulid_time_ms(found.id), len(found.spec.sources), found.bytes_processed, found.active
+        record.status.name.lower(),
+        ulid_time_ms(record.id),
+        len(record.spec.sources),
+        record.bytes_processed,
+        record.active,
     )
+
+
+# ---- ULIDs, the ids of tables and compactions: a time in ms, of 48 bits, and 80 random bits, as 26 digits of 5 bits
+_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_BASE_32 = str.maketrans(_DIGITS, "0123456789ABCDEFGHIJKLMNOPQRSTUV")
+_RANDOM_BITS = 80
+
+
+def ulid_number(id: str) -> int:
+    """Return the number of a ULID's digits; raise ValueError if it is not a ULID."""
+    if len(id) != 26 or not set(id.upper()) <= set(_DIGITS):
+        raise ValueError(f"{id!r} is not a ULID")
+    return int(id.upper().translate(_BASE_32), 32)
+
+
+def ulid_time_ms(id: str) -> int:
+    """Return the time in a ULID; 0 if it is none."""
+    try:
+        return ulid_number(id) >> _RANDOM_BITS
+    except ValueError:
+        return 0
+
+
+def earlier_ulid(id: str, by_ms: int) -> str:
+    """Return the ULID with the same random bits and a time that is earlier by ``by_ms``."""
+    number = ulid_number(id) - (by_ms << _RANDOM_BITS)
+    return "".join(_DIGITS[number >> shift & 31] for shift in range(125, -1, -5))

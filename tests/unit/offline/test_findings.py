@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.offline import Report, Severity, VerifyStatus
-from kombu_opendata.offline.finding_kinds import CODES
-from kombu_opendata.offline.findings import finding
+from kombu_opendata.offline.findings import CODES, finding
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = "".join(path.read_text() for path in (ROOT / "kombu_opendata" / "offline").rglob("*.py"))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kombu_opendata.offline.records.readable import preview, readable
+from kombu_opendata.offline.records.record_view import preview, readable
 from kombu_opendata.storage.records.payload import PayloadURI
 
 

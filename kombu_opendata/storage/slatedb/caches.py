@@ -1,8 +1,9 @@
-"""A folder on a local disk that caches parts of a bucket's tables, so that reads need no requests.
+"""The caches of a database: blocks, indexes and filters in memory; parts of a bucket's tables on a local disk.
 
-SlateDB fills it, limits its size, and continues without it where it can't write or read a part. Tables never change and
-their names are never reused, so a complete part remains valid. After a crash of the host a part may be incomplete, as
-SlateDB does not sync parts: then the folder is emptied.
+A reader and a later writer of the database may share the cache in memory. Files never change and their names are never
+reused, so the contents of both remain valid. SlateDB fills the folder on the disk, limits its size, and continues
+without it where it can't write or read a part. After a crash of the host a part may be incomplete, as SlateDB does not
+sync parts: then the folder is emptied.
 """
 
 from __future__ import annotations
@@ -13,12 +14,42 @@ import os
 import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
 from ...errors import StoreUnwritable
 from ...file_system import boot_id
+from . import ffi
+from .object_store import Location
+from .slate_settings import INDEX_CACHE_BYTES, SlateSettings
 
 #: processes of one host that may cache a database at the same time, as during a take-over
 _SLOTS = 8
+#: the id of the only database in a cache
+_ID = 1
+_BLOCKS_IN_A_FOLDER, _BLOCKS_ELSEWHERE = 8 << 20, 32 << 20
+
+
+class BlockCache:
+    """The cache of one database, or none if the settings disable it."""
+
+    def __init__(self, settings: SlateSettings, location: Location) -> None:
+        blocks = settings.block_cache_bytes
+        if blocks is None:
+            blocks = _BLOCKS_ELSEWHERE if location.folder is None else _BLOCKS_IN_A_FOLDER
+        self._cache = ffi.public().DbCache.new_split_cache(_moka(blocks), _moka(INDEX_CACHE_BYTES)) if blocks else None
+
+    def join(self, builder: Any) -> None:
+        """Connect the database of one of the binding's builders to the cache."""
+        if self._cache is not None:
+            builder.with_db_cache(self._cache, _ID)
+        else:
+            builder.with_db_cache_disabled()
+
+
+def _moka(capacity: int) -> Any:
+    """Return a cache with this capacity in bytes."""
+    u = ffi.public()
+    return u.DbCache.new_moka_cache(u.MokaCacheOptions(max_capacity=capacity, time_to_live=None, time_to_idle=None))
 
 
 class DiskCache:
