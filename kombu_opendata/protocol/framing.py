@@ -309,3 +309,15 @@ class FrameReader(Generic[M]):
                 del buffer[:start]
             else:
                 buffer += memoryview(data)[start:]
+
+
+def encoded(item: Any) -> Any:
+    """Encode an item of a long reply separately, so that the encoding of the frame only copies it.
+
+    This also avoids a dictionary or tuple for each item in memory: ten thousand of them would trigger a garbage
+    collection of the whole memory of the broker, which takes far longer than the reply.
+    """
+    return msgspec.Raw(_encode_item(item))
+
+
+_encode_item = msgspec.msgpack.Encoder().encode

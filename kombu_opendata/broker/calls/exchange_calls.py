@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ...errors import AccessRefused, NotFound, PreconditionFailed, RequestError, StoreError
 from ...protocol import messages as m
 from ...protocol.envelope import open_envelope
+from ...protocol.framing import encoded
 from ...protocol.permissions import check_stored_message
 from ...protocol.topic_syntax import check_topic_pattern
 from ...selectors import Explanation, Selector, compile_selector
@@ -25,9 +26,9 @@ from ...storage.routing import header_match
 from ...storage.routing.queue_filters import QueueDefinition, RouteBinding
 from ...storage.routing.topology import Topology
 from ...storage.state.store_state import StoreState
+from ...storage.time_slice import TimeSlice
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
-from ..delivery.time_slices import TimeSlice, encoded
 from ..instance.replay_scheduler import ReplayScheduler
 from ..model import queue_arguments
 from ..model.name_checks import MAX_NAME_BYTES, check_name, check_short, check_storable

@@ -30,6 +30,7 @@ from ...storage.operations.archive_and_delete import Selection, SettledMoves
 from ...storage.operations.moves import MoveCounts, Moves, MoveTarget
 from ...storage.records.failures import DISMISSED, RETRIED
 from ...storage.state.store_state import StoreState
+from ...storage.time_slice import TimeSlice
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
 from ..instance.replay_scheduler import ReplayScheduler, room
@@ -148,7 +149,7 @@ class Bulks:
         outcome.full = target.name if moved.is_full else ""
 
     async def _publish(self, bulk: Bulk, target: BrokerQueue, part: list[Failure]) -> None:
-        at_once = _FIRST_TASKS
+        at_once, piece = _FIRST_TASKS, TimeSlice()
         while part and not bulk.retried.full and bulk.go_on():
             batch, part = part[:at_once], part[at_once:]
             envelopes = await asyncio.gather(*(self._read(bulk, failure.open.message_id) for failure in batch))
@@ -158,7 +159,7 @@ class Bulks:
             self._publish_some(bulk, target, tasks)
             is_much = sum(len(envelope) for _failure, envelope in tasks) > _MUCH_BYTES
             at_once = 1 if is_much else min(2 * at_once, _MOST_TASKS)
-            await asyncio.sleep(0)
+            await piece.pause()
 
     async def _read(self, bulk: Bulk, id: int) -> bytes | None:
         """Read a task; counts the reason if there is none."""

@@ -7,9 +7,10 @@ from typing import Any
 
 from ...errors import RequestError
 from ...protocol import messages as m
+from ...protocol.framing import encoded
 from ...storage.clock import Clock
+from ...storage.time_slice import TimeSlice
 from ..delivery.queues import Queues
-from ..delivery.time_slices import TimeSlice, encoded
 from ..metrics.metrics_changes import InstanceChanges
 from ..metrics.metrics_memory import MetricsMemory
 from ..metrics.periodic_tasks import PeriodicTaskTracker

@@ -11,14 +11,15 @@ from typing import Any
 from ...errors import NotFound, PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...protocol.argument_names import FILTER
+from ...protocol.framing import encoded
 from ...protocol.permissions import ALL_EXCHANGES, check_alteration, check_declaration
 from ...storage.clock import Clock
 from ...storage.operations.repeated_requests import Call, RepeatedCalls
 from ...storage.records.definitions import DELIVERIES, PUBLISHES
+from ...storage.time_slice import TimeSlice
 from ..delivery.queue_policies import QueuePolicies
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
-from ..delivery.time_slices import TimeSlice, encoded
 from ..instance.queue_alterations import Alteration, AlteredMessages, Wanted, alteration
 from ..model import queue_arguments
 from ..model.name_checks import check_name, check_storable

@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ...errors import OpenDataError, QueueFull
+from ...storage.time_slice import TimeSlice
 from ..model.argument_table import DROP_HEAD, REJECT_PUBLISH_DLX
 from ..model.queue import BrokerQueue
 from .core import Core
-from .time_slices import TimeSlice
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections import Counter
 from ...protocol.task_reports import STATES
 from ...storage.commit.measurements import EngineFigures, Histogram, Standing
 from ...storage.state.queue_counters import QueueCounts
+from ...storage.time_slice import TimeSlice
 from ..delivery.task_outcomes import TaskOutcomes
-from ..delivery.time_slices import TimeSlice
 from ..instance.instance import Instance
 from ..instance.maintenance import Maintenance
 from ..metrics.catalogue import QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES

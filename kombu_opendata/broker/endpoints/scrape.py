@@ -26,8 +26,8 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
+from ...storage.time_slice import TimeSlice
 from ...version import __version__
-from ..delivery.time_slices import TimeSlice
 from ..instance.instance import Instance
 from ..metrics.exposition import MetricsSnapshot, cumulated, render
 from .http_server import TEXT, Fresh, HttpBody, Unanswered, ask

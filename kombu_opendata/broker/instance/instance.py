@@ -9,8 +9,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ...errors import StoreSilent
+from ...protocol.framing import encoded
 from ...storage.engine import Engine
 from ...storage.state.store_state import DEFAULT_LEASE_SECONDS
+from ...storage.time_slice import TimeSlice
 from ..access.audit import Audit
 from ..delivery.active_lease import ActiveLease
 from ..delivery.background import Background
@@ -26,7 +28,6 @@ from ..delivery.rate_limited_log import Notices, WarnOnce
 from ..delivery.result_watches import ResultWatches
 from ..delivery.session_lifecycle import SessionLifecycle
 from ..delivery.task_outcomes import TaskOutcomes
-from ..delivery.time_slices import TimeSlice, encoded
 from ..metrics.client_rates import ClientRates
 from ..metrics.metrics_memory import MetricsMemory
 from ..model.queue_kinds import QueueMaker

@@ -20,7 +20,7 @@ from ...storage.routing.topology import Topology
 from ...storage.slatedb.store_reads import Reads
 from ...storage.state.queue_state import QueueState
 from ...storage.state.settled_list import ListName
-from ..delivery.time_slices import TimeSlice
+from ...storage.time_slice import TimeSlice
 from ..model import queue_arguments
 from ..model.argument_table import BY_NAME, DROP_HEAD
 from ..model.name_checks import check_storable

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from ...storage.clock import Clock
 from ...storage.state.queue_counters import NAMES
+from ...storage.time_slice import TimeSlice
 from ..delivery.queues import Queues
-from ..delivery.time_slices import TimeSlice
 from ..model.queue import BrokerQueue
 from .metrics_memory import MetricsMemory
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from ...storage.clock import Clock
+from ...storage.time_slice import TimeSlice
 from ..delivery.queues import Queues
-from ..delivery.time_slices import TimeSlice
 from ..model.queue import BrokerQueue
 from .queue_depths import levels
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...storage.commit.measurements import Standing
 from ...storage.state.queue_state import QueueState
-from ..delivery.time_slices import TimeSlice
+from ...storage.time_slice import TimeSlice
 
 #: messages or summaries between two checks of the time
 _PIECE = 250

@@ -7,7 +7,6 @@ no queue needs any more. The caller writes and flushes the batch, which also con
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from typing import TypeVar
@@ -31,6 +30,7 @@ from ..slatedb.store_reads import Reads
 from ..state.queue_buckets import QueueEntry
 from ..state.settled_list import LISTS, ListName, bucket_key
 from ..state.store_state import DeletedQueue, Dirty, LogState, Queue, StoreState
+from ..time_slice import TimeSlice
 from .route_counts import RouteCounts, portions
 
 T = TypeVar("T")
@@ -187,10 +187,6 @@ def _records_of(queue: Queue) -> frozenset[bytes]:
     return frozenset(queue_keys)
 
 
-#: messages whose counts are updated in one turn of the event loop
-_COUNTS_PER_TURN = 250
-
-
 async def resolve(
     dirty: Dirty,
     batch: WriteBatch,
@@ -265,12 +261,10 @@ async def _count(
     needs, its entry marks it as kept instead. Returns the ids of the deleted messages.
     """
     new, changes = dirty.routes, _changes(garbage, dirty)
-    deleted_ids, kept_count = set(), 0
+    deleted_ids, kept_count, piece = set(), 0, TimeSlice()
     for ids in portions(sorted(changes)):
         await counts.load(ids)
-        for number, id in enumerate(ids):
-            if number % _COUNTS_PER_TURN == _COUNTS_PER_TURN - 1:
-                await asyncio.sleep(0)
+        async for id in piece.over(ids):
             stored_count = new[id] if id in new else counts.get(id)
             was_kept = stored_count >= KEPT_IN_CHUNKS
             kept_count -= was_kept

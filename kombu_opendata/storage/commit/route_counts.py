@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from array import array
 from collections.abc import Iterable, Iterator
 
@@ -11,13 +10,14 @@ from ..records import keys, routes_block
 from ..records.routes_block import BLOCK_BITS, KEPT, KEPT_IN_CHUNKS, LOW, MAX_COUNT
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
+from ..time_slice import TimeSlice
 
 #: blocks in memory at a time (0.6 KB each); handling all their ids takes a few milliseconds
 _BLOCKS_AT_ONCE = 256
 #: the longest range of blocks that is read with one scan
 _SPAN = 400
-#: blocks that are read or written in one turn of the event loop
-_PER_TURN = 250
+#: blocks of one read
+_READ_AT_ONCE = 250
 
 
 class RouteCounts:
@@ -46,7 +46,7 @@ class RouteCounts:
             if value is not None:
                 self._blocks[first] = routes_block.read(low, value)
             return
-        async for rows in self._store.scan_batches(low, high + b"\0", batch=_PER_TURN):
+        async for rows in self._store.scan_batches(low, high + b"\0", batch=_READ_AT_ONCE):
             for key, value in rows:
                 block = int.from_bytes(key[2:10], "big")
                 if len(key) == len(low) and self._blocks.get(block, b"") is None:
@@ -90,9 +90,7 @@ class RouteCounts:
 
     async def put_into(self, batch: WriteBatch) -> None:
         """Add the changed blocks to the batch, and clear all blocks."""
-        for turn, number in enumerate(sorted(self._changed)):
-            if turn % _PER_TURN == _PER_TURN - 1:
-                await asyncio.sleep(0)
+        async for number in TimeSlice().over(sorted(self._changed)):
             key, block = keys.routes_block_key(number << BLOCK_BITS), self._blocks[number]
             if block is not None and any(block):
                 batch.put(key, routes_block.encode(block))

@@ -30,6 +30,7 @@ from ..slatedb.store_writer import SlateStore
 from ..state.message_deadlines import stored_deadline
 from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
+from ..time_slice import TimeSlice
 
 #: messages of one step, during which no checkpoint runs, and of one pass
 _STEP_ROWS = 500
@@ -145,8 +146,6 @@ def _ends_at(retention_ms: int, key: bytes, value: bytes) -> float:
 
 #: most buckets of one list that one sweep removes, so that a sweep never blocks for long
 _BUCKETS_PER_SWEEP = 200
-#: time for which a sweep blocks the event loop, as there may be thousands of queues
-_PIECE_SECONDS = 0.001
 #: messages that one checkpoint collects when a long backlog is removed
 #: time for which a publish counter is stored after its session's last publish
 PRODUCER_RETENTION_MS = 24 * 3_600_000
@@ -173,17 +172,14 @@ class Collector:
 
     async def sweep(self) -> int:
         """Make one pass over all queues; return the number of settled messages that were removed."""
-        now, time = self._clock.now_ms(), asyncio.get_running_loop().time
-        removed_count, start = 0, time()
+        now, piece, removed_count = self._clock.now_ms(), TimeSlice(), 0
         for queue in list(self._state.queues.values()):
             if self._state.queues.get(queue.name) is not queue:
                 continue
             async with self._commits.checkpointing:
                 removed_count += await self._sweep_queue(queue, now)
             await self.expire(queue, now)
-            if time() - start > _PIECE_SECONDS:
-                await asyncio.sleep(0)
-                start = time()
+            await piece.pause()
         for sweeper in self._sweepers:
             await sweeper.sweep(now)
         self._forget_producers(now)

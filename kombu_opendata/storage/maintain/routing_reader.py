@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from ..slatedb.store_writer import SlateStore
 from ..state.message_deadlines import TTL_HEADER
 from ..state.queue_buckets import QueueRow
 from ..state.store_state import Queue, StoreState
+from ..time_slice import TimeSlice
 
 #: ids whose membership in a queue is in memory at the same time
 _WINDOW_IDS = 1 << 16
@@ -150,8 +150,7 @@ class CursorReader:
         cursor_filter = self._filter_of(queue, cursor)
         priority_in, decode = cursor_filter.priority_in, cursor_filter.decode
         window = self.membership.wanted if self.membership is not None else None
-        loop, at = asyncio.get_running_loop(), self._clock.now_ms()
-        ends_at = loop.time() + seconds
+        piece, at = TimeSlice(seconds), self._clock.now_ms()
         assert self.block is not None
         block, index = self.block.rows, self.next
         rows: list[QueueRow] = []
@@ -159,7 +158,7 @@ class CursorReader:
         while index < len(block):
             key, value = block[index]
             checks_clock = index % _CLOCK_ROWS == 0 or len(value) > _LONG_BYTES
-            if len(rows) >= _STEP_ROWS or (checks_clock and index > self.next and loop.time() > ends_at):
+            if len(rows) >= _STEP_ROWS or (checks_clock and index > self.next and piece.is_over):
                 break
             if window is not None and id_of(key) not in window:
                 break

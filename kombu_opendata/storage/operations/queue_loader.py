@@ -12,8 +12,8 @@ from ..messages.payloads import Payloads
 from ..records import active, keys
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueEntry, Summary
-from ..state.queue_state import BUCKET_ENTRIES
 from ..state.store_state import Queue, StoreState
+from ..time_slice import TimeSlice
 from .message_operations import Operations
 
 log = logging.getLogger(__name__)
@@ -87,13 +87,10 @@ class QueueLoader:
         summaries = [queue.messages.cold[number] for number in numbers]
         first, last = keys.active_key(queue.name, numbers[0]), keys.active_key(queue.name, numbers[-1]) + b"\0"
         rows = dict(await self._store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES, in_thread=True))
-        restored = 0
+        piece = TimeSlice()
         for number, summary in zip(numbers, summaries, strict=True):
             self._restore(queue, number, summary, rows.get(keys.active_key(queue.name, number)))
-            restored += summary.messages
-            if restored >= BUCKET_ENTRIES:
-                restored = 0
-                await asyncio.sleep(0)  # decoding the rows of a bucket takes half a millisecond
+            await piece.pause()  # decoding the rows of a bucket takes half a millisecond
 
     async def find_entries(self, queue: Queue, ids: Iterable[int]) -> None:
         """Load the cold buckets that may have these messages, usually one for each message: ids ascend with buckets."""

@@ -54,14 +54,9 @@ class Row(NamedTuple):
     settled_at_ms: int = 0
 
 
-def is_visible(entry: QueueEntry, now: int) -> bool:
-    """Return True if an available message can be delivered; see :meth:`QueueState.peek`."""
-    return entry.visible_at <= now or entry.visible_at == entry.claimed_at + 1
-
-
 def row_of(entry: QueueEntry, now: int) -> Row:
     """Return the row of a loaded message that is available or delayed."""
-    state = AVAILABLE if is_visible(entry, now) else DELAYED
+    state = AVAILABLE if entry.is_visible(now) else DELAYED
     return Row(entry.id, state, entry.priority, entry.visible_at, entry.attempts)
 
 

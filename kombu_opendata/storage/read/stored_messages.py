@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 
 from ...selectors import Selector
@@ -15,6 +14,7 @@ from ..state import queue_state
 from ..state.message_deadlines import stored_deadline
 from ..state.queue_buckets import QueueRow
 from ..state.store_state import Queue
+from ..time_slice import TimeSlice
 
 #: the header with a message's priority, as in Kombu: higher first
 PRIORITY = "priority"
@@ -24,7 +24,6 @@ _READ_AHEAD_BYTES = 512 << 10
 _MAX_GAP = 32
 _USUAL_BYTES = 512
 _SCAN_ROWS = 512
-_SLICE_SECONDS = 0.001
 _AT_ONCE = 32
 
 
@@ -80,14 +79,11 @@ async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[
 
 async def matching(selector: Selector, messages: Iterable[Metadata]) -> set[int]:
     """Return the ids of the messages whose headers match. Other tasks run after each slice of a millisecond."""
-    time = asyncio.get_running_loop().time
-    ends_at, ids = time() + _SLICE_SECONDS, set()
+    piece, ids = TimeSlice(), set()
     for message in messages:
         if selector.matches(message.headers):
             ids.add(message.message_id)
-        if time() > ends_at:
-            await asyncio.sleep(0)
-            ends_at = time() + _SLICE_SECONDS
+        await piece.pause()
     return ids
 
 

@@ -54,6 +54,14 @@ class QueueEntry(msgspec.Struct, eq=False, gc=False):
     envelope: bytes | None = None
     returned: bool = False
 
+    def is_visible(self, now: int) -> bool:
+        """Return True if the message, which is available, can be delivered now.
+
+        A message that was returned immediately is visible from the millisecond after its claim, so that no two claims
+        have the same time, which is their token. It need not wait for that millisecond: its claim is dated ahead.
+        """
+        return self.visible_at <= now or self.visible_at == self.claimed_at + 1
+
 
 class QueueBucket:
     """The loaded entries of one bucket. No available one expires before ``next_deadline``; 0 if none does."""

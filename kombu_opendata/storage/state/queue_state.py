@@ -124,8 +124,8 @@ class QueueState:
         ready, available = self._ready, self.available
         while ready:
             entry = available.get(ready[0][1])
-            # The pair may precede a return with a delay; a message returned immediately is visible after its claim.
-            if entry is not None and (entry.visible_at <= now or entry.visible_at == entry.claimed_at + 1):
+            # The pair may precede a return with a delay.
+            if entry is not None and (entry.visible_at <= now or entry.is_visible(now)):
                 return entry
             heappop(ready)
         return None

@@ -11,7 +11,7 @@ from ....errors import RequestError, StoreError
 from ....protocol import messages as m
 from ....protocol.messages import Outcome
 from ....storage.clock import Clock
-from ....storage.read.queue_pages import QueuePages, is_visible
+from ....storage.read.queue_pages import QueuePages
 from ....storage.state.queue_buckets import QueueEntry
 from ...delivery.background import Background
 from ...delivery.core import Traffic
@@ -103,7 +103,7 @@ class Claimed:
         if not session.rights.read[queue.name]:  # the right existed when the call began
             return ClaimOutcome.OVER
         entry, now = queue.messages.available.get(id), now_ms()
-        if entry is None or envelope is None or not is_visible(entry, now):
+        if entry is None or envelope is None or not entry.is_visible(now):
             return ClaimOutcome.TAKEN
         if 0 < entry.deadline <= now:
             return ClaimOutcome.EXPIRED

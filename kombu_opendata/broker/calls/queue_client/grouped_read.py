@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from ....errors import PreconditionFailed, RequestError
 from ....protocol import messages as m
 from ....storage.read import queue_pages
+from ....storage.time_slice import TimeSlice
 from ...delivery.outbox import Outbox
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
@@ -46,13 +47,13 @@ class GroupCache:
         """Return the groups of messages, given as (id, stored priority); None for a deleted message."""
         if header != self._header:
             self._header, self._groups = header, {}
-        groups = self._groups
+        groups, piece = self._groups, TimeSlice()
         unknown = [row for row in rows if row[0] not in groups]
         for part in _parts(unknown):
             for (id, _priority), headers in zip(part, await queue.headers(part), strict=True):
                 if headers is not None:
                     groups[id] = headers.get(header, _NO_GROUP)
-            await asyncio.sleep(0)
+            await piece.pause()
         row_groups = [groups.get(id) for id, _priority in rows]
         if len(groups) > _REMEMBERED + len(queue.messages.in_flight):
             self._groups = {id: group for id, group in groups.items() if queue.messages.find(id) is not None}
@@ -96,7 +97,7 @@ class GroupedReads:
         in_flight = [(id, entry.priority) for id, entry in queue.messages.in_flight.items()]
         blocked = set(await groups.find(queue, msg.group_header, in_flight))
         lines: dict[str, list[int]] = {}
-        searched, after = 0, -1
+        searched, after, piece = 0, -1, TimeSlice()
         while searched < MAX_SEARCHED and not _is_enough(msg, lines):
             rows, after = await queue.page((queue_pages.AVAILABLE, queue_pages.DELAYED), after, _AT_ONCE)
             row_groups = await groups.find(queue, msg.group_header, [(row.id, row.priority) for row in rows])
@@ -110,7 +111,7 @@ class GroupedReads:
             searched += len(rows)
             if after < 0:
                 break
-            await asyncio.sleep(0)
+            await piece.pause()
         return list(lines.values())
 
     async def _claim(self, session: Session, queue: BrokerQueue, msg: m.Read, lines: list[list[int]]) -> Claimed:

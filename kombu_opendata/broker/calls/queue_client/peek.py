@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -16,6 +15,7 @@ from ....storage.history.service import History
 from ....storage.messages.payloads import Payloads
 from ....storage.read.queue_pages import AVAILABLE, DELAYED, STATES, QueuePages, Row
 from ....storage.records.metadata import Metadata
+from ....storage.time_slice import TimeSlice
 from ...access.rights import Rights
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
@@ -27,8 +27,6 @@ from .settle import Holders
 
 #: the maximum number of buckets that a search for a message by its id reads
 _MAX_READS = 128
-#: queues that are searched in one turn of the event loop
-_QUEUES_AT_ONCE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +85,7 @@ class PeekCalls:
         states: list[tuple[str, Row]] = []
         created, received, visible = (0, 0, 0) if about is None else _times(about)
         reads_left = _MAX_READS
-        for place, queue in enumerate(queues):
-            if place % _QUEUES_AT_ONCE == _QUEUES_AT_ONCE - 1:
-                await asyncio.sleep(0)
+        async for queue in TimeSlice().over(queues):
             row, envelope, reads_left = await queue.locate(msg.id, envelope, received, reads_left)
             if row is not None:
                 states.append((queue.name, row))

@@ -18,11 +18,10 @@ from typing import Any
 from ....errors import PreconditionFailed
 from ....protocol import messages as m
 from ....selectors import compile_selector
-from ....storage.read import queue_pages
 from ....storage.state.queue_buckets import QueueEntry
+from ....storage.time_slice import TimeSlice
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
-from ...delivery.time_slices import TimeSlice
 from ...model.queue import BrokerQueue
 from ...model.sessions import ConsumedQueue, Session
 from ..dispatch.context import Context
@@ -191,9 +190,7 @@ class ConditionalReads:
         """Yield visible messages in the order of delivery, in parts."""
         messages, now = queue.messages, self._clock.now_ms()
         heap: list[tuple[int, int, int]] = [  # priority, id, cold bucket or -1
-            (entry.priority, entry.id, -1)
-            for entry in messages.available.values()
-            if queue_pages.is_visible(entry, now)
+            (entry.priority, entry.id, -1) for entry in messages.available.values() if entry.is_visible(now)
         ]
         bests = ((summary.best_at(now), number) for number, summary in messages.cold.items())
         heap += [(*best, number) for best, number in bests if best is not None]
@@ -208,7 +205,7 @@ class ConditionalReads:
                     await queue.load_bucket(number)
                 bucket = messages.buckets.get(number)
                 for entry in bucket.available.values() if bucket is not None else ():
-                    if queue_pages.is_visible(entry, now):
+                    if entry.is_visible(now):
                         heappush(heap, (entry.priority, entry.id, -1))
                 continue
             candidate = messages.available.get(id)

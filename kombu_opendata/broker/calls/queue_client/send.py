@@ -13,8 +13,8 @@ from ....storage.commit.commits import Commits
 from ....storage.operations.message_operations import Operations
 from ....storage.records import metadata
 from ....storage.records.idempotency import Sending
+from ....storage.time_slice import TimeSlice
 from ...delivery.queue_policies import QueuePolicies
-from ...delivery.time_slices import TimeSlice
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from ...model.stored_queue import stored_in

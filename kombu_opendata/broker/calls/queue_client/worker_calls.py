@@ -17,11 +17,11 @@ from ....protocol.messages import Outcome
 from ....storage.read.queue_pages import row_in_flight, row_running
 from ....storage.state.queue_buckets import QueueEntry
 from ....storage.state.task_state import RunningTasks
+from ....storage.time_slice import TimeSlice
 from ...delivery.lease_expiry import is_timed, session_of
 from ...delivery.lease_tokens import LeaseTable
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
-from ...delivery.time_slices import TimeSlice
 from ...metrics.client_rates import ClientRates
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session

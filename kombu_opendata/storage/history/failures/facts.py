@@ -10,12 +10,13 @@ from typing import TypeVar
 from ....protocol.task_reports import STATES as TASK_STATES
 from ...records.history_log import ACKED, DETAILED, MANUAL, REJECTED, Attempt
 from ...records.history_log import FAILED as GIVEN_UP
+from ...time_slice import TimeSlice
 from ..lists.reader import ListReader
 from .failure import ACKNOWLEDGED, DELIVERY_LIMIT, FAILED, STATES, Facts, Failure, OpenFailure
 
 #: failures whose facts stay in memory, in about 20 MB
 KEPT = 65_536
-#: failures whose facts are read in one turn of the event loop
+#: failures whose facts are read together
 READ_AT_ONCE = 100
 _SETTLED = (GIVEN_UP, REJECTED)
 
@@ -60,9 +61,10 @@ class FactsCache:
         if len(failures) < len(numbers):
             async with self._reading:
                 unknown = [number for number in numbers if number not in failures]
+                piece = TimeSlice()
                 for start in range(0, len(unknown), READ_AT_ONCE):
                     failures |= await self._read_attempts(reader, unknown[start : start + READ_AT_ONCE])
-                    await asyncio.sleep(0)
+                    await piece.pause()
         return [failures[number] for number in numbers if number in failures]
 
     async def _read_attempts(self, reader: ListReader, numbers: Sequence[int]) -> dict[int, Failure]:

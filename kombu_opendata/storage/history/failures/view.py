@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from operator import attrgetter
@@ -12,6 +11,7 @@ from ...read.settled_buckets import SettledBuckets
 from ...read.stored_messages import matching
 from ...records.failures import TaskFailure
 from ...state.store_state import StoreState
+from ...time_slice import TimeSlice
 from ..lists.pages import PAGE_BYTES
 from ..lists.reader import ListReader
 from ..service import History
@@ -155,7 +155,7 @@ class FailureView:
             window = window._replace(until_ms=at) if descending else window._replace(since_ms=at)
         async with self._history.reading(indexed=self._history.enabled) as reader:
             listed = await narrowed(reader, filters, window) if self._history.enabled else window
-            sources = self._streams(reader, filters, shows, window, listed)
+            piece, sources = TimeSlice(), self._streams(reader, filters, shows, window, listed)
             try:
                 async for batch in streams.merged(sources, descending=descending):
                     rest = (
@@ -166,7 +166,7 @@ class FailureView:
                     for start in range(0, len(rest), READ_AT_ONCE):
                         chunk = rest[start : start + READ_AT_ONCE]
                         yield await self._matching(reader, filters, shows, chunk), chunk[-1].position, len(chunk)
-                        await asyncio.sleep(0)
+                        await piece.pause()
             finally:
                 await streams.close_all(sources)
 

@@ -20,6 +20,7 @@ from ...records.history_log import DETAILED, MANUAL, OUTCOMES, SETTLED_BY
 from ...records.history_trail import LEFT, ROUTED, TrailEvent
 from ...slatedb.store_writer import SlateStore
 from ...state.history_log import HistoryLog, LogChunk, Place
+from ...time_slice import TimeSlice
 from . import value_hashes
 from .history_index import Group, Index, Part, Row
 from .kept_headers import CollectedHeaders
@@ -87,8 +88,7 @@ class Indexer:
         Without ``may_read``, a chunk that needs a read from the store waits.
         """
         async with self._lock:
-            loop = asyncio.get_running_loop()
-            end = loop.time() + seconds
+            piece = TimeSlice(seconds)
             if self._work is None:
                 if len(self._index.frozen) >= _MAX_FROZEN:
                     return False
@@ -100,13 +100,13 @@ class Indexer:
                     if not may_read:
                         return True
                     await self._read_some(self._gathering)
-                    if loop.time() > end:
+                    if piece.is_over:
                         return True
                 self._work = self._next_work()
                 if self._work is None:
                     return False
             for number, takes_long in enumerate(self._work):
-                if (takes_long or number % _STEPS == 0) and loop.time() > end:
+                if (takes_long or number % _STEPS == 0) and piece.is_over:
                     return True
             self._work = None
             return True

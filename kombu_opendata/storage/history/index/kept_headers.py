@@ -8,7 +8,6 @@ cost only a few set operations.
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence, Set
@@ -23,15 +22,14 @@ from ...records.metadata import Pairs
 from ...slatedb.ffi import WriteBatch
 from ...slatedb.store_writer import SlateStore
 from ...state.history_log import HistoryLog
+from ...time_slice import TimeSlice
 from .history_index import Index
 
 #: most messages of one record, and the bytes of headers at which it ends
 RECORD_MESSAGES = 4096
 _RECORD_BYTES = 1 << 20
-#: messages whose metadata is read in one turn of the event loop
+#: messages of one read of metadata
 _READ_AT_ONCE = 256
-#: messages whose headers are decoded in one turn of the event loop
-_FOUND_AT_ONCE = 128
 #: records that remain in memory after a search
 _TABLES = 4
 #: number of records at which the open part of the index is frozen before it is full
@@ -99,7 +97,7 @@ class CollectedHeaders:
         """
         ids = sorted(self._needed(gone))
         entries: list[tuple[int, bytes]] = []
-        size = 0
+        size, piece = 0, TimeSlice()
         for start in range(0, len(ids), _READ_AT_ONCE):
             batch_ids = ids[start : start + _READ_AT_ONCE]
             records = await read_metadata_records(self._store, self._payloads, batch_ids)
@@ -112,7 +110,7 @@ class CollectedHeaders:
                 if len(entries) >= RECORD_MESSAGES or size >= _RECORD_BYTES:
                     self._put(entries, batch)
                     entries, size = [], 0
-            await asyncio.sleep(0)
+            await piece.pause()
         if entries:
             self._put(entries, batch)
 
@@ -144,14 +142,14 @@ class CollectedHeaders:
         wanted_ids = set(ids)
         in_order = sorted(wanted_ids)
         headers: dict[int, Pairs] = {}
+        piece = TimeSlice()
         for record in [record for record in self._records if _overlaps(record, in_order)]:
             table = await self._table(record.key)
             if table is None:
                 continue
             for id in wanted_ids.intersection(table.ids):
                 headers[id] = table.find(id)
-                if len(headers) % _FOUND_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+                await piece.pause()
         return headers
 
     async def _table(self, key: bytes) -> HeaderTable | None:

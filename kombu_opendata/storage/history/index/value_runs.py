@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from array import array
 from collections.abc import Awaitable, Callable, Iterable, Set
 
 from ...records import history_index, keys
 from ...records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, PostingRun
 from ...slatedb.store_writer import SlateStore
+from ...time_slice import TimeSlice
 from .history_index import Index, View
 
 #: number of runs of a level that are merged into one of the next
@@ -118,12 +118,12 @@ class Merger:
         bits = runs[0].page_bits
         extra_bits = _SPLIT_BITS if level > runs[0].level and level >= _SPLIT_LEVEL else 0
         out = _Output(space, self._index.take_runs(1), level, min(bits + extra_bits, _MAX_PAGE_BITS))
-        living = await self._living(runs)
+        living, piece = await self._living(runs), TimeSlice()
         for page in range(1 << bits) if living else ():
             pages = await _pages(self._store, space, [(run.number, page) for run in runs])
             for columns in pages:
                 out.add(*columns, living)
-                await asyncio.sleep(0)
+                await piece.pause()
             out.end_page()
             if out.size > _PIECE_BYTES:
                 self._index.queue(out.take())

@@ -5,7 +5,6 @@ The index returns the candidates; without a filter, all items are candidates. Ea
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from ....protocol.task_reports import STATES
 from ...records.history_index import ATTEMPTS, MESSAGES
 from ...records.history_log import DETAILED, MANUAL, OUTCOMES, Attempt
 from ...records.metadata import Metadata
+from ...time_slice import TimeSlice
 from ..index import value_hashes
 from .live_messages import AVAILABLE, IN_FLIGHT, RUNNING, Live
 from .query import ListFilters
@@ -47,7 +47,7 @@ async def messages(
     reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
 ) -> AsyncGenerator[list[MessageInfo], None]:
     """Yield the messages that match, in batches."""
-    source = await _message_source(reader, filters, way.descending)
+    source, piece = await _message_source(reader, filters, way.descending), TimeSlice()
     if source is None:
         everything = reader.stored_messages(
             way.start, way.stop, descending=way.descending, batch=min(wanted, _FIRST_BATCH)
@@ -55,19 +55,20 @@ async def messages(
         async with aclosing(everything) as batches:
             async for batch in batches:
                 yield await _matching(reader, filters, batch)
-                await asyncio.sleep(0)
+                await piece.pause()
         return
     async with aclosing(_portions(source, way, wanted)) as portions:
         async for ids in portions:
             metadata = await reader.metadata(ids)
             yield await _matching(reader, filters, [metadata[id] for id in ids if id in metadata])
-            await asyncio.sleep(0)
+            await piece.pause()
 
 
 async def _portions(source: CandidateSource, way: NumberRange, wanted: int) -> AsyncGenerator[list[int], None]:
     """Yield candidates in batches of growing size; the first has the number of wanted items."""
     size = min(wanted, _FIRST_BATCH)
     pending: list[int] = []
+    piece = TimeSlice()
     async with aclosing(walk(source, way.start, way.stop, descending=way.descending)) as walking:
         async for positions in walking:
             pending += positions
@@ -75,7 +76,7 @@ async def _portions(source: CandidateSource, way: NumberRange, wanted: int) -> A
                 yield pending[:size]
                 del pending[:size]
                 size = min(2 * size, MAX_BATCH)
-            await asyncio.sleep(0)
+            await piece.pause()
     if pending:
         yield pending
 
@@ -166,20 +167,20 @@ async def attempts(
     reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
 ) -> AsyncGenerator[list[NumberedAttempt], None]:
     """Yield the attempts that match, in batches."""
-    matches = _attempt_test(filters)
+    matches, piece = _attempt_test(filters), TimeSlice()
     if not attempt_dimensions(filters):
         everything = reader.all_attempts(way.start, way.stop, descending=way.descending)
         async with aclosing(everything) as batches:
             async for batch in batches:
                 yield [attempt for attempt in batch if matches(attempt)]
-                await asyncio.sleep(0)
+                await piece.pause()
         return
     async with aclosing(attempt_numbers(reader, filters, way, wanted)) as portions:
         async for numbers in portions:
             rows = await reader.attempts(numbers)
             stored_here = ((number, rows[number]) for number in numbers if number in rows)
             yield await _with_headers(reader, filters, list(filter(matches, stored_here)))
-            await asyncio.sleep(0)
+            await piece.pause()
 
 
 async def attempt_numbers(

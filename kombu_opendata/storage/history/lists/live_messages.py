@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -13,11 +12,10 @@ from ...records import active, keys
 from ...records.history_index import OFFSET_MASK, SEGMENT_BITS
 from ...slatedb.store_writer import SlateStore
 from ...state.store_state import Queue
+from ...time_slice import TimeSlice
 
 AVAILABLE, IN_FLIGHT, RUNNING = "available", "in_flight", "running"
 
-#: buckets that are examined in one turn of the event loop
-_PIECE = 2000
 #: buckets of one read
 _READS = 32
 
@@ -79,10 +77,8 @@ class _Ranges(NamedTuple):
     @classmethod
     async def of(cls, queue: Queue) -> _Ranges:
         buckets = []
-        for count, (number, summary) in enumerate(list(queue.messages.cold.items()), 1):
+        async for number, summary in TimeSlice().over(list(queue.messages.cold.items())):
             buckets.append((summary.lowest_id, summary.highest_id, number))
-            if count % _PIECE == 0:
-                await asyncio.sleep(0)
         buckets.sort()
         return cls(buckets, list(accumulate((bucket[1] for bucket in buckets), max)))
 
@@ -125,11 +121,9 @@ class Live:
             return
         unread = self._unread
         # Cold buckets first: a message that is loaded during the loop is seen twice rather than never.
-        for count, (number, summary) in enumerate(list(messages.cold.items()), 1):
+        async for number, summary in TimeSlice().over(list(messages.cold.items())):
             order = -(summary.highest_id >> SEGMENT_BITS) if self._descending else summary.lowest_id >> SEGMENT_BITS
             heapq.heappush(unread, (order, len(unread), number, queue))
-            if count % _PIECE == 0:
-                await asyncio.sleep(0)
         self._add(list(messages.available))
 
     def _add(self, ids: Iterable[int]) -> None:

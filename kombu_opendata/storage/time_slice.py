@@ -1,21 +1,12 @@
-"""Time slices of a millisecond for long work in the event loop, so that ten thousand queues delay no client.
-
-The items of a long reply are encoded separately (:func:`encoded`), so building the frame is only copying. This also
-avoids a dictionary or tuple for each queue: that many new objects would trigger a garbage collection of the whole
-memory of the broker, which takes far longer than the reply.
-"""
+"""Time slices of a millisecond for long work in the event loop, so that ten thousand queues delay no client."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from typing import Any, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 T = TypeVar("T")
-
-_encode = msgspec.msgpack.Encoder().encode
 
 #: the length of a slice
 _PIECE_SECONDS = 0.001
@@ -23,25 +14,27 @@ _PIECE_SECONDS = 0.001
 LOOKS = 16
 
 
-def encoded(item: Any) -> Any:
-    """Encode an item for a frame."""
-    return msgspec.Raw(_encode(item))
-
-
 class TimeSlice:
     """A time slice, and its end: other tasks run between two slices."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        self._until = self._loop.time() + _PIECE_SECONDS
+        self._seconds = _PIECE_SECONDS if seconds is None else seconds
+        self._until = self._loop.time() + self._seconds
 
     @property
     def is_over(self) -> bool:
         return self._loop.time() >= self._until
 
     async def rest(self) -> None:
+        """Let other tasks run, and begin a new slice."""
         await asyncio.sleep(0)
-        self._until = self._loop.time() + _PIECE_SECONDS
+        self._until = self._loop.time() + self._seconds
+
+    async def pause(self) -> None:
+        """Rest if the slice is over."""
+        if self._loop.time() >= self._until:
+            await self.rest()
 
     async def over(self, items: Iterable[T]) -> AsyncIterator[T]:
         """Iterate with a pause after each slice. The items must not change during the iteration."""
