@@ -142,7 +142,6 @@ def page(run: Run, pictures: Sequence[Picture] = (), folder: str = "benchmarks")
         "page_template.md",
         sync=facts.get("disk", "not measured").rpartition("fsync: ")[2],
         rows=table(headings(_MAIN_SERIES), marked),
-        reasons=items(_misses(rows, run.results)),
         pictures={name: drawn.get(name, "") for name in ("compared", "shapes", "peers-backlog")},
         curves="\n\n".join(text for name, text in drawn.items() if name.startswith("curve-")),
     )

@@ -93,13 +93,13 @@ def test_the_device_is_found_by_its_numbers() -> None:
     assert machine.bytes_of_device(text, 0, 29) is None
 
 
-def test_the_pages_name_missed_targets_and_their_reasons() -> None:
+def test_the_page_of_all_data_names_missed_targets_and_their_reasons() -> None:
     results = a_run(ours=[100], rabbitmq=[100], redis=[1])
     results.failures["backlog"] = "Traceback\nno broker runs"
     run = report.Run(results, Sizes(), {}, {})
     miss = f"- **Celery solo worker, prefetch multiplier 8**: {report.read_reasons()['celery.rate']}\n"
-    for page in (report.page(run), report.data_page(run)):
-        assert miss in page
+    page = report.data_page(run)
+    assert miss in page
     assert "backlog: could not be measured: no broker runs" in page
 
 
@@ -108,7 +108,7 @@ def test_a_row_without_a_target_has_a_reason_if_rabbitmq_is_faster() -> None:
         results = Results()
         results.add("sizes.publish1MB", OURS, ours)
         results.add("sizes.publish1MB", RABBITMQ, 300.0)
-        assert report.page(report.Run(results, Sizes(), {}, {})).count("**bodies of 1 MB: publish") == count
+        assert report.data_page(report.Run(results, Sizes(), {}, {})).count("**bodies of 1 MB: publish") == count
 
 
 def test_the_rows_of_the_page_exist() -> None:
