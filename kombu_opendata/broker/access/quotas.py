@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from ...errors import ConnectionLimitExceeded, LimitExceeded
 from ...protocol import messages as m
 from .file_format import InstanceTable, LimitsTable
-from .user import User
+from .rights import User
 
 NO_LIMITS = LimitsTable()
 #: limits of a broker without options

@@ -1,4 +1,4 @@
-"""A user's rights in one instance: decisions about names, each made once, and roles.
+"""Users, and their rights in each instance: decisions about names, each made once, and roles.
 
 Patterns are searched for in the names of exchanges and queues, as in RabbitMQ. RE2 searches in linear time, so no
 pattern and no name can block the broker.
@@ -13,15 +13,18 @@ import re2
 
 from ...errors import AccessRefused
 from ...protocol.permissions import ALL_EXCHANGES, DEFAULT_EXCHANGE, RESULTS, STAGED_JOBS
-from .file_format import Patterns, Role
+from .file_format import LimitsTable, Patterns, Role, UserTable
 
 #: each role includes those before it
 ROLES: tuple[Role, ...] = ("monitor", "operator", "admin")
+#: the entry for instances without their own entry
+ANY_INSTANCE = "*"
 #: the pattern that permits every name
 EVERYTHING = ".*"
 #: the maximum length of the names of queues and exchanges in bytes
 _MAX_NAME = 255
-_MAX_REMEMBERED = 10_000
+#: limits for the decisions of a pattern and the instances of a user that are cached
+_MAX_REMEMBERED, _MAX_INSTANCES = 10_000, 1000
 _SHOWN = 100
 _MEANINGS = {
     ALL_EXCHANGES: " (all messages)",
@@ -163,3 +166,62 @@ class Rights:
 
 #: the rights of all users of a broker without a users file
 ALL_RIGHTS = Rights("", "", Patterns(), ["admin"])
+
+
+class User:
+    """A user of the users file.
+
+    Attributes:
+        name: the login name.
+        table: the user's table in the file.
+        limits: the limits of all connections of the user together.
+    """
+
+    __slots__ = ("_rights", "limits", "name", "table")
+
+    def __init__(self, name: str, table: UserTable) -> None:
+        """Compile the patterns.
+
+        Raises:
+            PatternError: a pattern is not valid.
+        """
+        self.name = name
+        self.table = table
+        self.limits: LimitsTable = table.limits
+        self._rights: dict[str, Rights] = {}
+        for instance, patterns in table.instances.items():
+            self._rights[instance] = Rights(name, instance, patterns, table.roles)
+
+    def may_enter(self, instance: str) -> bool:
+        """Return whether the user has an entry for an instance."""
+        tables = self.table.instances
+        return instance in tables or ANY_INSTANCE in tables or "admin" in self.table.roles
+
+    def rights(self, instance: str) -> Rights:
+        """Return the user's rights in an instance.
+
+        Raises:
+            AccessRefused: the user may not use the instance.
+        """
+        rights = self._rights.get(instance)
+        if rights is None:
+            if not self.may_enter(instance):
+                instance_name = instance[:100]
+                raise AccessRefused(
+                    f"user {self.name!r} may not use instance {instance_name!r}: ask the administrator of the users "
+                    f"file for an entry (opendata-queue user permit {self.name} --instance {instance_name})",
+                    right="enter",
+                    kind="instance",
+                    name=instance_name,
+                    user=self.name,
+                    instance=instance_name,
+                )
+            rights = Rights(self.name, instance, self.table.instances.get(ANY_INSTANCE, Patterns()), self.table.roles)
+            if len(self._rights) >= _MAX_INSTANCES:  # names from clients
+                self._rights = {name: self._rights[name] for name in self.table.instances}
+            self._rights[instance] = rights
+        return rights
+
+
+#: the user of all clients of a broker without a users file
+ANONYMOUS = User("", UserTable(roles=frozenset({"admin"})))

@@ -17,7 +17,7 @@ from tomlkit.items import InlineTable, String
 
 from ...errors import RequestError
 from .file_format import Patterns
-from .users_toml import ENCODING, Parsed, parse, wrong
+from .users_file import ENCODING, Parsed, parse, wrong
 
 _NEW_MODE = 0o600
 

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import stat
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from .file_format import InstanceTable
-from .secret_hashes import decoy
-from .user import User
-from .users_toml import parse, wrong
+import msgspec
+from msgspec.structs import fields
+
+from ...errors import AccessRefused, InvalidUsersFile
+from .file_format import InstanceTable, LimitsTable, Patterns, UserTable
+from .rights import PatternError, User
+from .secret_hashes import decoy, is_hash
+
+_Table = TypeVar("_Table", UserTable, InstanceTable)
+
+#: UTF-8, with or without a byte order mark
+ENCODING = "utf-8-sig"
+_SHOWN = 100
+#: a line in the format of earlier versions
+_OLD_LINE = re.compile(rb"(?m)^[^#=\[\n]*:\s*\$argon2")
+_UNKNOWN_KEY = re.compile(r"unknown field `([^`]*)`")
+_KEYS = [field.encode_name for table in (UserTable, Patterns, LimitsTable) for field in fields(table)]
+_LINE_OF_TOML_ERROR = re.compile(r"at line (\d+)")
 
 
 class UsersFileChanges(NamedTuple):
@@ -81,6 +99,35 @@ class UsersFile:
         """A hash that matches no secret, and that takes as long to check as that of the first user."""
         return decoy(next((user.table.secret for user in self.users.values() if user.table.secret), ""))
 
+    def user_by_certificate(self, names: tuple[str, ...], user: str, *, has_secret: bool) -> str:
+        """Return the user that a verified certificate logs in as; empty if the user and secret must be checked.
+
+        A client with a secret may have a certificate that no user has, unless its user has certificates.
+
+        Args:
+            names: names in the certificate, the most specific first.
+            user: the user that the client requests; may be empty.
+            has_secret: the client also sends a secret.
+
+        Raises:
+            AccessRefused: no user has the certificate, or another user has it.
+        """
+        owners = [self.certificates[name].name for name in names if name in self.certificates]
+        names_text = ", ".join(name[:_SHOWN] for name in names) or "without names"
+        if not owners and not has_secret:
+            raise AccessRefused(
+                f"the client's certificate ({names_text}) is no user's: add one of its names to the certificates of a "
+                "user in the broker's users file, or log in with a user and a secret"
+            )
+        user_entry = self.users.get(user)
+        if user and user not in owners and (owners or (user_entry is not None and user_entry.table.certificates)):
+            raise AccessRefused(
+                f"the client's certificate ({names_text}) is not one of user {user[:_SHOWN]!r}: use that user's "
+                "certificate, or leave the user out of the URL",
+                user=user[:_SHOWN],
+            )
+        return "" if has_secret else user or owners[0]
+
 
 def check_mode(path: Path, mode: int) -> None:
     """Refuse a file that every user of the machine can read.
@@ -91,3 +138,132 @@ def check_mode(path: Path, mode: int) -> None:
     if stat.S_ISREG(mode) and mode & 0o007:
         text = f"can be read or written by every user of this machine (mode {stat.S_IMODE(mode):04o})"
         raise wrong(path, f"{text}: chmod 600 {path}, or 640 with the broker's group")
+
+
+# ---------------------------------------------------------------------- decoding
+class Parsed(NamedTuple):
+    """The contents of a users file.
+
+    Attributes:
+        users: by name.
+        certificates: the users that log in by certificate, by a name in the certificate.
+        instances: the tables of instances, by name.
+    """
+
+    users: dict[str, User]
+    certificates: dict[str, User]
+    instances: dict[str, InstanceTable]
+
+
+def parse(path: Path, data: bytes, known: Mapping[str, User]) -> Parsed:
+    """Decode a file.
+
+    Args:
+        path: for errors.
+        known: users of an earlier file; unchanged users keep the decisions made so far.
+
+    Raises:
+        InvalidUsersFile: the file is not valid; the text lists all errors.
+    """
+    tables, faults = _load(path, data), list[str]()
+    unknown = sorted(tables.keys() - {"users", "instances"})
+    faults += [f"has a table {name[:_SHOWN]!r}: it has [users.NAME] and [instances.NAME] only" for name in unknown]
+    parsed = Parsed({}, {}, {})
+    user_tables = _tables(tables, "users", faults)
+    for name, user_table in user_tables.items():
+        table = _convert(user_table, UserTable, f"user {name[:_SHOWN]!r}", faults)
+        user = _user(name, table, known.get(name), faults) if table is not None else None
+        if user is not None:
+            parsed.users[name] = user
+            _add_certificates(parsed.certificates, user, faults)
+    if not user_tables and not faults:
+        faults.append("names no user, so no login is possible: opendata-queue user add NAME")
+    for name, instance_table in _tables(tables, "instances", faults).items():
+        limits = _convert(instance_table, InstanceTable, f"instance {name[:_SHOWN]!r}", faults)
+        if limits is not None:
+            parsed.instances[name] = limits
+    if faults:
+        raise _all_wrong(path, faults)
+    return parsed
+
+
+def wrong(path: Path, what: str, line: int = 0) -> InvalidUsersFile:
+    """Return the error for a file; ``line`` is 0 for the file as a whole."""
+    where = f"line {line} of the users file {path}" if line else f"the users file {path}"
+    return InvalidUsersFile(f"{where} {what}", path=str(path), line=line)
+
+
+def _all_wrong(path: Path, faults: list[str]) -> InvalidUsersFile:
+    if len(faults) == 1:
+        return wrong(path, faults[0])
+    return wrong(path, "\n  ".join([f"has {len(faults)} faults:", *(f"it {fault}" for fault in faults)]))
+
+
+def _load(path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        return tomllib.loads(data.decode(ENCODING))
+    except UnicodeDecodeError as exc:
+        place = data.count(b"\n", 0, exc.start) + 1
+        raise wrong(path, "is not UTF-8: save it with that encoding", place) from exc
+    except tomllib.TOMLDecodeError as exc:
+        old = _OLD_LINE.search(data)
+        if old is not None:
+            text = (
+                "has the form name:hash, which is no longer read: write a table [users.NAME] with secret = "
+                '"HASH" and the rights of each user, see docs/permissions.md; opendata-queue user add makes one'
+            )
+            raise wrong(path, text, data.count(b"\n", 0, old.start()) + 1) from exc
+        line = _LINE_OF_TOML_ERROR.search(str(exc))
+        raise wrong(path, f"is not valid TOML: {exc}", int(line[1]) if line else 0) from exc
+
+
+def _tables(tables: dict[str, Any], kind: str, faults: list[str]) -> dict[str, Any]:
+    entries = tables.get(kind, {})
+    if not isinstance(entries, dict):
+        faults.append(f"has {kind} = …: write a table [{kind}.NAME] for each")
+        return {}
+    if "" in entries:
+        faults.append(f"has an empty name in {kind}")
+    return entries
+
+
+def _convert(given: Any, type: type[_Table], what: str, faults: list[str]) -> _Table | None:
+    try:
+        return msgspec.convert(given, type)
+    except msgspec.ValidationError as exc:
+        # msgspec stops at the first error, but every key has a default, so the keys are converted separately
+        single = [{key: value} for key, value in given.items()] if isinstance(given, dict) and len(given) > 1 else []
+        before = len(faults)
+        for entry in single:
+            _convert(entry, type, what, faults)
+        if len(faults) == before:
+            faults.append(f"is wrong about {what}: {exc}{_suggestion(str(exc))}")
+        return None
+
+
+def _suggestion(text: str) -> str:
+    """Suggest the key that was probably meant, if the text reports an unknown key."""
+    unknown = _UNKNOWN_KEY.search(text)
+    close = get_close_matches(unknown[1], _KEYS, n=1) if unknown else []
+    return f": do you mean {close[0]}?" if close else ""
+
+
+def _user(name: str, table: UserTable, old: User | None, faults: list[str]) -> User | None:
+    """Return the user of a table: ``old`` if nothing changed; None if the table is wrong."""
+    if not table.secret and not table.certificates:
+        faults.append(f"gives user {name[:_SHOWN]!r} neither a secret nor certificates, so this user can't log in")
+    elif table.secret and not is_hash(table.secret):
+        text = f"has no Argon2 hash as the secret of user {name[:_SHOWN]!r}: make one with opendata-queue hash-secret"
+        faults.append(text)
+    try:
+        return old if old is not None and old.table == table else User(name, table)
+    except PatternError as exc:
+        faults.append(f"is wrong about user {name[:_SHOWN]!r}: {exc}")
+        return None
+
+
+def _add_certificates(certificates: dict[str, User], user: User, faults: list[str]) -> None:
+    for certificate in user.table.certificates:
+        owner = certificates.setdefault(certificate, user)
+        if owner is not user:
+            faults.append(f"gives the certificate {certificate[:_SHOWN]!r} to {owner.name!r} and to {user.name!r}")

@@ -11,7 +11,7 @@ from ...protocol.permissions import RESULTS
 from ...storage.operations.message_operations import Operations
 from ...storage.state.store_state import StoreState
 from ..access.quotas import UNLIMITED, SessionQuotas
-from ..access.user import User
+from ..access.rights import User
 from ..model.sessions import Session, SessionConnection
 from .core import Core
 from .lease_tokens import LeaseTable

@@ -15,8 +15,7 @@ from ...storage.records.session_records import WINDOW
 from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.queue_state import QueueState
 from ..access.quotas import UNLIMITED
-from ..access.rights import ALL_RIGHTS
-from ..access.user import ANONYMOUS
+from ..access.rights import ALL_RIGHTS, ANONYMOUS
 
 #: after this many bytes in one turn, a client gets no more deliveries in it, because it may not read them
 TURN_BYTES = 512 << 10

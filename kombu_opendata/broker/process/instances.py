@@ -24,7 +24,7 @@ from ...storage.engine import Engine
 from ...storage.slatedb import ffi_choice
 from ...storage.slatedb.caches import BlockCache
 from ...storage.slatedb.object_store import database_exists, databases
-from ..access.user import User
+from ..access.rights import User
 from ..calls.admin_calls import Directory
 from ..calls.all_calls import InstanceCalls
 from ..delivery.active_lease import ActiveLease

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from ...errors import AccessRefused, ProtocolError
 from ...protocol import messages as m
 from ...protocol.framing import PREAMBLE, PREAMBLE_BYTES, check_preamble
-from ..access.certificate_users import user_by_certificate
-from ..access.user import ANONYMOUS, User
+from ..access.rights import ANONYMOUS, User
 from ..calls.all_calls import InstanceCalls
 from .connection_limits import Slot
 from .logins import Logins
@@ -127,7 +126,7 @@ class Greeting:
     def _user_by_certificate(self, logins: Logins, user: str, *, has_secret: bool) -> str:
         if self._certificate is None:
             return ""
-        return user_by_certificate(logins.users, self._certificate, user, has_secret=has_secret)
+        return logins.users.user_by_certificate(self._certificate, user, has_secret=has_secret)
 
     def check_again(self, logins: Logins) -> None:
         """Check the login again after the users file changed.

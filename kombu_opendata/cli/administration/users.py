@@ -17,7 +17,7 @@ from ..terminal.tables import print_table
 from .secret_prompt import read_secret
 
 if TYPE_CHECKING:
-    from ...broker.access.user import User
+    from ...broker.access.rights import User
 
 ROLES = ("monitor", "operator", "admin")
 #: names that a Celery app uses beside its queues: remote control, events, results

@@ -6,7 +6,7 @@ import pytest
 
 from kombu_opendata.broker.access.file_format import InstanceTable, LimitsTable, UserTable
 from kombu_opendata.broker.access.quotas import Quota, Quotas
-from kombu_opendata.broker.access.user import User
+from kombu_opendata.broker.access.rights import User
 from kombu_opendata.errors import LimitExceeded
 
 
