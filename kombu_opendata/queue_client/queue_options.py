@@ -8,25 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from ..errors import RequestError
-
-#: argument of each field, and the number of its units in a second (0: not a time)
-_ARGUMENTS = {
-    "filter": ("x-filter", 0),
-    "filter_mode": ("x-filter-mode", 0),
-    "max_attempts": ("x-delivery-limit", 0),
-    "lease_seconds": ("x-lease", 1),
-    "done_retention_seconds": ("x-done-retention", 1),
-    "failed_retention_seconds": ("x-failed-retention", 1),
-    "message_ttl_seconds": ("x-message-ttl", 1000),
-    "expires_seconds": ("x-expires", 1000),
-    "max_length": ("x-max-length", 0),
-    "max_length_bytes": ("x-max-length-bytes", 0),
-    "overflow": ("x-overflow", 0),
-    "dead_letter_exchange": ("x-dead-letter-exchange", 0),
-    "dead_letter_routing_key": ("x-dead-letter-routing-key", 0),
-    "retry_delay_seconds": ("x-retry-delay", 1000),
-    "retry_max_delay_seconds": ("x-retry-max-delay", 1000),
-}
+from ..protocol.queue_arguments import KNOWN
 
 
 @dataclass(frozen=True)
@@ -86,14 +68,13 @@ class QueueOptions:
             RequestError: a number of seconds is not valid.
         """
         declared = dict(self.arguments)
-        for name, (argument, unit) in _ARGUMENTS.items():
-            value = getattr(self, name)
-            if value is not None:
-                declared[argument] = _in_units(name, value, unit) if unit else value
-        if self.single_active_consumer:
-            declared["x-single-active-consumer"] = True
-        if self.start is not None:
-            declared["x-start"] = self.start.isoformat() if isinstance(self.start, datetime) else self.start
+        for argument in KNOWN:
+            value = getattr(self, argument.option) if argument.option else None
+            if isinstance(value, datetime):
+                value = value.isoformat()
+            if value is not None and value is not False:
+                unit = argument.units_per_second
+                declared[argument.name] = _in_units(argument.option, value, unit) if unit else value
         return declared
 
 

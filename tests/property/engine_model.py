@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kombu_opendata.storage.records.definitions import NO_OVERRIDES, QueueOverrides
-from kombu_opendata.storage.records.idempotency import Sending
-from kombu_opendata.storage.records.routing_cursor import Cursor
-from kombu_opendata.storage.state.message_deadlines import DEFAULT_RETRY_MAX_DELAY_MS
-from kombu_opendata.storage.state.store_state import (
+from kombu_opendata.protocol.queue_arguments import (
     DEFAULT_DONE_RETENTION_SECONDS,
     DEFAULT_FAILED_RETENTION_SECONDS,
     DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_RETRY_MAX_DELAY_MS,
     UNLIMITED_ATTEMPTS,
 )
+from kombu_opendata.storage.records.definitions import NO_OVERRIDES, QueueOverrides
+from kombu_opendata.storage.records.idempotency import Sending
+from kombu_opendata.storage.records.routing_cursor import Cursor
 
 #: what an argument sets in the model, and its default
 OVERRIDDEN = {

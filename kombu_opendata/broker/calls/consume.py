@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...errors import AccessRefused, ConsumerTagInUse, RequestError
 from ...protocol import messages as m
 from ...protocol.messages.message_base import WireMessage
+from ...protocol.queue_arguments import CONSUMER_PRIORITY
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ...storage.state.queue_buckets import QueueEntry
@@ -17,7 +18,6 @@ from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
 from ..delivery.session_lifecycle import SessionLifecycle
 from ..model import queue_arguments
-from ..model.argument_table import CONSUMER_PRIORITY
 from ..model.name_checks import MAX_NAME_BYTES
 from ..model.sessions import ConsumedQueue, Consumer, Session, SessionChannel
 from .dispatch.context import Context

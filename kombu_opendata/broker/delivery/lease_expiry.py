@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
 from ...protocol.messages import Outcome
+from ...protocol.queue_arguments import DEFAULT_LEASE_SECONDS
 from ...storage.operations.message_operations import Operations
 from ...storage.state.queue_buckets import QueueEntry
-from ...storage.state.store_state import DEFAULT_LEASE_SECONDS, StoreState
+from ...storage.state.store_state import StoreState
 from ..model.sessions import Session
 from .core import Core
 from .lease_tokens import LeaseTable

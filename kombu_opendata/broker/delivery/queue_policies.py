@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ...errors import OpenDataError, QueueFull
+from ...protocol.queue_arguments import DROP_HEAD, REJECT_PUBLISH_DLX
 from ...storage.time_slice import TimeSlice
-from ..model.argument_table import DROP_HEAD, REJECT_PUBLISH_DLX
 from ..model.queue import BrokerQueue
 from .core import Core
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from ...errors import StoreSilent
 from ...protocol.framing import encoded
+from ...protocol.queue_arguments import DEFAULT_LEASE_SECONDS
 from ...storage.engine import Engine
-from ...storage.state.store_state import DEFAULT_LEASE_SECONDS
 from ...storage.time_slice import TimeSlice
 from ..access.audit import Audit
 from ..delivery.active_lease import ActiveLease

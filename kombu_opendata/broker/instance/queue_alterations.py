@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...errors import RequestError
+from ...protocol.queue_arguments import BY_NAME, DROP_HEAD, QueueArguments
 from ...storage.clock import Clock
 from ...storage.commit.measurements import measure_bytes
 from ...storage.read import queue_pages
@@ -22,10 +23,8 @@ from ...storage.state.queue_state import QueueState
 from ...storage.state.settled_list import ListName
 from ...storage.time_slice import TimeSlice
 from ..model import queue_arguments
-from ..model.argument_table import BY_NAME, DROP_HEAD
 from ..model.name_checks import check_storable
 from ..model.queue import BrokerQueue
-from ..model.queue_arguments import QueueArguments
 
 #: properties that can't be altered, by the names that users may use for them
 _NATURE = frozenset(

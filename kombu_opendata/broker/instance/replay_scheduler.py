@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import OpenDataError, StoreFull
+from ...protocol.queue_arguments import DROP_HEAD
 from ...storage.maintain.background_router import Router, Step
 from ...storage.records.routing_cursor import Cursor
 from ...storage.state.store_state import Queue
 from ..delivery.core import Core
 from ..delivery.queue_policies import QueuePolicies
-from ..model.argument_table import DROP_HEAD
 from ..model.queue import BrokerQueue
 
 log = logging.getLogger(__name__)

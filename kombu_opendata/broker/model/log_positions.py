@@ -6,11 +6,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ...errors import RequestError
+from ...protocol.queue_arguments import BY_NAME, FIRST, NOW
 from ...storage.records.kinds import MAX_MESSAGE_ID
 from ...storage.records.routing_cursor import Cursor
-
-NOW, FIRST = "now", "first"
-ALLOWED = f'"{NOW}", "{FIRST}", an ISO 8601 time with its offset from UTC, or a message id'
 
 
 class LogPosition(NamedTuple):
@@ -44,7 +42,9 @@ def parse(value: Any) -> LogPosition:
                 return LogPosition(at_ms=max(0, int(at.astimezone(UTC).timestamp() * 1000)))
         except (ValueError, OverflowError):
             pass
-    raise RequestError(f"{_short(value)} is not a position in the message log: give {ALLOWED}", value=_short(value))
+    raise RequestError(
+        f"{_short(value)} is not a position in the message log: give {BY_NAME['x-start'].words}", value=_short(value)
+    )
 
 
 def _short(value: Any) -> str:

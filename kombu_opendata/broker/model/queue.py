@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from ...errors import QueuePaused, RequestError
+from ...protocol.queue_arguments import QueueArguments
 from ...protocol.task_reports import TaskReport
 from ...storage.operations.definitions import Definitions
 from ...storage.operations.repeated_requests import Call
@@ -21,7 +22,6 @@ from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.queue_counters import QueueCounts
 from ...storage.state.queue_state import QueueState
 from ...storage.state.store_state import Queue
-from .queue_arguments import QueueArguments
 from .sessions import ConsumedQueue, Session
 
 #: maximum number of sends with idempotency keys that a queue remembers

@@ -1,24 +1,16 @@
-"""Parsing and validation of the arguments of a queue's declaration."""
+"""The check and parsing of the arguments of a queue's declaration, by the table :mod:`.protocol.queue_arguments`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import RequestError, SelectorError
-from ...protocol.argument_names import ANY, FILTER, FILTER_MODE
+from ...protocol.argument_names import FILTER, FILTER_MODE
+from ...protocol.queue_arguments import BY_NAME, KNOWN, Argument, QueueArguments
 from ...storage.routing.queue_filters import filter_of
-from ...storage.state.store_state import (
-    DEFAULT_DONE_RETENTION_SECONDS,
-    DEFAULT_FAILED_RETENTION_SECONDS,
-    DEFAULT_LEASE_SECONDS,
-    DEFAULT_MAX_ATTEMPTS,
-    UNLIMITED_ATTEMPTS,
-    QueueSettings,
-)
 from . import log_positions
-from .argument_table import BY_NAME, DROP_HEAD, KNOWN, REJECT_PUBLISH_DLX, Argument
 from .name_checks import MAX_NAME_BYTES
 
 #: maximum number of unknown arguments that are compared with all known names, and maximum length of such a name
@@ -26,45 +18,6 @@ _MAX_SUGGESTIONS = 8
 _MAX_COMPARED = 64
 
 _DEAD_LETTERS = {a.name: a.field for a in KNOWN if a.field.startswith("dead_letter_")}
-
-
-class QueueArguments(NamedTuple):
-    """The parsed arguments of a queue. -1 means no limit where 0 is a valid value."""
-
-    message_ttl_ms: int = -1
-    expires_ms: int = 0
-    max_length: int = -1
-    max_length_bytes: int = -1
-    overflow: str = DROP_HEAD
-    dead_letter_exchange: str | None = None
-    dead_letter_routing_key: str | None = None
-    single_active_consumer: bool = False
-    delivery_limit: int = DEFAULT_MAX_ATTEMPTS
-    retry_delay_ms: int = 0
-    retry_max_delay_ms: int = 0
-    done_retention_seconds: int = DEFAULT_DONE_RETENTION_SECONDS
-    failed_retention_seconds: int = DEFAULT_FAILED_RETENTION_SECONDS
-    lease_seconds: int = DEFAULT_LEASE_SECONDS
-    start: str | int = log_positions.NOW
-    filter: str | None = None
-    filter_mode: str = ANY
-
-    @property
-    def is_bounded(self) -> bool:
-        """The queue has a maximum length."""
-        return self.max_length >= 0 or self.max_length_bytes >= 0
-
-    @property
-    def rejects(self) -> bool:
-        """The queue refuses publishes when it is full."""
-        dead_letters = self.overflow == REJECT_PUBLISH_DLX and self.dead_letter_exchange is not None
-        return self.overflow != DROP_HEAD and not dead_letters
-
-    def options(self, arguments: Mapping[str, Any]) -> QueueSettings:
-        """Return the settings of a durable queue that was declared with these ``arguments``."""
-        attempts = UNLIMITED_ATTEMPTS if self.delivery_limit < 0 else self.delivery_limit
-        retentions = self.done_retention_seconds, self.failed_retention_seconds
-        return QueueSettings(attempts, *retentions, self.lease_seconds, dict(arguments))
 
 
 def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
@@ -93,10 +46,19 @@ def check(argument: Argument, value: Any, place: str, **values: Any) -> None:
     Raises:
         RequestError: the value is not valid. The text begins with ``place``.
     """
-    if not argument.takes(value):
+    if not _takes(argument, value):
         raise RequestError(
             f"{place}: {argument.name} must be {argument.allowed}, not {value!r}", argument=argument.name, **values
         )
+
+
+def _takes(argument: Argument, value: Any) -> bool:
+    if argument.kind is object:
+        try:
+            log_positions.parse(value)
+        except RequestError:
+            return False
+    return argument.takes(value)
 
 
 def _check_retry(queue: str, found: Mapping[str, Any]) -> None:
@@ -154,7 +116,7 @@ def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
 
 def valid(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments without those whose values an older version accepted and this one does not."""
-    return {name: value for name, value in arguments.items() if name not in BY_NAME or BY_NAME[name].takes(value)}
+    return {name: value for name, value in arguments.items() if name not in BY_NAME or _takes(BY_NAME[name], value)}
 
 
 def unknown(what: str, name: str, arguments: Iterable[str], known: Collection[str] = BY_NAME.keys()) -> list[str]:

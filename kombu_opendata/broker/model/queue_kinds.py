@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import RequestError
+from ...protocol.queue_arguments import NOW, QueueArguments
 from ...storage.records.routing_cursor import Cursor
-from ...storage.state.store_state import Queue
+from ...storage.state.store_state import Queue, QueueSettings
 from . import log_positions
 from .queue import BrokerQueue, QueueProperties
-from .queue_arguments import QueueArguments, parse_stored
+from .queue_arguments import parse_stored
 from .stored_queue import Storage, StoredQueue
 from .transient_queue import Surroundings, TransientQueue
 
@@ -29,12 +30,10 @@ class QueueMaker:
             RequestError: its start is not valid.
         """
         storage, start = self._storage, arguments.start
-        cursor = log_positions.cursor(
-            start, log_positions.NOW, next_id=storage.state.next_id, now_ms=storage.clock.now_ms()
-        )
+        cursor = log_positions.cursor(start, NOW, next_id=storage.state.next_id, now_ms=storage.clock.now_ms())
         if properties.stored:
-            stored = storage.definitions.declare_queue(name, arguments.options(properties.arguments))
-            if start != log_positions.NOW:
+            stored = storage.definitions.declare_queue(name, QueueSettings.of(arguments, properties.arguments))
+            if start != NOW:
                 self._fill(stored, cursor)  # in the same commit
             return StoredQueue(stored, properties, arguments, storage)
         if not cursor.is_done:

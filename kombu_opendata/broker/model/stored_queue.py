@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
+from ...protocol.queue_arguments import QueueArguments
 from ...protocol.task_reports import TaskReport
 from ...storage.clock import Clock
 from ...storage.maintain.retention import Collector
@@ -25,7 +26,6 @@ from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.settled_list import LISTS, list_name
 from ...storage.state.store_state import Queue, StoreState
 from .queue import DELETED, BrokerQueue, Located, QueueProperties
-from .queue_arguments import QueueArguments
 from .sessions import Session, SessionChannel
 
 #: plain numbers, compared for each message

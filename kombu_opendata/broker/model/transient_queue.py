@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
+from ...protocol.queue_arguments import QueueArguments
 from ...protocol.task_reports import TaskReport
 from ...storage.clock import Clock
 from ...storage.operations.repeated_requests import Call
@@ -23,7 +24,6 @@ from ...storage.state.queue_counters import QueueCounts
 from ...storage.state.queue_state import QueueState
 from ...storage.state.settled_list import LISTS
 from .queue import DELETED, BrokerQueue, Located, QueueProperties
-from .queue_arguments import QueueArguments
 from .sessions import Session, SessionChannel
 
 

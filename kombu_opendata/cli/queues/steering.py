@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _complete_arguments(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    from ...broker.model.argument_table import KNOWN
+    from ...protocol.queue_arguments import KNOWN
 
     return [argument.name for argument in KNOWN if not argument.cannot_alter and argument.name.startswith(incomplete)]
 
@@ -76,7 +76,7 @@ def _ending(changes: list[str], dry_run: bool) -> str:
 
 def _typed(arguments: Iterable[str]) -> dict[str, Any]:
     """Return the arguments in ``name=value``, converted to the argument's type, and in ``name:=JSON``."""
-    from ...broker.model.argument_table import BY_NAME
+    from ...protocol.queue_arguments import BY_NAME
 
     values = headers_of(arguments, "argument")
     for name, value in values.items():

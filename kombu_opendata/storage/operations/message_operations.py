@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 
 from ...errors import InvalidMessage
+from ...protocol.queue_arguments import UNLIMITED_ATTEMPTS
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.deliveries import (
@@ -39,7 +40,7 @@ from ..records.dead_letter import REVOKED
 from ..records.session_records import Producer
 from ..state.message_deadlines import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from ..state.queue_buckets import QueueEntry
-from ..state.store_state import UNLIMITED_ATTEMPTS, Queue, StoreState
+from ..state.store_state import Queue, StoreState
 
 #: message ids of one SeqBlock, as in OpenData-Log
 BLOCK_IDS = 4096

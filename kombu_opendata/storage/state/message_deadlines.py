@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-DEFAULT_RETRY_MAX_DELAY_MS = 3_600_000
+from ...protocol.queue_arguments import DEFAULT_RETRY_MAX_DELAY_MS
+
 MAX_DEADLINE_MS = (1 << 63) - 1
 _MAX_RETENTION_SECONDS = 0xFFFF_FFFF
 #: the metadata header with a message's TTL in ms, unless that is the record's retention in whole seconds

@@ -6,9 +6,19 @@ seen. The state also records the changes since the last checkpoint, for :mod:`ko
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ...protocol.argument_names import DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY
+from ...protocol.queue_arguments import (
+    DEFAULT_DONE_RETENTION_SECONDS,
+    DEFAULT_FAILED_RETENTION_SECONDS,
+    DEFAULT_LEASE_SECONDS,
+    DEFAULT_MAX_ATTEMPTS,
+    KNOWN,
+    UNLIMITED_ATTEMPTS,
+    QueueArguments,
+)  # fmt: skip
 from ..records import idempotency, keys, store_records
 from ..records.dead_letter import REVOKED, DeadLetter
 from ..records.definitions import NO_OVERRIDES, QueueOverrides
@@ -30,17 +40,8 @@ from .staged_state import StagedState
 from .task_state import HandledFailures, RunningTasks
 from .write_back_cache import WriteBackCache
 
-DEFAULT_MAX_ATTEMPTS = 20
-DEFAULT_DONE_RETENTION_SECONDS = 86_400
-DEFAULT_FAILED_RETENTION_SECONDS = 14 * 86_400
-DEFAULT_LEASE_SECONDS = 60
-#: this value of ``max_attempts`` means unlimited attempts
-UNLIMITED_ATTEMPTS = 0xFFFF
 #: the fields of :class:`QueueSettings` that are arguments as well
-_FIELDS = {
-    "x-delivery-limit": "max_attempts", "x-done-retention": "done_retention_seconds",
-    "x-failed-retention": "failed_retention_seconds", "x-lease": "lease_seconds",
-}  # fmt: skip
+_FIELDS = {argument.name: argument.setting for argument in KNOWN if argument.setting}
 
 
 class QueueSettings(NamedTuple):
@@ -51,6 +52,14 @@ class QueueSettings(NamedTuple):
     failed_retention_seconds: int = DEFAULT_FAILED_RETENTION_SECONDS
     lease_seconds: int = DEFAULT_LEASE_SECONDS
     arguments: dict[str, Any] = {}  # noqa: RUF012 - a field's default; never changed
+
+    @classmethod
+    def of(cls, parsed: QueueArguments, arguments: Mapping[str, Any]) -> QueueSettings:
+        """Return the settings of a queue that was declared with these arguments."""
+        values = {argument.setting: getattr(parsed, argument.field) for argument in KNOWN if argument.setting}
+        if parsed.delivery_limit < 0:
+            values["max_attempts"] = UNLIMITED_ATTEMPTS
+        return cls(**values, arguments=dict(arguments))
 
     def overridden(self, overrides: QueueOverrides) -> QueueSettings:
         """Return these settings with an operator's values in their place."""

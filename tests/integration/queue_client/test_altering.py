@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import QueueClient, errors
-from kombu_opendata.broker.model.argument_table import KNOWN
+from kombu_opendata.protocol.queue_arguments import KNOWN
 from kombu_opendata.queue_client.queue_options import QueueOptions
 from tests.support.processes import wait_until
 from tests.support.waiting import pass_time

@@ -11,13 +11,13 @@ import sys
 
 from long_grace import set_grace  # type: ignore[import-not-found]  # it stands beside this program
 
-from kombu_opendata.storage.state import store_state
+from kombu_opendata.protocol import queue_arguments
 
 
 def main(seconds: int, grace_seconds: float, arguments: list[str]) -> None:
-    store_state.DEFAULT_LEASE_SECONDS = seconds
-    defaults = {**store_state.QueueSettings._field_defaults, "lease_seconds": seconds}
-    store_state.QueueSettings.__new__.__defaults__ = tuple(defaults.values())
+    queue_arguments.DEFAULT_LEASE_SECONDS = seconds  # of what is imported below
+    defaults = {**queue_arguments.QueueArguments._field_defaults, "lease_seconds": seconds}
+    queue_arguments.QueueArguments.__new__.__defaults__ = tuple(defaults.values())
     set_grace(grace_seconds)
     from kombu_opendata.cli.root import main as cli
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kombu_opendata.broker.model import queue_arguments
-from kombu_opendata.broker.model.argument_table import KNOWN
-from kombu_opendata.broker.model.queue_arguments import QueueArguments, difference, parse, parse_stored, unknown
+from kombu_opendata.broker.model.queue_arguments import difference, parse, parse_stored, unknown
 from kombu_opendata.errors import RequestError
+from kombu_opendata.protocol.queue_arguments import KNOWN, Argument, QueueArguments
+from kombu_opendata.queue_client import QueueOptions
 from kombu_opendata.storage.state.message_deadlines import DeadlineRules
 from kombu_opendata.storage.state.store_state import QueueSettings
+from tools.queue_argument_tables import with_tables
 
 PAGE = Path(__file__).parents[4] / "docs" / "queue-arguments.md"
 
@@ -76,8 +79,19 @@ def test_what_an_argument_does_not_take(name: str, value: Any) -> None:
     assert parse_stored("my queue", {name: value}) == QueueArguments()
 
 
-def test_every_argument_is_tested() -> None:
-    assert {argument.name for argument in KNOWN} == {name for name, _good, _bad in VALUES} | {"x-retry-max-delay"}
+@pytest.mark.parametrize("argument", [each for each in KNOWN if each.kind is not object], ids=lambda each: each.name)
+def test_the_bounds_of_every_argument(argument: Argument) -> None:
+    good: dict[type, list[Any]] = {int: [argument.low, argument.high], bool: [True, False], str: ["x"]}
+    bad: dict[type, list[Any]] = {
+        int: [argument.low - 3, argument.high + 1, True, "1"],
+        bool: [1, "true"],
+        str: [1, None, *["x"] * bool(argument.choices)],
+    }
+    assert all(map(argument.takes, argument.choices or good[argument.kind]))
+    assert not any(map(argument.takes, bad[argument.kind]))
+
+
+def test_every_field_is_an_argument() -> None:
     assert {argument.field for argument in KNOWN} - {""} == set(QueueArguments._fields)
 
 
@@ -178,8 +192,8 @@ def test_what_differs(have: dict[str, Any], want: dict[str, Any], expected: tupl
 
 def test_a_durable_queues_settings() -> None:
     given = {"x-delivery-limit": -1, "x-done-retention": 0, "x-failed-retention": 7, "x-lease": 90}
-    assert parse("q", given).options(given) == QueueSettings(65_535, 0, 7, 90, given)
-    assert parse("q", {}).options({}) == QueueSettings()
+    assert QueueSettings.of(parse("q", given), given) == QueueSettings(65_535, 0, 7, 90, given)
+    assert QueueSettings.of(parse("q", {}), {}) == QueueSettings()
 
 
 @pytest.mark.parametrize(
@@ -196,18 +210,15 @@ def test_what_a_full_queue_does(overflow: str, exchange: str | None, rejects: bo
     assert QueueArguments(overflow=overflow, dead_letter_exchange=exchange).rejects is rejects
 
 
-def test_the_documentation_has_the_table() -> None:
-    rows = ["| argument | type | unit | default | meaning | unlike RabbitMQ |", "|---|---|---|---|---|---|"]
-    rows += [f"| `{a.name}` | {a.allowed} | {a.unit} | {a.default} | {a.meaning} | {a.differs} |" for a in KNOWN]
-    assert "\n".join(rows) + "\n" in PAGE.read_text()
-
-
-def test_the_documentation_says_what_can_be_altered() -> None:
-    rows = ["| argument | a new value |", "|---|---|"]
-    rows += [f"| `{a.name}` | {a.altered} |" for a in KNOWN if not a.cannot_alter]
+def test_the_documentation_has_the_tables() -> None:
     text = PAGE.read_text()
-    assert "\n".join(rows) + "\n\n" in text
+    assert with_tables(text) == text, "run python -m tools.queue_argument_tables"
     assert all(f"`{a.name}`: {a.cannot_alter}" in text for a in KNOWN if a.field and a.cannot_alter)
+
+
+def test_every_option_of_the_client_is_an_argument() -> None:
+    others = {"durable", "auto_delete", "exclusive", "arguments"}
+    assert {a.option for a in KNOWN if a.option} | others == {field.name for field in fields(QueueOptions)}
 
 
 # ------------------------------------------------------------------ what the storage takes from them
