@@ -147,6 +147,8 @@ def messages_page() -> str:
         parts.append(f"\n## {side}\n\n| number | message | meaning | fields |\n|---|---|---|---|\n")
         for message in sorted(get_args(union), key=_number):
             meaning = (inspect.getdoc(message) or "").partition("\n\n")[0].replace("\n", " ")
+            if message in OPERATIONS_BY_MESSAGE and message.operation.reply and "Reply:" not in meaning:
+                meaning += f" Reply: {message.operation.reply.__name__}."
             fields = ", ".join(field.name + ("" if field.required else "?") for field in structs.fields(message))
             parts.append(f"| {_number(message)} | `{message.__name__}` | {docstrings(meaning)} | {fields} |\n")
     return "".join(parts)

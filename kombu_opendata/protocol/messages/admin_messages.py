@@ -71,24 +71,24 @@ class Reloaded(Numbered, tag=161):
 # ------------------------------------------------------------------ client → broker
 @operation("see the broker's status", role("monitor"), query=True, overtakes=True)
 class GetStatus(Request[Status], tag=19):
-    """Request to get the broker's report. Reply: Status."""
+    """Request to get the broker's report."""
 
 
 @operation("create instances", role("admin"), query=True)
 class CreateInstance(Request[InstanceCreated], tag=38):
-    """Request to create an instance, which clients may then name in their Hello. Reply: InstanceCreated."""
+    """Request to create an instance, which clients may then name in their Hello."""
 
     name: str
 
 
 @operation("list instances", entry("lists those that the user has an entry for"), query=True)
 class ListInstances(Request[InstanceList], tag=39):
-    """Request to list the instances. Reply: InstanceList."""
+    """Request to list the instances."""
 
 
 @operation("run the broker's maintenance", role("operator"))
 class Maintain(Request[Maintained], tag=60):
-    """Request to run maintenance duties now; an empty list means all of them. Reply: Maintained.
+    """Request to run maintenance duties now; an empty list means all of them.
 
     ``again_in_seconds`` is the time until the client's next request (0: unknown). The broker postpones its own
     collection until that is overdue.
@@ -105,7 +105,7 @@ class Reload(Request[Reloaded], tag=61):
 
 @operation("see the connected user and its permissions", entry())
 class WhoAmI(Request[Identity], tag=239):
-    """Request to get the user and permissions of the client. Reply: Identity."""
+    """Request to get the user and permissions of the client."""
 
 
 # ------------------------------------------------------------------ between the brokers of one store
@@ -135,10 +135,7 @@ class TakeOver(WireMessage, tag=135):
 
 
 class Prepare(WireMessage, tag=140):
-    """Command to a standby to read these instances ahead of a TakeOver; the sender still serves clients.
-
-    Reply: Prepared.
-    """
+    """Command to a standby to read instances ahead of a TakeOver; clients are still served. Reply: Prepared."""
 
     instances: list[str]
 
@@ -162,7 +159,7 @@ class HandingOver(Numbered, tag=137):
 
 @operation("move the service to the standby", role("admin"), query=True)
 class HandOver(Request[HandingOver], tag=37):
-    """Request to hand over to the standby, and end. Reply: HandingOver."""
+    """Request to hand over to the standby, and end."""
 
 
 def prove(key: str, role: str, id: str, nonce: bytes, addresses: list[str]) -> bytes:

@@ -133,7 +133,7 @@ class Publish(Request[PublishConfirm], tag=3):
 
 @operation("consume from a queue", on_queue("read"), definition=True)
 class Consume(Request[Ok], tag=11):
-    """Request to start a consumer. Reply: Ok. Deliveries follow as Deliver."""
+    """Request to start a consumer. Deliveries follow as Deliver."""
 
     channel: int
     tag: str
@@ -145,7 +145,7 @@ class Consume(Request[Ok], tag=11):
 
 @operation("cancel a consumer", entry(), overtakes=True)
 class Cancel(Request[Ok], tag=12):
-    """Request to cancel a consumer; its deliveries stay leased. Reply: Ok."""
+    """Request to cancel a consumer; its deliveries stay leased."""
 
     channel: int
     tag: str
@@ -164,7 +164,7 @@ class Qos(Request[Ok], tag=13):
 
 @operation("get a message of a queue", on_queue("read"), definition=True)
 class Get(Request[Got], tag=14):
-    """Request to lease one message. Reply: Got."""
+    """Request to lease one message."""
 
     channel: int
     queue: str
@@ -199,7 +199,7 @@ class ReportTasks(WireMessage, tag=200):
 
 @operation("close a channel", entry())
 class CloseChannel(Request[Ok], tag=16):
-    """Request to cancel a channel's consumers and release its leases. Reply: Ok."""
+    """Request to cancel a channel's consumers and release its leases."""
 
     channel: int
 

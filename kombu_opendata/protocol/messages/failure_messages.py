@@ -187,7 +187,7 @@ class FailuresDismissed(BulkStep, tag=217):
 # ------------------------------------------------------------------ client → broker
 @operation("list failures", permissions.failures, query=True, large=True, filter="selector")
 class ListFailures(FailureQuery[FailurePage], tag=210, kw_only=True):
-    """Request to list a page of failures by time. Reply: FailurePage.
+    """Request to list a page of failures by time.
 
     ``order`` is ``desc`` or ``asc``, ``next`` the cursor of an earlier page. ``tracebacks`` requests these. ``handled``
     lists acknowledged failures that were handled, instead of open ones.
@@ -202,7 +202,7 @@ class ListFailures(FailureQuery[FailurePage], tag=210, kw_only=True):
 
 @operation("group failures", permissions.failures, query=True, large=True, filter="selector")
 class GroupFailures(FailureQuery[FailureGroups], tag=211, kw_only=True):
-    """Request to count failures by any of task, exception, queue, reason and worker. Reply: FailureGroups.
+    """Request to count failures by any of task, exception, queue, reason and worker.
 
     ``bucket_ms`` also counts them in buckets of time, which are multiples of it since the epoch; 0 means no buckets.
     """
@@ -213,7 +213,7 @@ class GroupFailures(FailureQuery[FailureGroups], tag=211, kw_only=True):
 
 @operation("retry failures", permissions.retry_failures, query=True, stores=True, large=True, filter="selector")
 class RetryFailures(FailureQuery[FailuresRetried], tag=212, kw_only=True):
-    """Request to retry failures, the oldest first, for about half a second. Reply: FailuresRetried.
+    """Request to retry failures, the oldest first, for about half a second.
 
     A failed message becomes available again, with no attempts. The task of an acknowledged message is published again
     as a new message. Both go to ``target``, or to their own queues if that is empty. At most ``limit`` are retried (0:
@@ -231,8 +231,6 @@ class DismissFailures(FailureQuery[FailuresDismissed], tag=213, kw_only=True):
     """Request to delete failed messages, and mark acknowledged failures as handled.
 
     The other fields are as in RetryFailures.
-
-    Reply: FailuresDismissed.
     """
 
     limit: int = 0

@@ -156,7 +156,7 @@ class Counts(Numbered, tag=166):
 # ------------------------------------------------------------------ client → broker
 @operation("list messages of the history", permissions.history, query=True)
 class ListMessages(Request[MessagePage], tag=62, kw_only=True):
-    """Request to list a page of messages. Reply: MessagePage.
+    """Request to list a page of messages.
 
     An empty filter matches everything. ``order`` is ``desc`` or ``asc``; ``next`` and ``prev`` are cursors of an
     earlier page.
@@ -178,7 +178,7 @@ class ListMessages(Request[MessagePage], tag=62, kw_only=True):
 
 @operation("list attempts", permissions.history, query=True)
 class ListAttempts(Request[AttemptPage], tag=63, kw_only=True):
-    """Request to list a page of attempts. Reply: AttemptPage.
+    """Request to list a page of attempts.
 
     ``ids`` are message ids; ``bodies`` requests the messages' envelopes, ``tracebacks`` those of failed tasks; the
     other fields are as in ListMessages.
@@ -228,7 +228,7 @@ class RetrieveAttempt(Request[AttemptPage], tag=65):
 
 @operation("count attempts", permissions.history, query=True)
 class CountAttempts(Request[Counts], tag=66, kw_only=True):
-    """Request to count the attempts that ended, by time. Reply: Counts. The filters are as in ListAttempts.
+    """Request to count the attempts that ended, by time. The filters are as in ListAttempts.
 
     The time from ``gte`` to ``lt`` is divided into at most 1,000 buckets of ``bucket_ms``, aligned to the epoch.
     """
@@ -250,7 +250,7 @@ class CountAttempts(Request[Counts], tag=66, kw_only=True):
 class CountMessages(Request[Counts], tag=67, kw_only=True):
     """Request to count the stored messages by the time of receipt.
 
-    Reply: Counts. The other fields are as in CountAttempts.
+    The other fields are as in CountAttempts.
     """
 
     gte: int

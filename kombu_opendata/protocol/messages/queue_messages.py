@@ -199,8 +199,6 @@ class Send(Request[Sent], tag=70):
 class Read(Request[ReadMessages], tag=71):
     """Request to lease up to ``quantity`` messages for ``vt_ms``; the lease outlives the connection.
 
-    Reply: ReadMessages.
-
     If no message is ready, the reply waits up to ``wait_ms``. ``pop`` acknowledges the messages in the same commit.
     ``selector`` (a filter) or ``equal`` (header values) restrict the choice; in a long queue, only the first ready
     messages are examined. ``grouped`` (fill, round_robin, head) delivers messages with the same text in
@@ -227,7 +225,7 @@ class StopReading(WireMessage, tag=72):
 
 @operation("settle messages by their ids", on_queue("read", or_role="operator"), once=True, overtakes=True, large=True)
 class SettleMessages(Request[SettledMessages], tag=73):
-    """Request to settle messages by their ids. Reply: SettledMessages. ``delay_ms`` is for RELEASE and SET_VT."""
+    """Request to settle messages by their ids. ``delay_ms`` is for RELEASE and SET_VT."""
 
     queue: str
     ending: int
@@ -237,7 +235,7 @@ class SettleMessages(Request[SettledMessages], tag=73):
 
 @operation("peek at messages", on_queue("read", or_role="monitor"), query=True)
 class Peek(Request[Peeked], tag=74):
-    """Request to show ready and delayed messages with ids above ``after``, without leasing them. Reply: Peeked."""
+    """Request to show ready and delayed messages with ids above ``after``, without leasing them."""
 
     queue: str
     after: int
@@ -246,7 +244,7 @@ class Peek(Request[Peeked], tag=74):
 
 @operation("get a message by its id", permissions.get_message, query=True)
 class GetMessage(Request[FoundMessage], tag=75):
-    """Request to show a message in one queue, or in all queues if none is named. Reply: FoundMessage."""
+    """Request to show a message in one queue, or in all queues if none is named."""
 
     id: int
     queue: str = ""
@@ -254,7 +252,7 @@ class GetMessage(Request[FoundMessage], tag=75):
 
 @operation("list messages by state", on_queue("read", or_role="monitor"), query=True)
 class ListByState(Request[MessageStatePage], tag=76):
-    """Request to list the messages of a queue in one state. Reply: MessageStatePage.
+    """Request to list the messages of a queue in one state.
 
     ``state`` is available, in_flight, delayed, done, failed or archived_failed. The first three are ordered by id, and
     ``after`` is the last id of the previous page. The others are ordered by the time of settlement, and ``after`` is
@@ -269,7 +267,7 @@ class ListByState(Request[MessageStatePage], tag=76):
 
 @operation("get metrics of queues", on_queues("read", or_role="monitor"), query=True, overtakes=True, large=True)
 class GetMetrics(Request[Metrics], tag=77):
-    """Request to get the metrics of these queues, or of all if none is named. Reply: Metrics.
+    """Request to get the metrics of these queues, or of all if none is named.
 
     ``since`` is the mark of an earlier reply about all queues, to get only the changes since then; 0 requests all
     queues and a mark; -1 requests no mark.
@@ -281,7 +279,7 @@ class GetMetrics(Request[Metrics], tag=77):
 
 @operation("get recent metrics of queues", on_queues("read", or_role="monitor"), query=True, overtakes=True)
 class GetFigures(Request[Figures], tag=85):
-    """Request to get the recent metrics of these queues after a time, and the sums of all queues. Reply: Figures."""
+    """Request to get the recent metrics of these queues after a time, and the sums of all queues."""
 
     queues: list[str]
     since_ms: int = 0
@@ -289,12 +287,12 @@ class GetFigures(Request[Figures], tag=85):
 
 @operation("list queues", LISTED, query=True)
 class ListQueues(Request[QueueList], tag=78):
-    """Request to list all queues. Reply: QueueList."""
+    """Request to list all queues."""
 
 
 @operation("test where a message would go", permissions.test_routing, large=True)
 class AskRoutes(Request[Routed], tag=79):
-    """Request to get the queues that would receive such a message. Reply: Routed."""
+    """Request to get the queues that would receive such a message."""
 
     exchange: str
     routing_key: str
@@ -304,12 +302,12 @@ class AskRoutes(Request[Routed], tag=79):
 
 @operation("see the workers", role("monitor"), query=True)
 class ListWorkers(Request[Workers], tag=80):
-    """Request to list the clients that are connected or hold messages. Reply: Workers."""
+    """Request to list the clients that are connected or hold messages."""
 
 
 @operation("see the messages of workers", role("monitor"))
 class WorkerMessages(Request[HeldMessages], tag=81):
-    """Request to list up to ``limit`` messages that a worker holds. Reply: HeldMessages."""
+    """Request to list up to ``limit`` messages that a worker holds."""
 
     session: bytes
     limit: int
@@ -328,7 +326,7 @@ class ControlWorker(Request[Count], tag=82):
 
 @operation("take messages from lost workers", role("operator"), once=True)
 class Reclaim(Request[Count], tag=83):
-    """Request to release the messages of lost sessions, in one queue or in all if none is named. Reply: Count."""
+    """Request to release the messages of lost sessions, in one queue or in all if none is named."""
 
     queue: str = ""
 

@@ -66,17 +66,14 @@ class Moved(Numbered, tag=231):
 # ------------------------------------------------------------------ client → broker
 @operation("see the progress of replays", on_queues("read", or_role="monitor"), query=True, large=True)
 class Cursors(Request[CursorList], tag=91):
-    """Request to get the progress of background routing, in these queues or in all that have a cursor.
-
-    Reply: CursorList.
-    """
+    """Request to get the progress of background routing, in these queues or in all that have a cursor."""
 
     queues: Many[str] = msgspec.field(default_factory=list)
 
 
 @operation("replay messages into a queue", permissions.replay, stores=True, filter="selector")
 class Replay(Request[ReplayStarted], tag=92):
-    """Request to route stored messages to a queue again, or cancel the running replay. Reply: ReplayStarted.
+    """Request to route stored messages to a queue again, or cancel the running replay.
 
     ``start`` and ``until`` are "now", "first", an ISO 8601 time with its offset, or a message id; ``until`` is
     exclusive. A message must match ``selector``, unless that is empty, in addition to the queue's filter.
@@ -91,7 +88,7 @@ class Replay(Request[ReplayStarted], tag=92):
 
 @operation("redrive failed messages", permissions.redrive, query=True, stores=True, large=True, filter="selector")
 class Redrive(Request[Redriven], tag=93):
-    """Request to redrive failed messages, with no attempts, to ``target`` (empty: their own queue). Reply: Redriven.
+    """Request to redrive failed messages, with no attempts, to ``target`` (empty: their own queue).
 
     ``which`` is "failed" or "archived_failed". Only messages that match ``selector`` (empty: all) and are in ``ids``
     (None: all) are moved, at most ``limit`` of them (0: all). The work stops if the connection ends.
@@ -107,7 +104,7 @@ class Redrive(Request[Redriven], tag=93):
 
 @operation("delete settled messages", on_queue("configure", or_role="operator"), query=True, large=True)
 class DeleteSettled(Request[SettledDeleted], tag=94):
-    """Request to delete settled messages. Reply: SettledDeleted.
+    """Request to delete settled messages.
 
     ``which`` is "done", "failed" or "archived_failed". Exactly one of these selects the messages: ``older_than_ms``
     (settled at least this long ago; -1: not by age), ``ids``, or ``all``.
@@ -122,7 +119,7 @@ class DeleteSettled(Request[SettledDeleted], tag=94):
 
 @operation("archive failed messages", permissions.archive_failed, query=True, large=True)
 class ArchiveFailed(Request[Count], tag=100):
-    """Request to archive failed messages, which keep all their data. Reply: Count.
+    """Request to archive failed messages, which keep all their data.
 
     Only messages that failed at least ``older_than_ms`` ago (-1: any), are in ``ids`` (None: any) and match
     ``selector`` (empty: any) are archived, at most ``limit`` of them (0: all). The work stops if the connection ends.
@@ -137,7 +134,7 @@ class ArchiveFailed(Request[Count], tag=100):
 
 @operation("move or copy messages", permissions.move, query=True, large=True, filter="selector")
 class MoveMessages(Request[Moved], tag=230):
-    """Request to move ready and delayed messages to another queue, or copy them if ``copy`` is set. Reply: Moved.
+    """Request to move ready and delayed messages to another queue, or copy them if ``copy`` is set.
 
     Only messages that match ``selector`` (empty: any), are in ``ids`` (None: any) and in one of the ``states``, which
     are "available" and "delayed" (empty: both), are moved, at most ``limit`` of them (0: all). The work stops if the

@@ -95,14 +95,14 @@ class UnwatchResults(Request[Ok], tag=48):
 
 @operation("delete results", on_exchange("write", RESULTS), overtakes=True, large=True)
 class ForgetResults(Request[Ok], tag=49):
-    """Request to remove results. Reply: Ok."""
+    """Request to remove results."""
 
     names: Many[bytes]
 
 
 @operation("open a chord", on_exchange("write", RESULTS), stores=True, large=True)
 class OpenChord(Request[Ok], tag=50):
-    """Request to register a chord. Reply: Ok.
+    """Request to register a chord.
 
     ``size`` is -1 while it is unknown, ``added`` is the number of tasks added to the chord's header, and ``header`` is
     returned in ChordParts. ``again`` forgets an earlier chord with this name. ``body`` is the task id of the chord's
@@ -120,7 +120,7 @@ class OpenChord(Request[Ok], tag=50):
 
 @operation("read a chord", on_exchange("read", RESULTS), query=True)
 class GetChord(Request[ChordParts], tag=51):
-    """Request to get the parts of a chord from position ``start`` on, ordered by index. Reply: ChordParts."""
+    """Request to get the parts of a chord from position ``start`` on, ordered by index."""
 
     chord: bytes
     start: int = 0
@@ -128,6 +128,6 @@ class GetChord(Request[ChordParts], tag=51):
 
 @operation("close a chord", on_exchange("write", RESULTS))
 class CloseChord(Request[Ok], tag=52):
-    """Request to forget a chord and its parts. Reply: Ok."""
+    """Request to forget a chord and its parts."""
 
     chord: bytes

@@ -54,7 +54,7 @@ class PeriodicTaskList(Numbered, tag=184):
 
 @operation("count delayed messages by due time", on_queues("read", or_role="monitor"), query=True)
 class CountDue(Request[DueCountsReply], tag=86):
-    """Request to count delayed messages of these queues, or of all, by due time. Reply: DueCountsReply.
+    """Request to count delayed messages of these queues, or of all, by due time.
 
     The buckets are multiples of ``bucket_ms`` since the epoch, and the first one contains the current time.
     """
@@ -66,4 +66,4 @@ class CountDue(Request[DueCountsReply], tag=86):
 
 @operation("list periodic tasks", entry("lists those of queues with `read`, with `monitor` all"))
 class ListPeriodicTasks(Request[PeriodicTaskList], tag=87):
-    """Request to list the periodic tasks that were published. Reply: PeriodicTaskList."""
+    """Request to list the periodic tasks that were published."""

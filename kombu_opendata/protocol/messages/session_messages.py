@@ -95,7 +95,7 @@ class Heartbeat(WireMessage, tag=2):
 
 @operation("end the session", entry())
 class Goodbye(Request[Ok], tag=18):
-    """Request to end the session: its leases are released and its publish counter is forgotten. Reply: Ok.
+    """Request to end the session: its leases are released and its publish counter is forgotten.
 
     Started tasks without a report are lost, unless ``tasks_go_on`` is set: the client reports them in another session.
     """

@@ -125,7 +125,7 @@ class Jobs(Numbered, tag=199):
 # ------------------------------------------------------------------ client → broker
 @operation("stage a job", on_exchange("write", STAGED_JOBS))
 class GetStagingTarget(Request[StagingInfo], tag=95):
-    """Request to get the target to which executors write. Reply: StagingInfo."""
+    """Request to get the target to which executors write."""
 
 
 @operation("commit a job", on_exchange("write", STAGED_JOBS), stores=True, large=True)
@@ -152,14 +152,14 @@ class AbortJob(Request[Count], tag=97):
 
 @operation("get a job", on_exchange("write", STAGED_JOBS, or_role="monitor"))
 class GetJob(Request[JobReport], tag=98):
-    """Request to get a job. Reply: JobReport."""
+    """Request to get a job."""
 
     job_id: str
 
 
 @operation("list jobs", on_exchange("write", STAGED_JOBS, or_role="monitor"))
 class ListJobs(Request[Jobs], tag=99):
-    """Request to list at most ``limit`` jobs after this job id, in the order of their ids' UTF-8 bytes. Reply: Jobs."""
+    """Request to list at most ``limit`` jobs after this job id, in the order of their ids' UTF-8 bytes."""
 
     after: str = ""
     limit: int = 1000

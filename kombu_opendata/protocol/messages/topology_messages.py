@@ -89,7 +89,7 @@ class QueuePauseReply(Numbered, tag=224):
 class DeclareQueue(Request[QueueDeclared], tag=4):
     """Request to declare a queue.
 
-    Reply: QueueDeclared. For an empty name the broker generates one (transient queues only).
+    For an empty name the broker generates one (transient queues only).
 
     ``strict`` refuses unknown ``x-`` arguments; otherwise they become warnings in the reply. ``again``, here and in
     DeclareExchange and Bind, means that the session had declared this in the same run of the instance. If it does not
@@ -124,7 +124,7 @@ class PurgeQueue(Request[Count], tag=6):
 
 @operation("declare an exchange, also one that exists", permissions.declare_exchange, definition=True)
 class DeclareExchange(Request[Ok], tag=7):
-    """Request to declare an exchange. Reply: Ok."""
+    """Request to declare an exchange."""
 
     exchange: str
     type: str
@@ -137,7 +137,7 @@ class DeclareExchange(Request[Ok], tag=7):
 
 @operation("delete an exchange", on_exchange("configure"), definition=True)
 class DeleteExchange(Request[Ok], tag=8):
-    """Request to delete an exchange. Reply: Ok."""
+    """Request to delete an exchange."""
 
     exchange: str
     if_unused: bool
@@ -145,7 +145,7 @@ class DeleteExchange(Request[Ok], tag=8):
 
 @operation("bind a queue", permissions.bind, definition=True)
 class Bind(Request[Ok], tag=9):
-    """Request to bind a queue to an exchange. Reply: Ok.
+    """Request to bind a queue to an exchange.
 
     With ``checked``, the routing key for a topic exchange must follow the rules of :mod:`..topic_syntax`.
     """
@@ -170,12 +170,12 @@ class Unbind(Request[Ok], tag=10):
 
 @operation("list exchanges and bindings", LISTED, query=True)
 class ListBindings(Request[Bindings], tag=17):
-    """Request to list all bindings and exchanges. Reply: Bindings."""
+    """Request to list all bindings and exchanges."""
 
 
 @operation("explain the routing of a message", permissions.explain, query=True, filter="filter")
 class Explain(Request[Explained], tag=90):
-    """Request to explain why a queue receives a message or not. Reply: Explained.
+    """Request to explain why a queue receives a message or not.
 
     The message is the stored message with this id, or a message with these metadata headers; a ``message_id`` of -1
     means the headers. Without a ``queue``, the ``filter`` is explained.
@@ -189,7 +189,7 @@ class Explain(Request[Explained], tag=90):
 
 @operation("alter a queue", permissions.alter_queue, query=True)
 class AlterQueue(Request[QueueAltered], tag=220):
-    """Request to override declared arguments of a queue. Reply: QueueAltered.
+    """Request to override declared arguments of a queue.
 
     A value of None removes the argument. ``unset`` names arguments that return to their declared values, and ``reset``
     returns all of them before the others are set. A change that deletes messages is refused without ``force``. With
@@ -206,7 +206,7 @@ class AlterQueue(Request[QueueAltered], tag=220):
 
 @operation("pause a queue", on_queue("configure", or_role="operator"), once=True)
 class PauseQueue(Request[QueuePauseReply], tag=221):
-    """Request to pause the deliveries of a queue; with ``publishes``, refuse publishes too. Reply: QueuePauseReply."""
+    """Request to pause the deliveries of a queue; with ``publishes``, refuse publishes too."""
 
     queue: str
     publishes: bool = False
@@ -214,7 +214,7 @@ class PauseQueue(Request[QueuePauseReply], tag=221):
 
 @operation("resume a queue", on_queue("configure", or_role="operator"), once=True)
 class ResumeQueue(Request[QueuePauseReply], tag=222):
-    """Request to undo PauseQueue; with ``publishes_only``, deliveries stay paused. Reply: QueuePauseReply."""
+    """Request to undo PauseQueue; with ``publishes_only``, deliveries stay paused."""
 
     queue: str
     publishes_only: bool = False
