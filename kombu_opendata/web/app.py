@@ -112,7 +112,7 @@ async def _refuse_unknown(request: Request) -> None:
         return
     # The first description takes most of a second; a thread makes it, so that other requests do not wait.
     description = request.app.openapi_schema or await asyncio.to_thread(request.app.openapi)
-    described = description["paths"][request.scope["route"].path][request.method.lower()]
+    described = description["paths"].get(request.scope["route"].path, {}).get(request.method.lower(), {})
     known = sorted(parameter["name"] for parameter in described.get("parameters", ()) if parameter["in"] == "query")
     for name in request.query_params:
         if name not in known:

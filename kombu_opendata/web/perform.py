@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from ..errors import AccessRefused, OpenDataError, PreconditionFailed
 from .access import audit
-from .actions.action import Action, ActionOutcome, Parameters, Preview, Report, unheard
+from .actions.action import Action, ActionOutcome, Parameters, Report
 from .jobs import BackgroundJob
 from .visit import Visit
 
 
-async def preview(visit: Visit, action: Action[Any], parameters: Parameters) -> Preview:
-    """Return the effect that the action would have."""
-    return await action.preview(visit.broker, parameters)
-
-
-async def perform(visit: Visit, action: Action[Any], parameters: Parameters, report: Report = unheard) -> ActionOutcome:
+async def perform(
+    visit: Visit, action: Action, parameters: Parameters, report: Report = lambda _progress: None
+) -> ActionOutcome:
     """Execute an action and log it.
 
     Raises:
@@ -27,12 +23,12 @@ async def perform(visit: Visit, action: Action[Any], parameters: Parameters, rep
     """
     if visit.site.settings.read_only:
         raise AccessRefused("the web UI is read-only: it was started with --read-only")
-    effect = await preview(visit, action, parameters)
+    effect = await parameters.preview(visit.broker)
     if not effect.is_possible:
         raise PreconditionFailed(effect.text)
     target = audit.subject(parameters.model_dump())
     try:
-        outcome = await action.perform(visit.broker, parameters, report)
+        outcome = await parameters.perform_in_steps(visit.broker, report)
     except OpenDataError as exc:
         audit.noted(visit.user, visit.visitor.address, "failed: %s%s: %s", action.name, target, exc.text, is_bad=True)
         raise
@@ -46,7 +42,7 @@ async def perform(visit: Visit, action: Action[Any], parameters: Parameters, rep
     return outcome
 
 
-async def begin(visit: Visit, action: Action[Any], parameters: Parameters, *, patience: float = 1.0) -> BackgroundJob:
+async def begin(visit: Visit, action: Action, parameters: Parameters, *, patience: float = 1.0) -> BackgroundJob:
     """Execute an action in the background; wait up to ``patience`` seconds for its end.
 
     Raises:

@@ -27,7 +27,7 @@ class Renderer:
         self._environment.filters |= {
             "age": age, "bytes": byte_text, "moment": moment, "number": number, "rate": rate,
             "shown": shown, "lines": shown_lines, "seconds": seconds, "spark_points": spark_points,
-            "counted": counted, "data": data, "toggled": toggled,
+            "counted": counted, "data": data, "toggled": toggled, "state_name": state_name,
         }  # fmt: skip
         self._environment.globals["version"] = __version__
 
@@ -77,6 +77,11 @@ def moment(at: datetime | int | None) -> Markup:
     utc = datetime.fromtimestamp(at / 1000, UTC) if isinstance(at, int) else at.astimezone(UTC)
     text = utc.strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('<time datetime="{}" title="{}">{}</time>').format(utc.isoformat(), text, text)
+
+
+def state_name(state: str) -> str:
+    """Return the state of a message or task as users know it."""
+    return {"available": "ready", "archived_failed": "archived"}.get(state, state.replace("_", " "))
 
 
 def data(value: Any) -> str:

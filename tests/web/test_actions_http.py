@@ -26,7 +26,7 @@ def test_a_purge_wants_the_name_again(site: httpx.Client, client: QueueClient) -
     client.create(ODD)
     client.send_batch(ODD, [1, 2, 3])
     asked = site.get("/actions/purge", params={"queue": ODD})
-    assert "3 waiting messages" in asked.text
+    assert "3 ready or delayed messages" in asked.text
     assert "<script>" not in asked.text
     refused = site.post("/actions/purge", data={"queue": ODD, "typed_again": "a/b"})
     assert "to confirm" in refused.text
@@ -63,7 +63,7 @@ def test_failures_that_can_not_run_again_are_an_error(site: httpx.Client, client
     client.send("stays", "x", {"amount": 1})
     client.reject("stays", client.read("stays", vt=30)[0])
     refused = site.post("/api/v1/actions/retry", json={"queues": ["stays"], "target": "picky"})
-    assert (refused.status_code, refused.json()["message"]) == (409, "Nothing runs again: 1 unmatched.")
+    assert (refused.status_code, refused.json()["message"]) == (409, "Nothing was retried: 1 unmatched.")
     moved = site.post("/api/v1/actions/archive-failed", json={"queue": "stays", "ids": [99999999]})
     assert moved.status_code == 404
     client.send("stays", "y", {"amount": 2})
@@ -78,7 +78,7 @@ def test_failures_that_can_not_run_again_are_an_error(site: httpx.Client, client
         ("pause", {"queue": "no queue"}),
         ("alter", {"queue": "no queue"}),
         ("move", {"queue": "no queue", "target": "neither"}),
-        ("archive", {"queue": "no queue", "ids": ["1"]}),
+        ("mark-done", {"queue": "no queue", "ids": ["1"]}),
         ("retry", {"queues": ["no queue"]}),
         ("stop-replay", {"queue": "no queue"}),
         ("delete-exchange", {"exchange": "no exchange"}),
@@ -107,7 +107,7 @@ def test_a_job_that_has_ended_is_not_cancelled(site: httpx.Client, client: Queue
     assert site.post("/jobs/99999/cancel").status_code == 404
 
 
-@pytest.mark.parametrize("action", ["retry", "dismiss", "archive-failed"])
+@pytest.mark.parametrize("action", ["retry", "delete-failures", "archive-failed"])
 def test_no_selection_is_not_everything(site: httpx.Client, client: QueueClient, action: str) -> None:
     client.create("unselected")
     address = link("", f"actions/{action}", queue="unselected", ids=[])
@@ -165,9 +165,9 @@ def test_groups_have_buttons_but_not_with_an_unread_filter(site: httpx.Client, c
     for message in client.read("failing", 60, 2):
         client.reject("failing", message)
     page = site.get("/failed", params={"queue": "failing"}).text
-    assert page.count("actions/dismiss") == 3  # of the group, of what is selected, of all
-    assert "actions/dismiss?tasks=%28none%29" in page
+    assert page.count("actions/delete-failures") == 3  # of the group, of what is selected, of all
+    assert "actions/delete-failures?tasks=%28none%29" in page
     unread = site.get("/failed", params={"queue": "failing", "where": "task ="}).text
-    assert unread.count("actions/dismiss") == 1
+    assert unread.count("actions/delete-failures") == 1
     by_queue = site.get("/failed", params={"queue": "failing", "by": "queue"}).text
-    assert by_queue.count("actions/dismiss") == 3
+    assert by_queue.count("actions/delete-failures") == 3

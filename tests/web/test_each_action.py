@@ -164,12 +164,12 @@ DEEDS = [
         lambda client: "created" in names(client), fill={"Queue": "created"},
     ),
     Deed(
-        "purge", of("purge"), "Purge…", "3 waiting messages of purge", "3 messages of purge deleted.",
+        "purge", of("purge"), "Purge…", "3 ready or delayed messages of purge", "3 messages of purge deleted.",
         counted("purge", visible=0), waiting("purge"), typed="purge",
     ),
     Deed(
-        "drop-queue", of("drop-queue"), "Delete the queue…", "with 3 messages", "The queue drop-queue is deleted",
-        lambda client: "drop-queue" not in names(client), waiting("drop-queue"), typed="drop-queue",
+        "delete-queue", of("delete-queue"), "Delete the queue…", "with 3 messages", "The queue delete-queue is deleted",
+        lambda client: "delete-queue" not in names(client), waiting("delete-queue"), typed="delete-queue",
     ),
     Deed(
         "pause", of("pause"), "Pause…", "0 consumers of pause", "pause is paused.",
@@ -177,7 +177,7 @@ DEEDS = [
         fill={"Refuse publishes as well": "yes"},
     ),
     Deed(
-        "resume", of("resume"), "Resume…", "3 waiting messages", "resume resumed.",
+        "resume", of("resume"), "Resume…", "3 ready or delayed messages", "resume resumed.",
         lambda client: not client.metrics("resume").paused,
         paused,
     ),
@@ -207,8 +207,8 @@ DEEDS = [
         counted("delete-messages", length=2), waiting("delete-messages"), chosen=1,
     ),
     Deed(
-        "archive", of("archive"), "Mark as done…", "3 messages of archive", "3 messages archived as done.",
-        counted("archive", visible=0, done=3), waiting("archive"), chosen=3,
+        "mark-done", of("mark-done"), "Mark as done…", "3 messages of mark-done", "3 messages marked as done.",
+        counted("mark-done", visible=0, done=3), waiting("mark-done"), chosen=3,
     ),
     Deed(
         "move", of("move"), "Move…", "2 messages of move.", "2 messages moved to move-target.",
@@ -219,16 +219,16 @@ DEEDS = [
         both("copy", "copy-target", 3, 2), two("copy"), fill={"To the queue": "copy-target"}, chosen=2,
     ),
     Deed(
-        "retry", of("retry", "failed"), "Run again…", "2 failures will run again", "2 failures run again.",
+        "retry", of("retry", "failed"), "Retry…", "2 failures will be retried", "2 failures retried.",
         counted("retry", visible=2, failed=1), failed("retry"), chosen=2,
     ),
     Deed(
-        "dismiss", of("dismiss", "failed"), "Delete…", "2 failures will be deleted", "2 failures deleted.",
-        counted("dismiss", failed=1), failed("dismiss"), chosen=2,
+        "delete-failures", of("delete-failures", "failed"), "Delete…", "2 failures will be deleted",
+        "2 failures deleted.", counted("delete-failures", failed=1), failed("delete-failures"), chosen=2,
     ),
     Deed(
-        "archive-failed", of("archive-failed", "failed"), "Set failed messages aside…", "3 failed messages",
-        "3 messages set aside.", counted("archive-failed", failed=0, archived_failed=3), failed("archive-failed"),
+        "archive-failed", of("archive-failed", "failed"), "Archive failed messages…", "3 failed messages",
+        "3 messages archived.", counted("archive-failed", failed=0, archived_failed=3), failed("archive-failed"),
     ),
     Deed(
         "delete-settled", of("delete-settled"), "Delete settled…", "3 done messages of delete-settled",

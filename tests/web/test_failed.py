@@ -33,19 +33,19 @@ def test_what_failed_is_found_by_its_groups_and_runs_again(site: str, shop: Shop
         expect(groups).to_have_count(3)
 
         page.locator("#content").get_by_text("Selected:").locator("xpath=..").get_by_role(
-            "button", name="Run again…", exact=True
+            "button", name="Retry…", exact=True
         ).click()
         expect(page.get_by_role("dialog")).to_contain_text("Nothing is selected.")
         page.keyboard.press("Escape")
 
         before = {one.message_id for one in client.list_failures().items}
-        groups.filter(has_text="KeyError").get_by_role("button", name="Run again…").click()
-        expect(page.get_by_role("dialog")).to_contain_text("2 failures will run again")
-        page.get_by_role("dialog").get_by_role("button", name="Run again").click()
-        expect(page.get_by_text("2 failures run again.")).to_be_visible(timeout=30_000)
+        groups.filter(has_text="KeyError").get_by_role("button", name="Retry…").click()
+        expect(page.get_by_role("dialog")).to_contain_text("2 failures will be retried")
+        page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+        expect(page.get_by_text("2 failures retried.")).to_be_visible(timeout=30_000)
         assert len(before - {one.message_id for one in client.list_failures().items}) == 2
         page.get_by_role("link", name="Jobs").click()
-        expect(page.locator("#background-jobs tbody tr").first).to_contain_text("2 failures run again.")
+        expect(page.locator("#background-jobs tbody tr").first).to_contain_text("2 failures retried.")
 
 
 def test_a_failure_leads_to_its_task(site: str, browser: Browser) -> None:

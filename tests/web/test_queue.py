@@ -66,7 +66,7 @@ def test_what_is_selected_stays_selected_and_is_done(site: str, shop: Shop, brow
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("1 message of reports will count as done.")
         dialog.get_by_role("button", name="Mark as done").click()
-        expect(page.get_by_text("1 message archived as done.")).to_be_visible()
+        expect(page.get_by_text("1 message marked as done.")).to_be_visible()
         expect(page.locator(f"#message-{number}")).to_have_count(0, timeout=30_000)
 
 
@@ -78,11 +78,11 @@ def test_failures_of_a_queue_run_again(site: str, shop: Shop, browser: Browser) 
         expect(page.get_by_role("checkbox")).to_have_count(FAILURES)
         expect(page.get_by_text("CardDeclined: order 9: the bank said no")).to_be_visible()
         before = len(client.list_messages(queues=["billing"], limit=1000).items)
-        page.get_by_role("button", name="Run all again…").click()
+        page.get_by_role("button", name="Retry all…").click()
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text(f"{FAILURES} failures will run again")
-        dialog.get_by_role("button", name="Run again").click()
-        expect(page.get_by_text(f"{FAILURES} failures run again.")).to_be_visible(timeout=30_000)
+        expect(dialog).to_contain_text(f"{FAILURES} failures will be retried")
+        dialog.get_by_role("button", name="Retry").click()
+        expect(page.get_by_text(f"{FAILURES} failures retried.")).to_be_visible(timeout=30_000)
         wait_until(
             lambda: len(client.list_messages(queues=["billing"], limit=1000).items) == before + FAILURES, 60, "they ran"
         )

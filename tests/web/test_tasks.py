@@ -33,10 +33,10 @@ def test_a_failed_task_is_understood_and_run_again(
         expect(page.locator("#attempts pre")).to_contain_text("raise CardDeclined(")
         expect(page.locator("#kwargs")).to_contain_text('"card_token": "••••••"')
         expect(page.get_by_text("tok_4242")).to_have_count(0)
-        page.get_by_role("button", name="Run again…").click()
-        page.get_by_role("dialog").get_by_role("button", name="Run again").click()
-        expect(page.get_by_text("1 failure run again.")).to_be_visible()
-        expect(page.get_by_role("link", name="runs again as message")).to_be_visible(timeout=30_000)
+        page.get_by_role("button", name="Retry…").click()
+        page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+        expect(page.get_by_text("1 failure retried.")).to_be_visible()
+        expect(page.get_by_role("link", name="retried as message")).to_be_visible(timeout=30_000)
 
 
 def test_a_canvas_is_a_tree(site: str, shop: Shop, browser: Browser) -> None:

@@ -1,12 +1,16 @@
-"""Action: its parameters, a preview of its effect, and its execution."""
+"""Actions: an operation that an operator can perform, with its form, a preview of its effect, and its execution.
+
+A class declares an action: its fields are the form of the dialog and the body of the API's route. :func:`action` adds
+its name, its label, the call that it makes, and how it is confirmed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Json
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json
 
 from ...protocol.messages import WireMessage
 from ...queue_client.bodies import json_elements
@@ -14,16 +18,14 @@ from ..brokers import UserBroker
 
 #: limit for a JSON text or a list in a parameter; each element takes about a hundred bytes of memory
 MAX_ELEMENTS = 10_000
+#: limit for the messages of an action
+MAX_IDS = 1000
 
 
-def _limited(value: Any) -> Any:
+def _object(value: Any) -> Any:
     if isinstance(value, str) and json_elements(value.encode("utf-8", "replace"), MAX_ELEMENTS) > MAX_ELEMENTS:
         raise ValueError(f"it may have {MAX_ELEMENTS:,} elements at most")
-    return value
-
-
-#: a JSON object, or its JSON text, which forms send
-JsonObject = Annotated[Json[dict[str, Any]] | dict[str, Any], BeforeValidator(_limited)]
+    return value or {}
 
 
 def words(value: Any) -> Any:
@@ -31,13 +33,12 @@ def words(value: Any) -> Any:
     return value.replace(",", " ").split(maxsplit=MAX_ELEMENTS) if isinstance(value, str) else value
 
 
-class Parameters(BaseModel):
-    """The parameters of an action, which are the fields of its dialog and the body of its API call."""
-
-    model_config = ConfigDict(extra="forbid", str_max_length=1 << 20)
-
-
-P = TypeVar("P", bound=Parameters)
+#: a JSON object, or its JSON text, which forms send
+JsonObject = Annotated[Json[dict[str, Any]] | dict[str, Any], BeforeValidator(_object)]
+Words = Annotated[list[str], BeforeValidator(words)]
+Ids = Annotated[list[int], Field(max_length=MAX_IDS), BeforeValidator(words)]
+#: ids of messages, or None for all
+SomeIds = Annotated[list[int] | None, Field(max_length=MAX_IDS), BeforeValidator(words)]
 
 
 @dataclass(frozen=True)
@@ -84,22 +85,37 @@ class ActionProgress:
 Report = Callable[[ActionProgress], None]
 
 
-def unheard(_progress: ActionProgress) -> None:
-    """Ignore progress; for callers that do not report it."""
+class Parameters(BaseModel):
+    """An action with its parameters."""
+
+    model_config = ConfigDict(extra="forbid", str_max_length=1 << 20)
+
+    async def preview(self, broker: UserBroker) -> Preview:
+        """Return the effect, without changing anything."""
+        raise NotImplementedError
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        """Execute the action."""
+        raise NotImplementedError
+
+    async def perform_in_steps(self, broker: UserBroker, report: Report) -> ActionOutcome:
+        """Execute the action; one with several steps reports its progress."""
+        return await self.perform(broker)
+
+
+P = TypeVar("P", bound=Parameters)
 
 
 @dataclass(frozen=True)
-class Action(Generic[P]):
-    """An operation that an operator can perform.
+class Action:
+    """The declaration of an action.
 
     Attributes:
         name: its name in addresses.
         title: the title of its dialog and the label of its button.
         message: the message of the call that it makes; who may send it sees the button.
-        parameters: the class of its parameters.
-        preview: returns its effect without changing anything.
-        perform: executes it and reports progress to the given function.
-        given: parameters that the button sets; the dialog shows them read-only.
+        parameters: its class.
+        fixed: parameters that the button sets; the dialog does not show them.
         typed: the parameter whose value must be typed again, as the action can't be undone.
         is_dangerous: True if its button is red.
         is_long: True if it may take long and so runs in the background.
@@ -108,15 +124,32 @@ class Action(Generic[P]):
     name: str
     title: str
     message: type[WireMessage]
-    parameters: type[P]
-    preview: Callable[[UserBroker, P], Awaitable[Preview]]
-    perform: Callable[[UserBroker, P, Report], Awaitable[ActionOutcome]]
-    given: frozenset[str] = frozenset()
-    typed: str = ""
-    is_dangerous: bool = False
-    is_long: bool = False
+    parameters: type[Parameters]
+    fixed: frozenset[str]
+    typed: str
+    is_dangerous: bool
+    is_long: bool
 
 
-def counted(count: int, one: str, many: str = "") -> str:
-    """Return a number with its noun, as in ``1 message`` or ``2 messages``."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+#: all actions by name
+ACTIONS: dict[str, Action] = {}
+
+
+def action(
+    name: str,
+    title: str,
+    message: type[WireMessage],
+    fixed: str = "",
+    *,
+    typed: str = "",
+    is_dangerous: bool = False,
+    is_long: bool = False,
+) -> Callable[[type[P]], type[P]]:
+    """Declare an action; ``fixed`` has the names of parameters, separated by spaces. See :class:`Action`."""
+
+    def declare(parameters: type[P]) -> type[P]:
+        names = frozenset(fixed.split())
+        ACTIONS[name] = Action(name, title, message, parameters, names, typed, is_dangerous, is_long)
+        return parameters
+
+    return declare

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...protocol.messages import Identity
-from . import (
-    broker_actions,
-    exchange_actions,
-    failure_actions,
-    message_actions,
-    queue_actions,
-    replay_actions,
-    store_actions,
-    worker_actions,
-)
-from .action import Action
+from . import broker_actions, exchange_actions, failure_actions, message_actions, queue_actions, worker_actions
+from .action import ACTIONS
 
-_GROUPS = (
-    queue_actions, message_actions, failure_actions, replay_actions, exchange_actions, worker_actions, broker_actions,
-    store_actions,
+__all__ = ["ACTIONS", "ALIASES", "is_offered"]
+
+#: former names of actions, which the API accepts until the next version
+ALIASES = {"drop-queue": "delete-queue", "dismiss": "delete-failures", "archive": "mark-done"}
+_DECLARED_IN = (
+    broker_actions, exchange_actions, failure_actions, message_actions, queue_actions, worker_actions,
 )  # fmt: skip
-ACTIONS: dict[str, Action[Any]] = {action.name: action for group in _GROUPS for action in group.ACTIONS}
 
 
 def is_offered(action: str, who: Identity | None) -> bool:

@@ -2,51 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ...protocol import messages as m
+from ...readable_text import counted
 from ..brokers import UserBroker
-from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Report, counted
+from .action import ActionOutcome, JsonObject, Parameters, Preview, action
 
 
-class ExchangeParameters(Parameters):
+class OnExchange(Parameters):
     exchange: str = Field(title="Exchange", min_length=1)
 
+    def outcome(self, text: str) -> ActionOutcome:
+        """Return an outcome that leads to the exchange."""
+        return ActionOutcome(text, {}, "exchange", {"name": self.exchange})
 
-class DeclareExchangeParameters(ExchangeParameters):
+
+@action("declare-exchange", "Create an exchange", m.DeclareExchange)
+class DeclareExchangeAction(OnExchange):
     type: Literal["topic", "direct", "fanout", "headers"] = Field("topic", title="Type")
 
+    async def preview(self, broker: UserBroker) -> Preview:
+        if self.exchange in {exchange.name for exchange in await broker.client.list_exchanges()}:
+            return Preview(f"There is an exchange {self.exchange} already.", is_possible=False)
+        return Preview("A new exchange that survives restarts.")
 
-async def preview_declare(broker: UserBroker, given: DeclareExchangeParameters) -> Preview:
-    existing_names = {exchange.name for exchange in await broker.client.list_exchanges()}
-    if given.exchange in existing_names:
-        return Preview(f"There is an exchange {given.exchange} already.", is_possible=False)
-    return Preview("A new exchange that survives restarts.")
-
-
-async def declare(broker: UserBroker, given: DeclareExchangeParameters, _report: Report) -> ActionOutcome:
-    await broker.client.declare_exchange(given.exchange, given.type)
-    return ActionOutcome(f"The exchange {given.exchange} is there.", {}, "exchange", {"name": given.exchange})
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        await broker.client.declare_exchange(self.exchange, self.type)
+        return self.outcome(f"The exchange {self.exchange} is there.")
 
 
-async def preview_delete(broker: UserBroker, given: ExchangeParameters) -> Preview:
-    exchange = next(
-        (candidate for candidate in await broker.client.list_exchanges() if candidate.name == given.exchange), None
-    )
-    if exchange is None:
-        return Preview(f"There is no exchange {given.exchange}.", is_possible=False)
-    text = f"The exchange {given.exchange} will be deleted with {counted(exchange.bindings, 'binding')}."
-    return Preview(text, exchange.bindings)
+@action("delete-exchange", "Delete the exchange", m.DeleteExchange, "exchange", typed="exchange", is_dangerous=True)
+class DeleteExchangeAction(OnExchange):
+    async def preview(self, broker: UserBroker) -> Preview:
+        bindings = {exchange.name: exchange.bindings for exchange in await broker.client.list_exchanges()}
+        if self.exchange not in bindings:
+            return Preview(f"There is no exchange {self.exchange}.", is_possible=False)
+        count = bindings[self.exchange]
+        return Preview(f"The exchange {self.exchange} will be deleted with {counted(count, 'binding')}.", count)
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        await broker.client.delete_exchange(self.exchange)
+        return ActionOutcome(f"The exchange {self.exchange} is deleted.", {}, "exchanges")
 
 
-async def delete(broker: UserBroker, given: ExchangeParameters, _report: Report) -> ActionOutcome:
-    await broker.client.delete_exchange(given.exchange)
-    return ActionOutcome(f"The exchange {given.exchange} is deleted.", {}, "exchanges")
-
-
-class BindingParameters(ExchangeParameters):
+@action("bind", "Bind a queue", m.Bind, "exchange")
+class BindAction(OnExchange):
     queue: str = Field(title="Queue", min_length=1)
     routing_key: str = Field(
         "", title="Routing key", description="for a topic exchange a pattern: * is a word, # any number"
@@ -58,42 +61,19 @@ class BindingParameters(ExchangeParameters):
         json_schema_extra={"lines": True},
     )
 
-    @field_validator("arguments", mode="before")
-    @classmethod
-    def _none(cls, value: Any) -> Any:
-        return value or {}
+    async def preview(self, broker: UserBroker) -> Preview:
+        return Preview(f"{self.queue or 'The queue'} will get what is published to {self.exchange} and matches.")
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        await broker.client.bind(self.queue, self.exchange, self.routing_key, self.arguments)
+        return self.outcome(f"{self.queue} is bound to {self.exchange}.")
 
 
-async def preview_bind(_broker: UserBroker, given: BindingParameters) -> Preview:
-    return Preview(f"{given.queue or 'The queue'} will get what is published to {given.exchange} and matches.")
+@action("unbind", "Unbind", m.Unbind, "exchange queue routing_key arguments", is_dangerous=True)
+class UnbindAction(BindAction):
+    async def preview(self, broker: UserBroker) -> Preview:
+        return Preview(f"{self.queue} will get no more from {self.exchange} by the key {self.routing_key!r}.")
 
-
-async def bind(broker: UserBroker, given: BindingParameters, _report: Report) -> ActionOutcome:
-    await broker.client.bind(given.queue, given.exchange, given.routing_key, given.arguments)
-    return ActionOutcome(f"{given.queue} is bound to {given.exchange}.", {}, "exchange", {"name": given.exchange})
-
-
-async def preview_unbind(_broker: UserBroker, given: BindingParameters) -> Preview:
-    return Preview(f"{given.queue} will get no more from {given.exchange} by the key {given.routing_key!r}.")
-
-
-async def unbind(broker: UserBroker, given: BindingParameters, _report: Report) -> ActionOutcome:
-    await broker.client.unbind(given.queue, given.exchange, given.routing_key, given.arguments)
-    return ActionOutcome(f"{given.queue} is no longer bound by this key.", {}, "exchange", {"name": given.exchange})
-
-
-_EXCHANGE = frozenset(("exchange",))
-_BINDING = frozenset(("exchange", "queue", "routing_key", "arguments"))
-ACTIONS: tuple[Action[Any], ...] = (
-    Action(
-        "declare-exchange", "Create an exchange", m.DeclareExchange, DeclareExchangeParameters, preview_declare,
-        declare,
-    ),
-    Action(
-        "delete-exchange", "Delete the exchange", m.DeleteExchange, ExchangeParameters, preview_delete, delete,
-        _EXCHANGE, "exchange",
-        is_dangerous=True,
-    ),
-    Action("bind", "Bind a queue", m.Bind, BindingParameters, preview_bind, bind, _EXCHANGE),
-    Action("unbind", "Unbind", m.Unbind, BindingParameters, preview_unbind, unbind, _BINDING, is_dangerous=True),
-)  # fmt: skip
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        await broker.client.unbind(self.queue, self.exchange, self.routing_key, self.arguments)
+        return self.outcome(f"{self.queue} is no longer bound by this key.")

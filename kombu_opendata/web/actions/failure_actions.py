@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from ...errors import MessageNotFound, PreconditionFailed
 from ...protocol import messages as m
 from ...queue_client.queries import FailureFilters
+from ...readable_text import counted
 from ..brokers import UserBroker
-from .action import Action, ActionOutcome, ActionProgress, Parameters, Preview, Report, counted, words
-from .message_actions import MAX_IDS
-from .queue_actions import QueueParameters
-
-_LISTS = ("queues", "tasks", "exceptions", "reasons", "workers", "kinds", "task_ids")
+from .action import MAX_IDS, ActionOutcome, ActionProgress, Parameters, Preview, Report, SomeIds, action
+from .queue_actions import OnQueue
 
 #: stands for failures without a task, an exception, a reason or a worker, where an empty value means any
 NONE = "(none)"
+_LISTS = ("queues", "tasks", "exceptions", "reasons", "workers", "kinds", "task_ids")
 _PLACE = re.compile(r"\d{1,19} .+", re.DOTALL)
 
 
@@ -28,31 +27,33 @@ def without_none(value: str) -> str:
     return "" if value == NONE else value
 
 
-class FailureParameters(Parameters):
-    """Filters of failures, as in :class:`.FailureFilters`.
+def _texts(value: Any) -> Any:
+    return ([value] if value else []) if isinstance(value, str) else value
+
+
+Texts = Annotated[list[str], BeforeValidator(_texts)]
+
+
+class OnFailures(Parameters):
+    """An action on failures. Its filters are as in :class:`.FailureFilters`.
 
     No filter means all failures; "(none)" means failures without such a value.
     """
 
-    queues: list[str] = Field(default_factory=list, title="Queues")
-    tasks: list[str] = Field(default_factory=list, title="Tasks")
-    exceptions: list[str] = Field(default_factory=list, title="Exceptions")
-    reasons: list[str] = Field(default_factory=list, title="Reasons")
-    workers: list[str] = Field(default_factory=list, title="Workers")
-    kinds: list[str] = Field(default_factory=list, title="Kinds")
-    ids: list[int] | None = Field(None, title="Messages", max_length=MAX_IDS)
-    selected: list[str] | None = Field(
+    queues: Texts = Field(default_factory=list, title="Queues")
+    tasks: Texts = Field(default_factory=list, title="Tasks")
+    exceptions: Texts = Field(default_factory=list, title="Exceptions")
+    reasons: Texts = Field(default_factory=list, title="Reasons")
+    workers: Texts = Field(default_factory=list, title="Workers")
+    kinds: Texts = Field(default_factory=list, title="Kinds")
+    ids: SomeIds = Field(None, title="Messages")
+    selected: Annotated[list[str] | None, BeforeValidator(_texts)] = Field(
         None, title="Selected", description='each as "7 billing": a message id and its queue', max_length=MAX_IDS
     )
-    task_ids: list[str] = Field(default_factory=list, title="Task ids", max_length=MAX_IDS)
+    task_ids: Texts = Field(default_factory=list, title="Task ids", max_length=MAX_IDS)
     where: str = Field("", title="Filter")
     since: datetime | None = Field(None, title="Failed at or after")
     until: datetime | None = Field(None, title="Failed at or before")
-
-    @field_validator("ids", mode="before")
-    @classmethod
-    def _numbers(cls, value: Any) -> Any:
-        return words(value)
 
     @field_validator("selected")
     @classmethod
@@ -62,13 +63,8 @@ class FailureParameters(Parameters):
                 raise ValueError(f"{place!r} is not a message id, a space and the name of a queue")
         return value
 
-    @field_validator(*_LISTS, "selected", mode="before")
-    @classmethod
-    def _one(cls, value: Any) -> Any:
-        return ([value] if value else []) if isinstance(value, str) else value
-
     @model_validator(mode="after")
-    def _zones(self) -> FailureParameters:
+    def _zones(self) -> OnFailures:
         for name in ("since", "until"):
             at = getattr(self, name)
             if at is not None and at.tzinfo is None:
@@ -86,144 +82,114 @@ class FailureParameters(Parameters):
         return [self._common() | {"queues": [queue], "ids": queue_ids} for queue, queue_ids in ids.items()]
 
     def _common(self) -> FailureFilters:
-        arguments: dict[str, Any] = {
+        arguments: Any = {
             name: [without_none(text) for text in values] for name in _LISTS if (values := getattr(self, name))
         }
-        if self.ids is not None:
-            arguments["ids"] = self.ids
-        if self.where:
-            arguments["where"] = self.where
-        if self.since is not None:
-            arguments["gte"] = self.since
-        if self.until is not None:
-            arguments["lte"] = self.until
-        filters: FailureFilters = arguments  # type: ignore[assignment]
+        others = {"where": self.where or None, "ids": self.ids, "gte": self.since, "lte": self.until}
+        filters: FailureFilters = arguments | {name: value for name, value in others.items() if value is not None}
         return filters
 
+    async def count(self, broker: UserBroker) -> tuple[int, bool]:
+        """Return the number of failures, and whether all are counted."""
+        answers = [await broker.client.group_failures(["queue"], **filters) for filters in self.filters()]
+        total = sum(group.count for answer in answers for group in answer.groups)
+        return total, all(answer.complete for answer in answers)
 
-class RetryParameters(FailureParameters):
+    async def preview_of(self, broker: UserBroker, effect: str) -> Preview:
+        """Return the preview of an effect on these failures."""
+        if [] in (self.ids, self.selected):
+            return Preview("Nothing is selected.", 0, is_possible=False)
+        count, complete = await self.count(broker)
+        if not count:
+            return Preview("No unhandled failures.", 0, is_possible=False)
+        return Preview(f"{'' if complete else 'At least '}{counted(count, 'failure')} {effect}", count)
+
+
+@action("retry", "Retry", m.RetryFailures, " ".join(OnFailures.model_fields), is_long=True)
+class RetryAction(OnFailures):
     target: str = Field("", title="To the queue", description="empty means: their own")
 
+    async def preview(self, broker: UserBroker) -> Preview:
+        return await self.preview_of(broker, "will be retried: failed messages with their ids, tasks with new ones.")
 
-async def _count(broker: UserBroker, given: FailureParameters) -> tuple[int, bool]:
-    answers = [await broker.client.group_failures(["queue"], **filters) for filters in given.filters()]
-    return sum(group.count for answer in answers for group in answer.groups), all(answer.complete for answer in answers)
+    async def perform_in_steps(self, broker: UserBroker, report: Report) -> ActionOutcome:
+        count, _ = await self.count(broker)
+        done = m.FailuresRetried(0)
+        for filters in self.filters():
 
+            def step(more: m.FailuresRetried, before: m.FailuresRetried = done) -> None:
+                report(ActionProgress(before.handled + more.handled, count))
 
-async def _preview(broker: UserBroker, given: FailureParameters, text: str) -> Preview:
-    if [] in (given.ids, given.selected):
-        return Preview("Nothing is selected.", 0, is_possible=False)
-    count, complete = await _count(broker, given)
-    if not count:
-        return Preview("Nothing is left that failed and was not handled yet.", 0, is_possible=False)
-    return Preview(f"{'' if complete else 'At least '}{counted(count, 'failure')} {text}", count)
-
-
-async def preview_retry(broker: UserBroker, given: RetryParameters) -> Preview:
-    return await _preview(broker, given, "will run again: failed messages with their ids, tasks with new ones.")
-
-
-async def retry(broker: UserBroker, given: RetryParameters, report: Report) -> ActionOutcome:
-    count, _ = await _count(broker, given)
-
-    done = m.FailuresRetried(0)
-    for filters in given.filters():
-
-        def step(more: m.FailuresRetried, before: m.FailuresRetried = done) -> None:
-            report(ActionProgress(before.handled + more.handled, count))
-
-        done = done.plus(await broker.client.retry_failures(given.target, progress=step, **filters))
+            done = done.plus(await broker.client.retry_failures(self.target, progress=step, **filters))
+            if done.full:
+                break
+        left = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in done.left.items())
+        if done.damage:
+            left += f" ({done.damage})"
+        if done.refused and not done.handled:
+            raise PreconditionFailed(f"Nothing was retried: {left}.")
+        text = f"{counted(done.handled, 'failure')} retried." + (f" Not: {left}." if left else "")
         if done.full:
-            break
-    remaining = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in done.left.items())
-    if done.damage:
-        remaining += f" ({done.damage})"
-    if done.refused and not done.handled:
-        raise PreconditionFailed(f"Nothing runs again: {remaining}.")
-    text = f"{counted(done.handled, 'failure')} run again." + (f" Not: {remaining}." if remaining else "")
-    if done.full:
-        text += f" {done.full} is full: the rest stays."
-    return ActionOutcome(text, {"redriven": done.redriven, "published": done.published, **done.left}, "failed")
+            text += f" {done.full} is full: the rest stays."
+        return ActionOutcome(text, {"redriven": done.redriven, "published": done.published, **done.left}, "failed")
 
 
-async def preview_dismiss(broker: UserBroker, given: FailureParameters) -> Preview:
-    return await _preview(broker, given, "will be deleted for good; attempts stay in the history.")
+@action(
+    "delete-failures", "Delete failures", m.DismissFailures, " ".join(OnFailures.model_fields),
+    is_dangerous=True, is_long=True,
+)  # fmt: skip
+class DeleteFailuresAction(OnFailures):
+    async def preview(self, broker: UserBroker) -> Preview:
+        return await self.preview_of(broker, "will be deleted for good; attempts stay in the history.")
+
+    async def perform_in_steps(self, broker: UserBroker, report: Report) -> ActionOutcome:
+        count, _ = await self.count(broker)
+        done = m.FailuresDismissed(0)
+        for filters in self.filters():
+
+            def step(more: m.FailuresDismissed, before: m.FailuresDismissed = done) -> None:
+                report(ActionProgress(before.handled + more.handled, count))
+
+            done = done.plus(await broker.client.dismiss_failures(progress=step, **filters))
+        counts = {"deleted": done.deleted, "dismissed": done.dismissed}
+        return ActionOutcome(f"{counted(done.handled, 'failure')} deleted.", counts, "failed")
 
 
-async def dismiss(broker: UserBroker, given: FailureParameters, report: Report) -> ActionOutcome:
-    count, _ = await _count(broker, given)
-
-    done = m.FailuresDismissed(0)
-    for filters in given.filters():
-
-        def step(more: m.FailuresDismissed, before: m.FailuresDismissed = done) -> None:
-            report(ActionProgress(before.handled + more.handled, count))
-
-        done = done.plus(await broker.client.dismiss_failures(progress=step, **filters))
-    counts = {"deleted": done.deleted, "dismissed": done.dismissed}
-    return ActionOutcome(f"{counted(done.handled, 'failure')} deleted.", counts, "failed")
-
-
-class ArchiveFailedParameters(QueueParameters):
+@action("archive-failed", "Archive", m.ArchiveFailed, "queue ids", is_long=True)
+class ArchiveFailedAction(OnQueue):
     where: str = Field("", title="Filter")
-    ids: list[int] | None = Field(None, title="Messages", max_length=MAX_IDS)
+    ids: SomeIds = Field(None, title="Messages")
 
-    @field_validator("ids", mode="before")
-    @classmethod
-    def _numbers(cls, value: Any) -> Any:
-        return words(value)
+    async def preview(self, broker: UserBroker) -> Preview:
+        if self.ids == []:
+            return Preview("Nothing is selected.", 0, is_possible=False)
+        count = len(self.ids) if self.ids is not None else (await broker.client.metrics(self.queue)).failed
+        prefix = "Those that match, of " if self.where else ""
+        text = f"{prefix}{counted(count, 'failed message')} of {self.queue} will be archived until they are deleted."
+        return Preview(text, count)
 
-
-async def preview_archive(broker: UserBroker, given: ArchiveFailedParameters) -> Preview:
-    if given.ids == []:
-        return Preview("Nothing is selected.", 0, is_possible=False)
-    count = len(given.ids) if given.ids is not None else (await broker.client.metrics(given.queue)).failed
-    prefix = "Those that match, of " if given.where else ""
-    return Preview(f"{prefix}{counted(count, 'failed message')} of {given.queue} will be set aside, and kept.", count)
-
-
-async def archive_failed(broker: UserBroker, given: ArchiveFailedParameters, _report: Report) -> ActionOutcome:
-    count = await broker.client.archive_failed(given.queue, where=given.where, ids=given.ids)
-    if given.ids and not count:
-        raise MessageNotFound("Nothing was set aside: these are not failed messages of the queue.", queue=given.queue)
-    return ActionOutcome(f"{counted(count, 'message')} set aside.", {"archived": count}, "queue", {"name": given.queue})
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        count = await broker.client.archive_failed(self.queue, where=self.where, ids=self.ids)
+        if self.ids and not count:
+            raise MessageNotFound("Nothing was archived: these are not failed messages of the queue.", queue=self.queue)
+        return self.outcome(f"{counted(count, 'message')} archived.", {"archived": count})
 
 
-class DeleteSettledParameters(QueueParameters):
+@action(
+    "delete-settled", "Delete settled messages", m.DeleteSettled, "queue", typed="queue", is_dangerous=True,
+    is_long=True,
+)  # fmt: skip
+class DeleteSettledAction(OnQueue):
     state: Literal["done", "failed", "archived_failed"] = Field("done", title="Messages that are")
     older_than: float = Field(0, ge=0, title="Settled at least this many seconds ago", description="0 means all")
 
+    async def preview(self, broker: UserBroker) -> Preview:
+        count: int = getattr(await broker.client.metrics(self.queue), self.state)
+        prefix = "Of " if self.older_than else ""
+        state = self.state.replace("_", " ")
+        return Preview(f"{prefix}{counted(count, f'{state} message')} of {self.queue}, for good.", count)
 
-async def preview_settled(broker: UserBroker, given: DeleteSettledParameters) -> Preview:
-    figures = await broker.client.metrics(given.queue)
-    count: int = {"done": figures.done, "failed": figures.failed}.get(given.state, figures.archived_failed)
-    prefix = "Of " if given.older_than else ""
-    text = f"{prefix}{counted(count, given.state.replace('_', ' ') + ' message')} of {given.queue}, for good."
-    return Preview(text, count)
-
-
-async def delete_settled(broker: UserBroker, given: DeleteSettledParameters, _report: Report) -> ActionOutcome:
-    selection: dict[str, Any] = {"older_than": given.older_than} if given.older_than else {"all": True}
-    count = await broker.client.delete_settled(given.queue, given.state, **selection)
-    return ActionOutcome(f"{counted(count, 'message')} deleted.", {"deleted": count}, "queue", {"name": given.queue})
-
-
-_ALL = frozenset(FailureParameters.model_fields)
-_IDS = frozenset(("queue", "ids"))
-_QUEUE = frozenset(("queue",))
-ACTIONS: tuple[Action[Any], ...] = (
-    Action("retry", "Run again", m.RetryFailures, RetryParameters, preview_retry, retry, _ALL, is_long=True),
-    Action(
-        "dismiss", "Delete failures", m.DismissFailures, FailureParameters, preview_dismiss, dismiss, _ALL,
-        is_dangerous=True, is_long=True,
-    ),
-    Action(
-        "archive-failed", "Set aside", m.ArchiveFailed, ArchiveFailedParameters, preview_archive,
-        archive_failed, _IDS, is_long=True,
-    ),
-    Action(
-        "delete-settled", "Delete settled messages", m.DeleteSettled, DeleteSettledParameters, preview_settled,
-        delete_settled,
-        _QUEUE, "queue", is_dangerous=True, is_long=True,
-    ),
-)  # fmt: skip
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        selection: dict[str, Any] = {"older_than": self.older_than} if self.older_than else {"all": True}
+        count = await broker.client.delete_settled(self.queue, self.state, **selection)
+        return self.outcome(f"{counted(count, 'message')} deleted.", {"deleted": count})

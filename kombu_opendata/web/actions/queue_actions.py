@@ -1,25 +1,36 @@
-"""Actions on queues: create, delete, purge, pause, resume, alter."""
+"""Actions on queues: create, delete, purge, pause, resume, alter; and replays into them."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ...protocol import messages as m
 from ...queue_client import QueueOptions
+from ...readable_text import counted
 from ..brokers import UserBroker
-from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Report, counted, words
+from .action import ActionOutcome, JsonObject, Parameters, Preview, Words, action
 
 
-class QueueParameters(Parameters):
-    """The parameters of an action on one queue."""
+class OnQueue(Parameters):
+    """An action on one queue."""
 
     queue: str = Field(title="Queue", min_length=1)
 
+    def outcome(self, text: str, counts: dict[str, Any] | None = None) -> ActionOutcome:
+        """Return an outcome that leads to the queue."""
+        return ActionOutcome(text, counts or {}, "queue", {"name": self.queue})
 
-class CreateQueueParameters(QueueParameters):
+    async def ready_and_delayed(self, broker: UserBroker) -> int:
+        """Return the number of messages that are ready or delayed."""
+        metrics = await broker.client.metrics(self.queue)
+        return metrics.visible + metrics.delayed
+
+
+@action("create-queue", "Create a queue", m.DeclareQueue)
+class CreateQueueAction(OnQueue):
     arguments: JsonObject = Field(
         default_factory=dict,
         title="Arguments",
@@ -27,142 +38,128 @@ class CreateQueueParameters(QueueParameters):
         json_schema_extra={"lines": True},
     )
 
-    @field_validator("arguments", mode="before")
-    @classmethod
-    def _none(cls, value: Any) -> Any:
-        return value or {}
+    async def preview(self, broker: UserBroker) -> Preview:
+        if self.queue in {queue.name for queue in await broker.client.list_queues()}:
+            return Preview(f"There is a queue {self.queue} already.", is_possible=False)
+        return Preview("A new queue that survives restarts.")
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        await broker.client.create(self.queue, QueueOptions(arguments=self.arguments))
+        return self.outcome(f"The queue {self.queue} is there.")
 
 
-async def preview_create(broker: UserBroker, given: CreateQueueParameters) -> Preview:
-    existing_names = {queue.name for queue in await broker.client.list_queues()}
-    if given.queue in existing_names:
-        return Preview(f"There is a queue {given.queue} already.", is_possible=False)
-    return Preview("A new queue that survives restarts.")
+@action("purge", "Purge", m.PurgeQueue, "queue", typed="queue", is_dangerous=True, is_long=True)
+class PurgeAction(OnQueue):
+    async def preview(self, broker: UserBroker) -> Preview:
+        count = await self.ready_and_delayed(broker)
+        text = f"{counted(count, 'ready or delayed message')} of {self.queue} will be deleted for good."
+        return Preview(f"{text} Messages in flight stay.", count)
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        count = await broker.client.purge(self.queue)
+        return self.outcome(f"{counted(count, 'message')} of {self.queue} deleted.", {"deleted": count})
 
 
-async def create(broker: UserBroker, given: CreateQueueParameters, _report: Report) -> ActionOutcome:
-    await broker.client.create(given.queue, QueueOptions(arguments=given.arguments))
-    return ActionOutcome(f"The queue {given.queue} is there.", {}, "queue", {"name": given.queue})
+@action("delete-queue", "Delete the queue", m.DeleteQueue, "queue", typed="queue", is_dangerous=True)
+class DeleteQueueAction(OnQueue):
+    async def preview(self, broker: UserBroker) -> Preview:
+        metrics = await broker.client.metrics(self.queue)
+        text = (
+            f"The queue {self.queue} will be deleted with {counted(metrics.length, 'message')} that are ready, "
+            f"delayed or in flight, {metrics.done:,} done and {metrics.failed:,} failed."
+        )
+        notes = (f"{counted(metrics.consumers, 'consumer')} will be cancelled.",) if metrics.consumers else ()
+        return Preview(text, metrics.length, notes)
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        count = await broker.client.drop(self.queue)
+        text = f"The queue {self.queue} is deleted, and {counted(count, 'message')} with it."
+        return ActionOutcome(text, {"deleted": count})
 
 
-async def _waiting(broker: UserBroker, queue: str) -> int:
-    figures = await broker.client.metrics(queue)
-    return figures.visible + figures.delayed
-
-
-async def preview_purge(broker: UserBroker, given: QueueParameters) -> Preview:
-    count = await _waiting(broker, given.queue)
-    text = f"{counted(count, 'waiting message')} of {given.queue} will be deleted for good. Messages in flight stay."
-    return Preview(text, count)
-
-
-async def purge(broker: UserBroker, given: QueueParameters, _report: Report) -> ActionOutcome:
-    count = await broker.client.purge(given.queue)
-    text = f"{counted(count, 'message')} of {given.queue} deleted."
-    return ActionOutcome(text, {"deleted": count}, "queue", {"name": given.queue})
-
-
-async def preview_drop(broker: UserBroker, given: QueueParameters) -> Preview:
-    figures = await broker.client.metrics(given.queue)
-    text = (
-        f"The queue {given.queue} will be deleted with {counted(figures.length, 'message')} that wait or are in "
-        f"flight, {figures.done:,} done and {figures.failed:,} failed."
-    )
-    notes = (f"{counted(figures.consumers, 'consumer')} will be cancelled.",) if figures.consumers else ()
-    return Preview(text, figures.length, notes)
-
-
-async def drop(broker: UserBroker, given: QueueParameters, _report: Report) -> ActionOutcome:
-    count = await broker.client.drop(given.queue)
-    return ActionOutcome(
-        f"The queue {given.queue} is deleted, and {counted(count, 'message')} with it.", {"deleted": count}
-    )
-
-
-class PauseParameters(QueueParameters):
+@action("pause", "Pause", m.PauseQueue, "queue")
+class PauseAction(OnQueue):
     publishes: bool = Field(False, title="Refuse publishes as well", description="senders get an error")
 
+    async def preview(self, broker: UserBroker) -> Preview:
+        count = (await broker.client.metrics(self.queue)).consumers
+        return Preview(f"{counted(count, 'consumer')} of {self.queue} will get nothing until it is resumed.", count)
 
-async def preview_pause(broker: UserBroker, given: PauseParameters) -> Preview:
-    figures = await broker.client.metrics(given.queue)
-    text = f"{counted(figures.consumers, 'consumer')} of {given.queue} will get nothing until it is resumed."
-    return Preview(text, figures.consumers)
-
-
-async def pause(broker: UserBroker, given: PauseParameters, _report: Report) -> ActionOutcome:
-    answer = await broker.client.pause(given.queue, publishes=given.publishes)
-    text = f"{given.queue} is paused." if answer.changed else f"{given.queue} was paused already."
-    return ActionOutcome(text, {"changed": answer.changed}, "queue", {"name": given.queue})
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        answer = await broker.client.pause(self.queue, publishes=self.publishes)
+        text = f"{self.queue} is paused." if answer.changed else f"{self.queue} was paused already."
+        return self.outcome(text, {"changed": answer.changed})
 
 
-class ResumeParameters(QueueParameters):
-    publishes_only: bool = Field(False, title="Only take publishes again", description="consumers still get nothing")
+@action("resume", "Resume", m.ResumeQueue, "queue")
+class ResumeAction(OnQueue):
+    publishes_only: bool = Field(False, title="Only accept publishes again", description="consumers still get nothing")
+
+    async def preview(self, broker: UserBroker) -> Preview:
+        count = await self.ready_and_delayed(broker)
+        return Preview(f"Consumers of {self.queue} will get its {counted(count, 'ready or delayed message')}.", count)
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        answer = await broker.client.resume(self.queue, publishes_only=self.publishes_only)
+        text = f"{self.queue} resumed." if answer.changed else f"{self.queue} was not paused."
+        return self.outcome(text, {"changed": answer.changed})
 
 
-async def preview_resume(broker: UserBroker, given: ResumeParameters) -> Preview:
-    count = await _waiting(broker, given.queue)
-    return Preview(f"Consumers of {given.queue} will get its {counted(count, 'waiting message')}.", count)
-
-
-async def resume(broker: UserBroker, given: ResumeParameters, _report: Report) -> ActionOutcome:
-    answer = await broker.client.resume(given.queue, publishes_only=given.publishes_only)
-    text = f"{given.queue} resumed." if answer.changed else f"{given.queue} was not paused."
-    return ActionOutcome(text, {"changed": answer.changed}, "queue", {"name": given.queue})
-
-
-class AlterQueueParameters(QueueParameters):
+@action("alter", "Change arguments", m.AlterQueue, "queue")
+class AlterAction(OnQueue):
     arguments: JsonObject = Field(
         default_factory=dict,
         title="Arguments to set",
         description='as JSON, such as {"x-max-length": 1000}; null means as if it were not declared',
         json_schema_extra={"lines": True},
     )
-    unset: list[str] = Field(default_factory=list, title="Arguments that return to what apps declare")
+    unset: Words = Field(default_factory=list, title="Arguments that return to what apps declare")
     reset: bool = Field(False, title="Return all arguments to what apps declare")
     force: bool = Field(False, title="Even if messages are deleted")
 
-    @field_validator("arguments", mode="before")
-    @classmethod
-    def _none(cls, value: Any) -> Any:
-        return value or {}
+    async def preview(self, broker: UserBroker) -> Preview:
+        if not (self.arguments or self.unset or self.reset):
+            info = await broker.client.get_queue(self.queue)
+            return Preview(f"In effect now: {json.dumps(info.effective)}")
+        answer = await broker.client.alter(
+            self.queue, self.arguments, unset=self.unset, reset=self.reset, force=True, dry_run=True
+        )
+        count = sum(answer.counts.get(name, 0) for name in ("dropped", "excess"))
+        return Preview(f"Then in effect: {json.dumps(answer.after)}", count, tuple(answer.notes))
 
-    @field_validator("unset", mode="before")
-    @classmethod
-    def _words(cls, value: Any) -> Any:
-        return words(value)
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        answer = await broker.client.alter(
+            self.queue, self.arguments, unset=self.unset, reset=self.reset, force=self.force
+        )
+        return self.outcome(" ".join([f"{self.queue} has changed.", *answer.notes]), dict(answer.counts))
 
 
-async def preview_alter(broker: UserBroker, given: AlterQueueParameters) -> Preview:
-    if not (given.arguments or given.unset or given.reset):
-        info = await broker.client.get_queue(given.queue)
-        return Preview(f"In effect now: {json.dumps(info.effective)}")
-    answer = await broker.client.alter(
-        given.queue, given.arguments, unset=given.unset, reset=given.reset, force=True, dry_run=True
+# ---------------------------------------------------------------------- replays
+@action("replay", "Replay", m.Replay, "queue")
+class ReplayAction(OnQueue):
+    start: str = Field(
+        "first", title="From", description='"first", a message id, or a time with its offset', min_length=1
     )
-    count = sum(answer.counts.get(name, 0) for name in ("dropped", "excess"))
-    return Preview(f"Then in effect: {json.dumps(answer.after)}", count, tuple(answer.notes))
+    until: str = Field("now", title="Until", description='"now", a message id, or a time with its offset', min_length=1)
+    where: str = Field("", title="Filter", description="only messages that match it")
+
+    async def preview(self, broker: UserBroker) -> Preview:
+        consumers = (await broker.client.metrics(self.queue)).consumers
+        notes = (f"{counted(consumers, 'consumer')} will run tasks that were done, once more.",) if consumers else ()
+        text = f"{self.queue} gets all stored messages that it would get now, again, in the background."
+        return Preview(text, None, notes)
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        start, until = (int(at) if at.isascii() and at.isdigit() else at for at in (self.start, self.until))
+        await broker.client.replay(self.queue, start, until, where=self.where)
+        return ActionOutcome(f"A replay into {self.queue} has begun.", {}, "replays")
 
 
-async def alter(broker: UserBroker, given: AlterQueueParameters, _report: Report) -> ActionOutcome:
-    answer = await broker.client.alter(
-        given.queue, given.arguments, unset=given.unset, reset=given.reset, force=given.force
-    )
-    text = " ".join([f"{given.queue} has changed.", *answer.notes])
-    return ActionOutcome(text, dict(answer.counts), "queue", {"name": given.queue})
+@action("stop-replay", "Stop the replay", m.Replay, "queue", is_dangerous=True)
+class StopReplayAction(OnQueue):
+    async def preview(self, broker: UserBroker) -> Preview:
+        return Preview(f"The replay into {self.queue} will stop where it is. What it has put there stays.")
 
-
-_QUEUE = frozenset(("queue",))
-ACTIONS: tuple[Action[Any], ...] = (
-    Action("create-queue", "Create a queue", m.DeclareQueue, CreateQueueParameters, preview_create, create),
-    Action(
-        "purge", "Purge", m.PurgeQueue, QueueParameters, preview_purge, purge, _QUEUE, "queue",
-        is_dangerous=True, is_long=True,
-    ),
-    Action(
-        "drop-queue", "Delete the queue", m.DeleteQueue, QueueParameters, preview_drop, drop, _QUEUE, "queue",
-        is_dangerous=True,
-    ),
-    Action("pause", "Pause", m.PauseQueue, PauseParameters, preview_pause, pause, _QUEUE),
-    Action("resume", "Resume", m.ResumeQueue, ResumeParameters, preview_resume, resume, _QUEUE),
-    Action("alter", "Change arguments", m.AlterQueue, AlterQueueParameters, preview_alter, alter, _QUEUE),
-)  # fmt: skip
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        await broker.client.stop_replay(self.queue)
+        return ActionOutcome(f"The replay into {self.queue} has stopped.", {}, "replays")

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from ...errors import OpenDataError
 from ..actions.action import Action, ActionOutcome, Parameters, Preview
-from ..actions.all_actions import ACTIONS
+from ..actions.all_actions import ACTIONS, ALIASES
 from ..error_reports import BODY_RESPONSES
 from ..jobs import BackgroundJob
-from ..perform import begin, perform, preview
+from ..perform import begin, perform
 from ..visit import AVisit, Visit
 from .forms import Items, faults_of, form_fields, parameters_of
 from .view import Views, frame, html
@@ -57,19 +57,20 @@ async def act(visit: AVisit, name: str, request: Request) -> Response:
     return html(visit, "notice.html", frame(visit) | {"done": outcome})
 
 
-def _action(name: str) -> Action[Any]:
-    if name not in ACTIONS:
+def _action(name: str) -> Action:
+    action = ACTIONS.get(ALIASES.get(name, name))
+    if action is None:
         raise HTTPException(404, f"there is no action {name}")
-    return ACTIONS[name]
+    return action
 
 
-def _read(action: Action[Any], items: Items) -> Parameters:
+def _read(action: Action, items: Items) -> Parameters:
     known = [(key, value) for key, value in items if key in action.parameters.model_fields]
     parameters: Parameters = action.parameters.model_validate(parameters_of(action.parameters, known))
     return parameters
 
 
-def _read_so_far(action: Action[Any], items: Items) -> Parameters | None:
+def _read_so_far(action: Action, items: Items) -> Parameters | None:
     """Return the parameters of an incomplete form, with empty texts for missing fields.
 
     None if another value is invalid.
@@ -88,16 +89,16 @@ def _read_so_far(action: Action[Any], items: Items) -> Parameters | None:
     return parameters.model_copy(update=dict.fromkeys(missing, ""))
 
 
-async def _dialog(visit: Visit, action: Action[Any], items: Items, faults: list[str]) -> Response:
+async def _dialog(visit: Visit, action: Action, items: Items, faults: list[str]) -> Response:
     effect: Preview | None = None
     so_far = _read_so_far(action, items)
     try:
-        effect = await preview(visit, action, so_far) if so_far is not None else None
+        effect = await so_far.preview(visit.broker) if so_far is not None else None
     except OpenDataError as exc:
         faults = faults or [str(exc)]
     context = {
         "action": action,
-        "fields": form_fields(action.parameters, action.given, items),
+        "fields": form_fields(action.parameters, action.fixed, items),
         "preview": effect,
         "faults": faults,
         "typed": next((value for key, value in items if key == action.typed), "") if action.typed else "",
@@ -106,24 +107,25 @@ async def _dialog(visit: Visit, action: Action[Any], items: Items, faults: list[
 
 
 # ---------------------------------------------------------------------- the API
-def _add_routes(action: Action[Any]) -> None:
-    """Add the routes of one action; its parameters are the body."""
+def _add_routes(name: str, action: Action) -> None:
+    """Add the routes of an action, or of a former name of it, which is not described; its parameters are the body."""
 
     async def do(visit: AVisit, parameters: Any) -> ActionOutcome:
         return await perform(visit, action, parameters)
 
     async def look(visit: AVisit, parameters: Any) -> Preview:
-        return await preview(visit, action, parameters)
+        effect: Preview = await parameters.preview(visit.broker)
+        return effect
 
     async def start(visit: AVisit, parameters: Any) -> BackgroundJob:
         return await begin(visit, action, parameters, patience=0)
 
     def add(ending: str, summary: str, handler: Callable[..., Awaitable[Any]]) -> None:
         handler.__annotations__["parameters"] = action.parameters
-        operation_id = f"{ending[1:] or 'do'}_{action.name}".replace("-", "_")
+        operation_id = f"{ending[1:] or 'do'}_{name}".replace("-", "_")
         VIEWS.api.add_api_route(
-            f"/actions/{action.name}{ending}", handler, methods=["POST"], summary=summary, operation_id=operation_id,
-            responses=BODY_RESPONSES,
+            f"/actions/{name}{ending}", handler, methods=["POST"], summary=summary, operation_id=operation_id,
+            responses=BODY_RESPONSES, include_in_schema=name in ACTIONS,
         )  # fmt: skip
 
     add("", action.title, do)
@@ -132,5 +134,5 @@ def _add_routes(action: Action[Any]) -> None:
         add("/start", f"{action.title}, in the background", start)
 
 
-for _action_of_route in ACTIONS.values():
-    _add_routes(_action_of_route)
+for _name, _action_of_name in (ACTIONS | {old: ACTIONS[new] for old, new in ALIASES.items()}).items():
+    _add_routes(_name, _action_of_name)

@@ -35,13 +35,13 @@ class FormField:
         return self.values[0] if self.values else ""
 
 
-def form_fields(parameters: type[BaseModel], given: frozenset[str], items: Items) -> list[FormField]:
+def form_fields(parameters: type[BaseModel], fixed: frozenset[str], items: Items) -> list[FormField]:
     """Return the fields of a dialog with their values; those that the button sets are hidden."""
     rows = []
     for name, field in parameters.model_fields.items():
         values = tuple(value for key, value in items if key == name)
         kind, choices = _kind(field)
-        if name in given and (values or kind == "text" and not field.is_required() or _is_list(field)):
+        if name in fixed and (values or kind == "text" and not field.is_required() or _is_list(field)):
             kind = "hidden"
         rows.append(
             FormField(

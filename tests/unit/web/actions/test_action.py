@@ -8,17 +8,17 @@ import pytest
 from pydantic import ValidationError
 
 from kombu_opendata.web.actions.action import MAX_ELEMENTS, Parameters
-from kombu_opendata.web.actions.failure_actions import ArchiveFailedParameters, FailureParameters
-from kombu_opendata.web.actions.message_actions import MoveParameters, ReleaseParameters
+from kombu_opendata.web.actions.failure_actions import ArchiveFailedAction, OnFailures
+from kombu_opendata.web.actions.message_actions import MoveAction, ReleaseAction
 
 
 @pytest.mark.parametrize(
     ("parameters", "more"),
     [
-        (MoveParameters, {"target": "b"}),
-        (ReleaseParameters, {}),
-        (ArchiveFailedParameters, {}),
-        (FailureParameters, None),
+        (MoveAction, {"target": "b"}),
+        (ReleaseAction, {}),
+        (ArchiveFailedAction, {}),
+        (OnFailures, None),
     ],
 )
 def test_a_text_of_many_words_makes_a_list_with_a_limit(

@@ -9,8 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kombu_opendata import AsyncQueueClient
 from kombu_opendata.masking import Masking
-from kombu_opendata.web.actions.action import unheard
-from kombu_opendata.web.actions.failure_actions import FailureParameters, dismiss, preview_dismiss
+from kombu_opendata.web.actions.failure_actions import DeleteFailuresAction
 from kombu_opendata.web.brokers import UserBroker
 from kombu_opendata.web.views.failed import Asked, Failures, Hours, failures
 
@@ -34,7 +33,7 @@ def test_an_action_on_a_group_concerns_that_group() -> None:
             previews = {}
             for one in found.groups:
                 shown = await failures(UserBroker(client), Masking(), one.asked)
-                preview = await preview_dismiss(UserBroker(client), FailureParameters(**one.asked.subject()))
+                preview = await DeleteFailuresAction(**one.asked.subject()).preview(UserBroker(client))
                 assert shown.total == one.count == sum(bar.count for bar in shown.bars)
                 previews[one.values[0]] = preview.count
             return found, previews
@@ -57,9 +56,12 @@ def test_a_selected_failure_is_that_of_its_queue() -> None:
             for queue in ("mail", "post office"):
                 [message] = await client.read(queue, 60)
                 await client.reject(queue, message)
-            given = FailureParameters.model_validate({"selected": [f"{message.id} post office"]})
-            assert (await preview_dismiss(UserBroker(client), given)).count == 1
-            assert (await dismiss(UserBroker(client), given, unheard)).counts == {"deleted": 1, "dismissed": 0}
+            given = DeleteFailuresAction.model_validate({"selected": [f"{message.id} post office"]})
+            assert (await given.preview(UserBroker(client))).count == 1
+            assert (await given.perform_in_steps(UserBroker(client), lambda _progress: None)).counts == {
+                "deleted": 1,
+                "dismissed": 0,
+            }
             return [one.queue for one in (await client.list_failures()).items]
 
     assert asyncio.run(act()) == ["mail"]
@@ -68,7 +70,7 @@ def test_a_selected_failure_is_that_of_its_queue() -> None:
 @pytest.mark.parametrize("selected", ["7", "billing", "x billing", "-1 billing", "7 "])
 def test_what_is_no_failure_can_not_be_selected(selected: str) -> None:
     with pytest.raises(ValidationError, match="is not a message id, a space and the name of a queue"):
-        FailureParameters.model_validate({"selected": [selected]})
+        DeleteFailuresAction.model_validate({"selected": [selected]})
 
 
 @pytest.mark.parametrize("hours", ["1e9", "inf", "nan", "-1"])
