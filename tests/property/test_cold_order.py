@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kombu_opendata.storage.state.queue_buckets import Row, Summary
+from kombu_opendata.storage.state.cold_summaries import Summary
+from kombu_opendata.storage.state.queue_buckets import Row
 from kombu_opendata.storage.state.queue_state import QueueState
 
 _TIMES = (0, 5, 10, 15)

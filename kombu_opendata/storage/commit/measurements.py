@@ -14,7 +14,8 @@ from typing import NamedTuple
 from ..messages.payloads import read_sizes
 from ..records import active, keys
 from ..slatedb.store_reads import Reads
-from ..state.queue_buckets import QueueEntry, Summary
+from ..state.cold_summaries import Summary
+from ..state.queue_buckets import QueueEntry
 from ..state.queue_state import QueueState
 
 __all__ = ["EngineFigures", "Histogram", "Standing", "stopwatch"]

@@ -1,20 +1,45 @@
 """Power-loss safety for a database in a local folder: sync of its files, and repair at the next opening.
 
 SlateDB's local store moves finished files into place and never calls fsync, so after a power loss any new file may be
-empty, torn or missing. This module syncs them and records a *sync point* beside the folder: the list of synced files.
+empty, torn or missing. Syncing each file when it is written is not possible from outside, and would be slow: commits
+are durable in the journal already. So this module syncs all new files at each tidy and records a *sync point* beside
+the folder: the list of synced files. The journal keeps its segments until the sync point covers them.
 
 ================  ====================================================================================
 ``<db>.sync``     the last sync point, JSON with a checksum, replaced atomically
 ``<db>.lost/``    the files that :func:`heal_after_power_loss` moved out of the database
 ================  ====================================================================================
 
-Files are immutable once they are in place, and those of ``manifest``, ``compactions`` and ``wal`` are numbered. A
-numbered file above the recorded one contains no confirmed change; after a power loss it is moved out, and SlateDB
-opens the rest: the state at the sync point. A file is listed before the files that it refers to (a manifest
-before its tables), so a recorded manifest never names an unsynced file.
+**What a sync point guarantees.** Files are immutable once they are in place, and those of ``manifest``, ``compactions``
+and ``wal`` are numbered. A file is listed before the files that it refers to (a manifest before its tables), so a
+recorded manifest never names an unsynced file: what was written between the two listings is only more. A numbered file
+above the recorded one contains no confirmed change that the journal lacks; after a power loss it is moved out, and
+SlateDB opens the rest: the state at the sync point. Tables above it are not moved, as no remaining manifest names them.
+Files are moved and not deleted, so that a wrong decision can be undone.
 
-The kernel's boot id distinguishes a power loss from a crash of the process. A writer that does not sync must call
-:func:`forget` before it writes, or its files would count as torn after the next boot.
+**A crash or a power loss?** A process that dies tears no file, because the kernel still writes them. The kernel's boot
+id, which the sync point contains, distinguishes them.
+
+=====================================  =================================================================================
+at the opening                         decision
+=====================================  =================================================================================
+no sync point                          new, or written without syncing: nothing is moved
+same boot id                           the process crashed or closed: nothing is moved
+other boot id, closed cleanly          nothing is moved, if no manifest was written since (a reader may write one)
+other boot id, otherwise               power was lost: numbered files above the point and the collector's boundaries
+                                       are moved out; the end of the journal may be torn
+=====================================  =================================================================================
+
+In each case all remaining files are synced and a new point is recorded, so a second call has no effect. Only one fact
+must survive that: ``power_lost`` remains in the point until the first sync of the next broker, because recovery must
+still read the journal's end as torn if the broker crashes before that.
+
+**The collector** may have deleted the recorded manifest after a newer one was in place. Then that newer one is the only
+manifest, and only the WAL is cut. Its ``boundary`` files limit later deletions; they are always moved out, as they may
+be torn or name a manifest that is moved out.
+
+A writer that does not sync must call :func:`forget` before it writes, or its files would count as torn after the next
+boot. A sync point that does not decode is an error and not a guess: it may protect confirmed messages.
 """
 
 from __future__ import annotations

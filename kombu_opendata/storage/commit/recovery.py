@@ -15,8 +15,8 @@ from ..records.kinds import U64
 from ..records.store_records import StoreHeader
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
+from ..state.cold_summaries import Summary
 from ..state.history_log import HistoryLog
-from ..state.queue_buckets import Summary
 from ..state.settled_list import ListName, bucket_key
 from ..state.store_state import Queue, QueueSettings, StoreState
 from .journal import Journal

@@ -1,17 +1,40 @@
 """Size limit of a store: above it, the oldest settled messages are removed before their retention is over.
 
-The size of the tables is only an upper bound of the live data, as overwritten and deleted records remain until a
-compaction. So a store above the limit is compacted completely before it is measured, and the effect of a removal is
-measured only after another compaction. A round has three steps:
+Messages that still wait are never removed: if they alone exceed the limit, the store is ``is_stuck``, which the status
+reports. Objects of staged batches count, too.
 
-1. Above the limit, compact all tables in the background (minutes for many GB).
-2. Measure. If the live data is more than 90 % of the limit, remove settled messages of the size of the excess, by
-   the average size of a message: first those that only the log keeps, then the oldest done ones, then failed ones.
-3. Begin the next round when the store has grown by 5 % of the limit; or immediately, if it was above the limit and
-   enough settled messages were left.
+**Why deleting until the size is right does not work.** A deletion in SlateDB is one more record. The size of the tables
+is only an upper bound of the live data, as overwritten and deleted records remain until a compaction merges them. A
+limit that deleted and measured again would see no effect, and delete everything. So a store above the limit is
+compacted completely before it is measured, and the effect of a removal is measured only after another compaction.
 
-Without enough disk space for a full compaction, the current size of the tables counts, and again only after they have
-grown.
+**A round** has four states, in which :meth:`SizeLimit.step`, called with each pass of retention, continues:
+
+==========  ==============================  ============================================================================
+state       fields                          step
+==========  ==============================  ============================================================================
+watching    no compaction, none to remove   if the size is above the limit and above ``_next_bytes``: begin a compaction
+                                            of all tables (minutes for many GB), or decide if the disk has no room
+compacting  ``_compaction`` is its id       nothing until it ends. If it conflicted with another compaction: watching;
+                                            otherwise read the size and decide
+deciding    (within a step)                 if the live data is more than 90 % of the limit, remove messages of the size
+                                            of the excess, by the average size of all messages; set ``_next_bytes``
+removing    ``_to_remove`` remain           remove at most 200,000, in checkpoints of about 10,000; at zero: watching
+==========  ==============================  ============================================================================
+
+Messages are removed in this order: those that only the log keeps, then the oldest done ones of all queues, then failed
+ones; of the archived ones none. Their history is removed with them. The removals become part of checkpoints like those
+of retention. The state of a round is only in memory: after a restart the next step measures again.
+
+**The next round** begins when the store has grown by 5 % of the limit, so that a store near the limit is not compacted
+all the time. It begins immediately (``_next_bytes`` is 0) if the store was above the limit and enough settled messages
+could be removed, because then the removal is to be confirmed by another compaction.
+
+**Conditions of a compaction.** It needs disk space for a second copy of all tables (1.5 times their size is required).
+Without it, the current size of the tables counts, and again only after they have grown. The deletions must be in
+tables, so a tidy comes first. SlateDB compacts a single table only together with others, so a lone unsorted table gets
+a second one. The manifest must be at rest between reading it and requesting the compaction, so no flush may run: both
+locks are held, and a step tries five times. An idle store is not compacted, because its compactor rarely polls.
 """
 
 from __future__ import annotations

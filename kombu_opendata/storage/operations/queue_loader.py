@@ -1,4 +1,41 @@
-"""The loader of cold buckets of durable queues, and of payloads ahead of their delivery."""
+"""The loader of cold buckets of durable queues, and of payloads ahead of their delivery.
+
+A delivery needs the entry of the message, which may be in a cold bucket (:mod:`..state.cold_summaries`), and its
+payload, which is in memory only for recent messages. Both reads take a millisecond or more, and a bucket of an object
+store answers after 20 ms or more: a delivery turn must never wait for them. So :meth:`QueueLoader.next_entry` is
+synchronous. It returns the next message if it is complete in memory; otherwise it begins a load, returns ``(None,
+True)``, and the queue is skipped until the load calls ``wake``.
+
+**Loading on demand is not enough.** A consumer of a long backlog would wait for each bucket. So the loader reads ahead:
+``Queue.at_hand`` estimates the messages whose payloads were loaded and that were not delivered yet. Each call counts
+one down; below ``_AHEAD_MIN`` (512) with cold buckets left, a load of ``_AHEAD`` (2,048) messages begins, while
+deliveries continue with the loaded ones. If there are none (``at_hand <= 0``), a delivery waits for this load, so a
+first part of ``_AT_ONCE`` (256) messages is loaded and announced before the rest. The estimate may be wrong, for
+example after a purge; that costs a read too early or a wait, never a wrong message.
+
+**What a load contains** (:meth:`QueueLoader._load_some`).
+
+1. The bucket that ``wanted`` demands, and its probable successors, until enough messages are available. Consecutive
+   buckets are read by one scan.
+2. The payloads of the upcoming messages, in the order of delivery. If these are fewer than requested although cold
+   buckets remain, further buckets are loaded; the loop ends when a load adds no upcoming message, as then the other
+   cold buckets are for later.
+
+**Invariants.**
+
+* At most one load runs per queue (``_loading``); others that need a bucket (:meth:`QueueLoader.load_bucket`: purge,
+  expiry, moves, look-ups by id) read it independently.
+* During a read anything may change: the queue may be deleted and declared again, the bucket loaded by another task and
+  even evicted again. So after each read the record is applied only if the queue is the same object and its summary of
+  the bucket is the one from before the read (:meth:`QueueLoader._restore`).
+* A cold bucket is clean, so its record in the store is current: no checkpoint has to be waited for.
+
+**Errors.** If the store can't be read, the error is logged, and the queue is woken after a second, which begins the
+next load. A corrupt bucket would fail again each time, so there is no such retry: only a later wake-up of the queue
+tries again, and the operator has to repair the store. If only the payload of a message is lost, the message fails: it
+is claimed for the broker's own session and failed without a dead letter, so that the others are delivered. Messages
+that expired while they were cold are removed when they would be next.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +48,8 @@ from ..clock import Clock
 from ..messages.payloads import Payloads
 from ..records import active, keys
 from ..slatedb.store_writer import SlateStore
-from ..state.queue_buckets import QueueEntry, Summary
+from ..state.cold_summaries import Summary
+from ..state.queue_buckets import QueueEntry
 from ..state.store_state import Queue, StoreState
 from ..time_slice import TimeSlice
 from .message_operations import Operations

@@ -17,7 +17,8 @@ from ..records import active, keys, settled
 from ..records.metadata import Metadata
 from ..records.session_records import RunningTask
 from ..slatedb.store_writer import SlateStore
-from ..state.queue_buckets import QueueEntry, Summary
+from ..state.cold_summaries import Summary
+from ..state.queue_buckets import QueueEntry
 from ..state.queue_state import QueueState
 from ..state.settled_list import LISTS, ListName, bucket_key
 from ..state.store_state import Queue

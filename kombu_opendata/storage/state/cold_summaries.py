@@ -1,17 +1,148 @@
-"""The cold buckets of a queue: a summary of each, and the choice of the next to load."""
+"""The cold buckets of a queue: a summary of each, and the choice of the next bucket to load.
+
+A queue may have ten million messages in 40,000 buckets of 256. Loading all of them would take long and use gigabytes;
+keeping only their number would not show which message is next, because priorities and delays decide that, not the order
+of publishing. So a bucket that is not needed now is *cold*: the store has its messages, and memory has a
+:class:`Summary` of a few hundred bytes, which is enough to decide whether the bucket could have the next message.
+
+**Who makes a bucket cold, and who loads it.** ``QueueState.evict``, after a checkpoint, makes clean buckets far from
+the head cold; recovery begins with cold buckets. ``QueueState.restore`` loads one. A bucket with messages in flight,
+the tail, and bucket 0 are never cold. While a bucket is cold, neither its messages nor its summary change. A
+reader that awaited the store compares the summary by identity, to see whether the bucket was loaded or replaced since.
+
+**Order of delivery.** The next message is the visible one with the lowest (priority, id). Of a cold bucket the summary
+has the best message that was visible at the time of the summary (``best``), and the best of the delayed ones
+(``best_delayed``). :meth:`ColdSummaries.wanted` compares the best over all cold buckets with the best loaded message:
+if a cold one is better, its bucket must be loaded first.
+
+**Three heaps.** Each holds pairs whose last element is the bucket:
+
+==============  ======================  ========================================================================
+heap            ordered by              a pair is valid as long as
+==============  ======================  ========================================================================
+``_ready``      (priority, id)          this is the ``best`` or the ``best_delayed`` message of the bucket's summary
+``_delayed``    time of visibility      this is the summary's ``next_visible_at`` or ``last_visible_at``
+``_deadlines``  deadline                this is the summary's ``next_deadline``
+==============  ======================  ========================================================================
+
+Loading a bucket would have to search each heap for its pairs, so it leaves them: a pair is checked, and dropped if it
+is stale, only when it reaches the top. If the last bucket is loaded the heaps are cleared; ``_deadlines``, whose top
+may stay for days, is also rebuilt when most of its pairs are stale.
+
+**A delayed message that becomes due** does not load its bucket: a million messages with ETAs in one minute would load
+thousands of buckets together. ``wanted`` only moves the bucket's pair from ``_delayed`` to ``_ready``, with its best
+delayed message, which is a lower bound: whether *that* message is visible yet is known after the load. The bucket is
+loaded when its turn comes.
+
+**The memo.** ``wanted`` is called for each delivery, and is nearly always negative. Its result holds until a time
+(``_unwanted_until``, when the next delayed message becomes due), for loaded messages better than the best cold one
+(``_next``). Adding and taking a bucket reset it.
+
+**Loading together.** Ids ascend with buckets, so the successors of the wanted bucket are probably wanted next, as long
+as their best messages have the same priority; :meth:`ColdSummaries.following` returns them, at most twelve, so that
+none is evicted again before its turn. If the wanted bucket is next because of a delayed message, its successors are
+not.
+
+Expiry and the maximum length need other orders: ``_deadlines`` has the next expiring bucket, and ``first`` the oldest.
+``sizes`` has the bytes of each message of a bucket for queues that count bytes: their records lack them. The counts of
+delayed messages of a summary are for metrics only, and an estimate once some have become visible.
+"""
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
-from .queue_buckets import QueueEntry, Summary
+from ..records.active import Columns
+from .queue_buckets import QueueEntry, Row
 
 _NEVER = 1 << 63
 #: a pair that is after every (priority, id)
 _LAST = (1 << 16, 0)
 #: most buckets that are loaded together, so that none of them is soon evicted again
 _TOGETHER = 12
+
+
+class Summary(NamedTuple):
+    """The summary of a cold bucket.
+
+    It has the best of the visible and the best of the delayed messages, and the next times of visibility and expiry.
+    Three fields are for metrics only: the number of delayed messages, and the first and the last time at which one of
+    them becomes visible.
+    """
+
+    best: tuple[int, int] | None  # (priority, id)
+    next_visible_at: int | None
+    messages: int
+    next_deadline: int | None
+    delayed: int = 0  # not visible at the time of the summary
+    first_visible_at: int = 0
+    last_visible_at: int = 0
+    lowest_id: int = 0
+    highest_id: int = 0
+    best_delayed: tuple[int, int] | None = None  # (priority, id)
+
+    def best_at(self, now: int) -> tuple[int, int] | None:
+        """Return a (priority, id) before which no message is visible now; None if none is visible."""
+        if self.best_delayed is None or self.next_visible_at is None or self.next_visible_at > now:
+            return self.best
+        return self.best_delayed if self.best is None else min(self.best, self.best_delayed)
+
+    def spans(self, ids: Sequence[int]) -> bool:
+        """Return True if one of these sorted ids is between the lowest and the highest one."""
+        place = bisect_left(ids, self.lowest_id)
+        return place < len(ids) and ids[place] <= self.highest_id
+
+    def delayed_at(self, now: int) -> int:
+        """Return the number of messages that are not visible now; an estimate once some have become visible."""
+        first, last = self.next_visible_at, self.last_visible_at
+        if first is None or last <= now:
+            return 0
+        if first > now:
+            return self.delayed
+        return 1 + (self.delayed - 1) * (last - now) // (last - first + 1)
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], now: int) -> Summary:
+        """Return the summary of a bucket with these available messages."""
+        if not rows:
+            return cls(None, None, 0, None)
+        ids, priorities, visible, deadlines, _attempts = zip(*rows, strict=True)
+        return cls.of_columns(Columns(ids, priorities, visible, deadlines), now)
+
+    @classmethod
+    def of_columns(cls, columns: Columns, now: int) -> Summary:
+        """Return the summary as :meth:`of`, of at least one message."""
+        ids, priorities, visible, deadlines = columns
+        first_visible, last_visible = min(visible), max(visible)
+        lowest, highest, first_priority = min(ids), max(ids), min(priorities)
+        best: tuple[int, int] | None = None
+        best_delayed: tuple[int, int] | None = None
+        delayed_times: list[int] = []
+        if last_visible > now:
+            delayed_times = [at for at in visible if at > now]
+            pairs = list(zip(priorities, ids, visible, strict=True))
+            best = min([(priority, id) for priority, id, at in pairs if at <= now], default=None)
+            best_delayed = min([(priority, id) for priority, id, at in pairs if at > now])
+        elif first_priority == max(priorities):
+            best = first_priority, lowest
+        else:
+            best = min(zip(priorities, ids, strict=True))
+        return cls(
+            best,
+            min(delayed_times, default=None),
+            len(ids),
+            min(filter(None, deadlines), default=None) if any(deadlines) else None,
+            len(delayed_times),
+            first_visible,
+            last_visible,
+            lowest,
+            highest,
+            best_delayed,
+        )
 
 
 class ColdSummaries(dict[int, Summary]):

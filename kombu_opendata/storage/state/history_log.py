@@ -1,7 +1,48 @@
 """The history log in memory: rows of events, in chunks that a checkpoint writes.
 
-Effects add the rows, also in recovery: a row that was not stored is added again, in the same order and with the same
-number. Adding a row costs one append to a list.
+The log is the only complete record of what happened to messages; the index (:mod:`..history.index.indexer`) is built
+from it later. It has four kinds of rows: a new message with its queues (``headers`` and ``routed``), the routing of an
+earlier message, the end of an attempt, and the removal of a message without an attempt (``left``).
+
+**Numbers.** Attempts are numbered from 0, and so are the other rows; a chunk's *place* is the pair of the numbers with
+which it begins, and the key of its record. A client's id of an attempt contains the number, so it must never change.
+Effects add the rows when they are applied, in the live engine and in recovery. The stored log ends at some place;
+recovery continues there with :meth:`HistoryLog.begin_at` and applies the journal's effects, which the store lacks, in
+their order: a row that was not stored is added again, with the same number. Therefore an effect must add its rows
+depending on the state and its own fields only. Adding a row costs one append to a list, as it is on the way of each
+message.
+
+**The states of a chunk.**
+
+=========  ===========================================================  ==============================================
+state      meaning                                                      ends with
+=========  ===========================================================  ==============================================
+open       new rows are added; there is one such chunk                  4,096 messages or attempts, a checkpoint, or a
+                                                                        query: :meth:`HistoryLog.close_chunk`
+closed     it is in ``chunks``; its rows are final and counted          :meth:`HistoryLog.snapshot`: its record is in
+                                                                        a checkpoint's batch
+saved      its record is in the store                                   :meth:`HistoryLog.indexed`, or an eviction
+indexed    the index in memory has its rows                             removed from ``chunks``
+evicted    it was saved, and too many rows waited for the indexer       the indexer reads it from the store
+=========  ===========================================================  ==============================================
+
+A chunk is only removed from memory once it is saved, whether it is indexed or evicted. So the indexer finds each chunk
+in memory or in the store, and memory is bounded by ``KEPT_ROWS`` and the rows since the last checkpoint.
+
+**Unknown headers.** The effect of a publish has the headers. Effects of staged jobs have not: their messages have
+``None``, and the chunk ``waits``, which means that the chunk and the messages' metadata must be stored before the
+indexer can read the headers from there.
+
+**Deleted messages.** A checkpoint that deletes a message's metadata must keep its headers for the indexer if an attempt
+of it is not indexed yet (:mod:`..history.index.kept_headers`). :meth:`HistoryLog.attempted` answers that. Scanning
+evicted chunks in the store would be too slow during a checkpoint, so for each evicted chunk the blocks of 256 ids with
+attempts are recorded, with the end of the chunk. A block counts until the index has passed that end. If there are too
+many blocks, the log counts every message as attempted until the index has passed the newest evicted chunk: this keeps
+more headers than needed, and never too few. The same applies after a start to the stored chunks that are not indexed.
+
+**Task outcomes.** A worker's report on a message in flight is in the effect before the one that settles it.
+``reports`` holds it between the two, which are in one commit. Texts of failures (``failures``) have records of their
+own, so they are in memory only until the chunk is saved.
 """
 
 from __future__ import annotations

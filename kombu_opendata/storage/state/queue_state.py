@@ -13,8 +13,8 @@ from heapq import heapify, heappop, heappush
 from itertools import repeat
 from operator import attrgetter
 
-from .cold_summaries import ColdSummaries
-from .queue_buckets import QueueBucket, QueueEntry, Row, Summary
+from .cold_summaries import ColdSummaries, Summary
+from .queue_buckets import QueueBucket, QueueEntry, Row
 
 #: number of entries of a full bucket
 BUCKET_ENTRIES = 256

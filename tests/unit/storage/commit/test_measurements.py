@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kombu_opendata.storage.commit import measurements
 from kombu_opendata.storage.commit.measurements import EngineFigures, Histogram, Standing
-from kombu_opendata.storage.state.queue_buckets import Summary
+from kombu_opendata.storage.state.cold_summaries import Summary
 from kombu_opendata.storage.state.queue_state import QueueState
 from tests.support.engine import World, run, small_buckets
 

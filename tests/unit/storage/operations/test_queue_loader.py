@@ -11,8 +11,7 @@ import pytest
 from kombu_opendata.storage.operations import queue_loader
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.slatedb.rows import Pair
-from kombu_opendata.storage.state.cold_summaries import ColdSummaries
-from kombu_opendata.storage.state.queue_buckets import Summary
+from kombu_opendata.storage.state.cold_summaries import ColdSummaries, Summary
 from tests.support.engine import World, run, small_buckets
 
 

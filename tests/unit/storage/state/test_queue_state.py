@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kombu_opendata.storage.state.queue_buckets import QueueEntry, Summary
+from kombu_opendata.storage.state.cold_summaries import Summary
+from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.queue_state import QueueState
 from tests.support.engine import small_buckets
 

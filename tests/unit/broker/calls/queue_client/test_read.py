@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from kombu_opendata.broker.calls.queue_client.read import ConditionalReads
-from kombu_opendata.storage.state.queue_buckets import Row, Summary
+from kombu_opendata.storage.state.cold_summaries import Summary
+from kombu_opendata.storage.state.queue_buckets import Row
 from kombu_opendata.storage.state.queue_state import QueueState
 from tests.support.clock import ManualClock
 
