@@ -15,6 +15,7 @@ from kombu_opendata.broker.metrics import catalogue
 from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.offline.findings import CODES
 from kombu_opendata.protocol.messages import OPERATIONS, BrokerMessage, ClientMessage
+from kombu_opendata.protocol.queue_arguments import KNOWN
 from kombu_opendata.storage import records
 from kombu_opendata.storage.effects.codec import Stored
 
@@ -78,6 +79,12 @@ def test_every_module_of_records_has_its_layouts() -> None:
     ]
     assert len(modules) > 15
     assert [one.__name__ for one in modules if (one.__doc__ or "").partition("\n")[0].rstrip(".") not in page] == []
+
+
+def test_every_queue_argument_has_a_row() -> None:
+    rows = re.findall(r"(?m)^\| `([\w-]+)` \| (.+?) \| .* \| (.+?) \|$", PAGES.arguments_page())
+    assert [name for name, *_ in rows] == [argument.name for argument in KNOWN]
+    assert {name for name, _, altered in rows if altered == "refused"} == {a.name for a in KNOWN if a.cannot_alter}
 
 
 def test_every_finding_has_a_row() -> None:

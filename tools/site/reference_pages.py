@@ -1,7 +1,7 @@
 """A hook of mkdocs: reference pages from the code's one definition of each thing.
 
-They are the broker's options and metrics, the permissions of operations, the messages of the wire protocol, the formats
-of records, the effects of the journal, and the findings of ``store verify``.
+They are the broker's options and metrics, the arguments of queues, the permissions of operations, the messages of the
+wire protocol, the formats of records, the effects of the journal, and the findings of ``store verify``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kombu_opendata.configuration.specs import Spec
 from kombu_opendata.offline.findings import CODES
 from kombu_opendata.protocol.messages import OPERATIONS as OPERATIONS_BY_MESSAGE
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
+from kombu_opendata.protocol.queue_arguments import KNOWN
 from kombu_opendata.storage import records
 from kombu_opendata.storage.effects.codec import Stored
 from kombu_opendata.storage.effects.effect import Effect
@@ -78,6 +79,15 @@ recovery loads only these buckets.
 
 | number | effect | meaning | fields |
 |---|---|---|---|
+"""
+
+ARGUMENTS = """# All queue arguments
+
+[Queue arguments](../queue-arguments.md) explains how they are given and altered. This page is made from their
+definition in `kombu_opendata/protocol/queue_arguments.py`.
+
+| argument | type | unit | default | meaning | unlike RabbitMQ | a new value |
+|---|---|---|---|---|---|---|
 """
 
 
@@ -183,6 +193,14 @@ def effects_page() -> str:
     return EFFECTS + "".join(rows)
 
 
+def arguments_page() -> str:
+    rows = []
+    for a in KNOWN:
+        altered = "refused" if a.cannot_alter else a.altered
+        rows.append(f"| `{a.name}` | {a.allowed} | {a.unit} | {a.default} | {a.meaning} | {a.differs} | {altered} |\n")
+    return ARGUMENTS + "".join(rows)
+
+
 def docstrings(text: str) -> str:
     """Return a sentence of a docstring for a cell: names of classes and literals as code."""
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text.replace("``", "`"))
@@ -211,4 +229,5 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     files.append(File.generated(config, "reference/messages.md", content=messages_page()))
     files.append(File.generated(config, "reference/records.md", content=records_page()))
     files.append(File.generated(config, "reference/effects.md", content=effects_page()))
+    files.append(File.generated(config, "reference/queue-arguments.md", content=arguments_page()))
     return files
