@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .argument_names import (
+from .queue_arguments import (
     ALTERNATE_EXCHANGE,
     ANY,
     DEAD_LETTER_EXCHANGE,

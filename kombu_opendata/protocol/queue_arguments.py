@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
-from .argument_names import ALL, ANY, DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, FILTER, FILTER_MODE
+#: names that several layers read, and an argument of exchanges
+DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
+DEAD_LETTER_ROUTING_KEY = "x-dead-letter-routing-key"
+FILTER, FILTER_MODE = "x-filter", "x-filter-mode"
+ALTERNATE_EXCHANGE = "alternate-exchange"
+#: the queue receives messages that a binding or the filter matches, or only those that both match
+ANY, ALL = "any", "all"
 
 DEFAULT_MAX_ATTEMPTS = 20
 DEFAULT_DONE_RETENTION_SECONDS = 86_400

@@ -10,9 +10,9 @@ from typing import Any
 
 from ...errors import NotFound, PreconditionFailed, RequestError
 from ...protocol import messages as m
-from ...protocol.argument_names import FILTER
 from ...protocol.framing import encoded
 from ...protocol.permissions import ALL_EXCHANGES, check_alteration, check_declaration
+from ...protocol.queue_arguments import FILTER
 from ...storage.clock import Clock
 from ...storage.operations.repeated_requests import Call, RepeatedCalls
 from ...storage.records.definitions import DELIVERIES, PUBLISHES

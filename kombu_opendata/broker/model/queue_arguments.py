@@ -7,8 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ...errors import RequestError, SelectorError
-from ...protocol.argument_names import FILTER, FILTER_MODE
-from ...protocol.queue_arguments import BY_NAME, KNOWN, Argument, QueueArguments
+from ...protocol.queue_arguments import BY_NAME, FILTER, FILTER_MODE, KNOWN, Argument, QueueArguments
 from ...storage.routing.queue_filters import filter_of
 from . import log_positions
 from .name_checks import MAX_NAME_BYTES

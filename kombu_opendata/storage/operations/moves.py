@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from ...protocol.argument_names import ALL
+from ...protocol.queue_arguments import ALL
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.effect import Effect

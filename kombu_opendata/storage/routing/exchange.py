@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from ...protocol.argument_names import ALTERNATE_EXCHANGE
+from ...protocol.queue_arguments import ALTERNATE_EXCHANGE
 from ...selectors.topic_match import topic_matches, words_of
 from . import header_match
 

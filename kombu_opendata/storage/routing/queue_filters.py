@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ...errors import RequestError
-from ...protocol.argument_names import ALL, ANY, FILTER, FILTER_MODE
+from ...protocol.queue_arguments import ALL, ANY, FILTER, FILTER_MODE
 from ...selectors import Selector, compile_selector
 from ...selectors.filter_index import FilterIndex
 from ...selectors.tree import Compare, Condition, Header, Text, Topic, all_of, any_of, quoted

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...errors import NotFound, PreconditionFailed, RequestError
-from ...protocol.argument_names import ALTERNATE_EXCHANGE
+from ...protocol.queue_arguments import ALTERNATE_EXCHANGE
 from . import header_match
 from .exchange import Exchange
 from .queue_filters import QueueDefinition, QueueFilters, RouteBinding

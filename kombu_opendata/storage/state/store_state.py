@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ...protocol.argument_names import DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY
 from ...protocol.queue_arguments import (
+    DEAD_LETTER_EXCHANGE,
+    DEAD_LETTER_ROUTING_KEY,
     DEFAULT_DONE_RETENTION_SECONDS,
     DEFAULT_FAILED_RETENTION_SECONDS,
     DEFAULT_LEASE_SECONDS,

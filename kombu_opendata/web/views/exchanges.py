@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from ...errors import NotFound, RequestError
-from ...protocol.argument_names import ALTERNATE_EXCHANGE
+from ...protocol.queue_arguments import ALTERNATE_EXCHANGE
 from ...queue_client.queue_models import Binding, ExchangeInfo
 from ..brokers import UserBroker
 from ..reports.paging import Paged, paged
