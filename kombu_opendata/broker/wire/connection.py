@@ -32,7 +32,6 @@ from .greeting import Admitted, Greeting, HostFor
 from .heartbeat import HeartbeatMonitor
 from .inbox import MAX_UNSENT_BYTES, Inbox
 from .logins import Logins
-from .partial_frames import Arriving
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +60,6 @@ class ConnectionProtocol(asyncio.Protocol):
         self._context: Context | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._inbox = Inbox(self._handle, self._refuse, self._cut_off)
-        self._arriving = Arriving(connections.partial_frames, self._inbox, self._cut_off)
         self._greeting = Greeting(slot, logins, settings.socket_access, host_for)
         self._heartbeat = HeartbeatMonitor()
         self._leaving = False
@@ -76,7 +74,8 @@ class ConnectionProtocol(asyncio.Protocol):
 
     # ------------------------------------------------------------------ callbacks of asyncio
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = self._inbox.transport = cast(asyncio.Transport, transport)
+        self._transport = cast(asyncio.Transport, transport)
+        self._inbox.open(self._transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         self.slot.turn_away = self._cut_off
         self._connections.add(self)
@@ -84,10 +83,10 @@ class ConnectionProtocol(asyncio.Protocol):
             set_tcp_options(sock, user_timeout_ms=None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = self._inbox.transport = None
+        self._transport = None
         self._arrived()
-        self._inbox.clear()
-        self._arriving.end()
+        self._inbox.close()
+        self._connections.partial_frames.forget(self._inbox)
         self.slot.free()
         self._heartbeat.stop()
         if self._lingering is not None:
@@ -127,9 +126,10 @@ class ConnectionProtocol(asyncio.Protocol):
                 data = self._greeting.read_preamble(data)
                 if not self._greeting.needs_preamble:
                     self._write(PREAMBLE)
-            self._inbox.take_in(data)
-            if self._inbox.reader.rest or self._arriving.is_noted:
-                self._arriving.look()
+            inbox, parts = self._inbox, connections.partial_frames
+            inbox.take_in(data)
+            if inbox.reader.rest or parts.total_bytes:
+                parts.note(inbox, len(inbox.reader.rest))
         except (ProtocolError, VersionMismatch) as exc:
             self._cut_off(exc)
 
@@ -163,16 +163,20 @@ class ConnectionProtocol(asyncio.Protocol):
     def _is_ready(self, handler: Handler, message: Any) -> bool:
         """Return whether a call may run now; otherwise it runs when its filter is compiled, or publishes resume."""
         inbox = self._inbox
-        if handler.stores and inbox.keeps(message):
+        if (
+            handler.stores
+            and (inbox.quotas is not None or (inbox.flow is not None and inbox.flow.is_closed))
+            and inbox.delays(message)
+        ):
             return False
-        if handler.filter_of is not None and not inbox.is_preparing:
+        if handler.filter_of is not None and not inbox.is_compiling:
             text = handler.filter_of(message)
             if text:
-                inbox.is_preparing = True
+                inbox.change_compiling(True)
                 self._spawn(self._prepare(message, text))
                 return False
         if handler.is_query:
-            inbox.queries.begin(message.rid, type(message).__name__)
+            inbox.begin_query(message.rid, type(message).__name__)
         return True
 
     async def _prepare(self, message: Any, text: str) -> None:
@@ -184,7 +188,7 @@ class ConnectionProtocol(asyncio.Protocol):
         except ProtocolError as exc:
             self._cut_off(exc)
         finally:
-            self._inbox.is_preparing = False
+            self._inbox.change_compiling(False)
         self._inbox.go_on()
 
     # ------------------------------------------------------------------ login
@@ -251,8 +255,7 @@ class ConnectionProtocol(asyncio.Protocol):
             return
         self.slot.logged_in()
         self._host, self._context = host, host.context(session)
-        self._inbox.handlers, self._inbox.flow = host.handlers, host.flow
-        self._inbox.quotas = quotas if user.name else None
+        self._inbox.begin_session(host.handlers, host.flow, quotas if user.name else None)
         self._context.welcome(
             m.Welcome(
                 said.rid,
@@ -282,7 +285,7 @@ class ConnectionProtocol(asyncio.Protocol):
             else:
                 frames.append(frame(message))
         self._write(b"".join(frames))
-        if self._inbox.queries.count:
+        if self._inbox.queries:
             self._inbox.answered(outgoing)
         if self._leaving and self._transport is not None:
             self._transport.close()

@@ -1,8 +1,39 @@
-"""Requests received from a client and not handled yet: they wait for a filter, queries, the socket or memory.
+"""The requests that a client has sent and that have not run yet.
 
-Messages run in their order, with one exception: while publishes wait for memory, settlements and other calls that free
-memory run immediately. If a client sends very many messages, some run in each turn of the loop, so that all clients get
-a turn.
+Messages run as soon as they are complete, in their order. Something may be in the way: a publish that exceeds a limit,
+a filter that is being compiled, replies that the client has not read. Then the messages that follow wait in a backlog,
+and the socket is not read, so the client's own buffers fill up and it stops sending.
+
+=============  ==========================================  ============================================================
+state          messages                                    entered when
+=============  ==========================================  ============================================================
+``CLOSED``     are discarded                               the connection is not made yet, or lost
+``RUNNING``    run when they arrive                        nothing is in the way
+``DELAYED``    that overtake run; the others wait behind   a publish has to wait for flow control or a rate limit: it
+               the delayed publish                         is the first of the backlog
+``HALTED``     all wait                                    a filter is being compiled, or :data:`MAX_QUERIES` queries
+                                                           are running
+=============  ==========================================  ============================================================
+
+``HALTED`` goes before ``DELAYED``: a message that overtook a delayed publish may have a filter. When both causes of
+``HALTED`` are over, the inbox is ``DELAYED`` again if a publish still waits. :meth:`Inbox.unblock` ends a delay, when
+publishes resume or the rate permits the next one, and :meth:`Inbox.refuse` ends it by refusing the publishes.
+
+What always holds:
+
+* A message runs only in ``RUNNING`` with an empty backlog, or as the first of the backlog; in ``DELAYED`` only if its
+  operation overtakes. So the effects of one client's calls keep their order.
+* Publishes never overtake each other: only calls that free memory, such as settlements, overtake.
+* While a delayed publish waits, the socket is still read, up to :data:`_HELD_BYTES`, because the settlements that free
+  the memory come over the same connection. A connection that stops reading at once would wait for itself.
+* Reading resumes only when the backlog is empty and the reader has no complete message left.
+
+A simple queue with one consumer task fails in three ways. It can't let settlements overtake. It holds an object for
+each message of a client that publishes faster than the disk, where this one leaves the bytes in the kernel. And it adds
+a turn of the loop to each call, where this one runs a message in the callback that received it.
+
+A client that sends very many messages must not occupy the loop, so after a slice of time (:attr:`.Flow.slice_seconds`)
+the reader keeps the rest, and :meth:`Inbox.go_on` continues in the next turn, after the other connections.
 """
 
 from __future__ import annotations
@@ -10,6 +41,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
 from typing import Any
 
 from ...errors import OpenDataError, ProtocolError
@@ -19,7 +51,8 @@ from ..access.quotas import SessionQuotas, check_size, messages_of
 from ..calls.dispatch.registry import Handler
 from ..delivery.flow import Flow
 
-_MAX_QUERIES = 4
+#: concurrent queries of one connection: calls whose replies may be far larger than the calls
+MAX_QUERIES = 4
 #: unsent bytes beyond which a client's requests are not read
 MAX_UNSENT_BYTES = 4 << 20
 #: bytes that are still read while publishes wait, for the settlements among them
@@ -28,46 +61,16 @@ _HELD_BYTES = 64 << 10
 _LOOKS = 16
 
 
-class Queries:
-    """The running queries of one connection.
+class InboxState(Enum):
+    """The states of an inbox; see the table of the module."""
 
-    Attributes:
-        count: the number of running queries.
-        is_full: further messages wait until a query is answered.
-    """
+    CLOSED = auto()
+    RUNNING = auto()
+    DELAYED = auto()
+    HALTED = auto()
 
-    __slots__ = ("_under_way", "count", "is_full")
 
-    def __init__(self) -> None:
-        self._under_way: Counter[int] = Counter()  # by request number
-        self.count = 0
-        self.is_full = False
-
-    def begin(self, rid: int, name: str) -> None:
-        """Count a query that begins.
-
-        Raises:
-            ProtocolError: it has no request number.
-        """
-        if not rid:
-            raise ProtocolError(f"a {name} without a request number could not be answered")
-        self._under_way[rid] += 1
-        self._change(1)
-
-    def answered(self, outgoing: Iterable[WireMessage]) -> None:
-        """Count the queries that these messages answer."""
-        under_way = self._under_way
-        for message in outgoing:
-            rid = getattr(message, "rid", 0)
-            if rid in under_way:
-                under_way[rid] -= 1
-                if not under_way[rid]:
-                    del under_way[rid]
-                self._change(-1)
-
-    def _change(self, by: int) -> None:
-        self.count += by
-        self.is_full = self.count >= _MAX_QUERIES
+_RUNNING, _DELAYED = InboxState.RUNNING, InboxState.DELAYED
 
 
 class Inbox:
@@ -79,16 +82,17 @@ class Inbox:
         cut_off: ends the connection after a protocol error.
 
     Attributes:
-        transport: the connection's; None before and after it is open.
         handlers: the handlers of the session; empty before it begins.
         flow: flow control for publishes; None before the session.
         quotas: the quotas of the session; None if there is no users file.
-        is_preparing: a message, and all after it, wait for its filter to be compiled.
+        is_compiling: the filter of a message is being compiled.
+        queries: the number of running queries.
     """
 
     __slots__ = (
-        "_backlog", "_cut_off", "_has_more", "_held_bytes", "_is_blocked", "_paid", "_payments", "_refuse", "_run",
-        "_timer", "flow", "handlers", "is_preparing", "queries", "quotas", "reader", "transport",
+        "_backlog", "_charged", "_charges", "_cut_off", "_held_bytes", "_is_delayed", "_queries", "_refuse", "_run",
+        "_slice_is_over", "_timer", "_transport", "flow", "handlers", "is_compiling", "queries", "quotas", "reader",
+        "state",
     )  # fmt: skip
 
     def __init__(
@@ -100,20 +104,33 @@ class Inbox:
         self._run = run
         self._refuse = refuse
         self._cut_off = cut_off
-        self._backlog: deque[Any] = deque()
-        self._is_blocked = False  # the first message of the backlog is a delayed publish
-        self._held_bytes = 0
-        self._has_more = False  # the reader has complete messages that have not run
+        self.state = InboxState.CLOSED
         self.reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES, bounded=True)
-        self.transport: asyncio.Transport | None = None
         self.handlers: Mapping[type[WireMessage], Handler] = {}
         self.flow: Flow | None = None
         self.quotas: SessionQuotas | None = None
-        self._paid: Any = None  # the publish that is delayed by a rate limit
-        self._payments = 0  # the number of quotas, in order, that have counted it
+        self.is_compiling = False
+        self.queries = 0
+        self._queries: Counter[int] = Counter()  # by request number
+        self._transport: asyncio.Transport | None = None
+        self._backlog: deque[Any] = deque()
+        self._is_delayed = False  # the first message of the backlog is a delayed publish
+        self._held_bytes = 0  # received during the delay
+        self._slice_is_over = False  # the reader has complete messages that have not run
+        self._charged: Any = None  # the publish that is delayed by a rate limit
+        self._charges = 0  # the number of quotas, in order, that have counted it
         self._timer: asyncio.TimerHandle | None = None
-        self.queries = Queries()
-        self.is_preparing = False
+
+    def open(self, transport: asyncio.Transport) -> None:
+        """Begin to run messages: the connection is made."""
+        self._transport = transport
+        self._change_state()
+
+    def begin_session(
+        self, handlers: Mapping[type[WireMessage], Handler], flow: Flow, quotas: SessionQuotas | None
+    ) -> None:
+        """Let the calls of a session run."""
+        self.handlers, self.flow, self.quotas = handlers, flow, quotas
 
     def clear(self) -> None:
         """Discard everything at the end of the connection."""
@@ -123,10 +140,24 @@ class Inbox:
             self.flow.leave(self)
         if self._timer is not None:
             self._timer.cancel()
-        if self._paid is not None and self.quotas is not None:
-            for quota in self.quotas[: self._payments]:
-                quota.give_back(messages_of(self._paid))
-            self._paid = None
+        if self._charged is not None and self.quotas is not None:
+            for quota in self.quotas[: self._charges]:
+                quota.give_back(messages_of(self._charged))
+            self._charged = None
+
+    def close(self) -> None:
+        """Discard everything: the connection is lost."""
+        self._transport = None
+        self._change_state()
+        self.clear()
+
+    def _change_state(self) -> None:
+        if self._transport is None:
+            self.state = InboxState.CLOSED
+        elif self.is_compiling or self.queries >= MAX_QUERIES:
+            self.state = InboxState.HALTED
+        else:
+            self.state = _DELAYED if self._is_delayed else _RUNNING
 
     # ------------------------------------------------------------------ receiving
     def take_in(self, data: bytes) -> None:
@@ -137,84 +168,142 @@ class Inbox:
         """
         messages, until = self.reader.feed(data), 0.0
         for count, message in enumerate(messages, 1):
-            if self._backlog or self.is_preparing or self.queries.is_full:
-                self._hold(message)
-            else:
+            if self.state is _RUNNING and not self._backlog:
                 self._run(message)
-            if not count % _LOOKS and self.flow is not None and not self._is_blocked:
+            elif self.state is not _DELAYED:
+                self._backlog.append(message)
+                self.pause()
+            elif (handler := self.handlers.get(type(message))) is not None and handler.overtakes:
+                self._run(message)
+            else:
+                self._backlog.append(message)
+            if not count % _LOOKS and self.flow is not None and self.state is _RUNNING:
                 time = self.flow.time()
                 until = until or time + self.flow.slice_seconds
                 if time > until:
                     messages.close()  # the reader keeps the rest
-                    self._let_others(self.flow)
+                    self._end_slice(self.flow)
                     return
-        if self._is_blocked:
+        if self._is_delayed:
             self._held_bytes += len(data)
             if self._held_bytes > _HELD_BYTES:
                 self.pause()
 
-    def _hold(self, message: Any) -> None:
-        """Queue a message, and stop reading until it can run."""
-        if self._is_blocked and not self.is_preparing and not self.queries.is_full:
-            handler = self.handlers.get(type(message))
-            if handler is not None and handler.overtakes:
-                self._run(message)
-            else:
-                self._backlog.append(message)
-            return
-        self._backlog.append(message)
-        self.pause()
-
-    def _let_others(self, flow: Flow) -> None:
+    def _end_slice(self, flow: Flow) -> None:
         """Continue with the received messages in the next turn of the loop, after the other connections."""
         self.pause()
-        if not self._has_more:
-            self._has_more = True
+        if not self._slice_is_over:
+            self._slice_is_over = True
             flow.begin_slice(self.go_on)
 
     def pause(self) -> None:
         """Stop reading until :meth:`go_on`."""
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
-    # ------------------------------------------------------------------ waiting
-    def keeps(self, message: Any) -> bool:
+    def go_on(self) -> None:
+        """Run waiting messages, as far as possible, and read again after the last one."""
+        transport = self._transport
+        try:
+            while self.state is _RUNNING and transport is not None and not transport.is_closing():
+                if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+                    return
+                if self._backlog:
+                    self._run(self._backlog.popleft())
+                elif self._slice_is_over:
+                    self._slice_is_over = False
+                    self.take_in(b"")
+                    if self._slice_is_over:
+                        return
+                else:
+                    transport.resume_reading()
+                    return
+        except ProtocolError as exc:
+            self._cut_off(exc)
+
+    # ------------------------------------------------------------------ large messages in part
+    @property
+    def socket(self) -> Any:
+        return self._transport.get_extra_info("socket") if self._transport is not None else None
+
+    def give_up(self, exc: ProtocolError) -> None:
+        """End the connection, whose client does not send the rest of a large message."""
+        self._cut_off(exc)
+
+    # ------------------------------------------------------------------ halting
+    def change_compiling(self, compiling: bool) -> None:
+        """Begin or end to wait for a filter, which is compiled in a thread."""
+        self.is_compiling = compiling
+        self._change_state()
+
+    def begin_query(self, rid: int, name: str) -> None:
+        """Count a query that begins.
+
+        Raises:
+            ProtocolError: it has no request number.
+        """
+        if not rid:
+            raise ProtocolError(f"a {name} without a request number could not be answered")
+        self._queries[rid] += 1
+        self.queries += 1
+        self._change_state()
+
+    def answered(self, outgoing: Iterable[WireMessage]) -> None:
+        """Count the queries that these messages answer, and continue if messages waited for that."""
+        running = self._queries
+        for message in outgoing:
+            rid = getattr(message, "rid", 0)
+            if rid in running:
+                running[rid] -= 1
+                if not running[rid]:
+                    del running[rid]
+                self.queries -= 1
+        self._change_state()
+        if self._backlog:
+            asyncio.get_running_loop().call_soon(self.go_on)
+
+    # ------------------------------------------------------------------ delaying publishes
+    def delays(self, message: Any) -> bool:
         """Queue a publish, which is the oldest message, if it has to wait; returns whether it is queued.
 
         Raises:
             LimitExceeded: it is larger than its user or its instance may publish.
         """
         if self.flow is not None and self.flow.is_closed:
-            self._backlog.appendleft(message)
-            self._is_blocked = True
+            self._delay(message)
             self.flow.wait(self)
             return True
-        return self.quotas is not None and self._is_too_soon(message, self.quotas)
+        return self.quotas is not None and self._exceeds_rate(message, self.quotas)
 
-    def _is_too_soon(self, message: Any, quotas: SessionQuotas) -> bool:
+    def _delay(self, message: Any) -> None:
+        self._backlog.appendleft(message)
+        self._is_delayed = True
+        self._change_state()
+
+    def _exceeds_rate(self, message: Any, quotas: SessionQuotas) -> bool:
         """Queue a publish that exceeds a rate limit; returns whether it is queued.
 
         It waits for its user's limit first, and counts for the instance's limit only then.
         """
-        if message is not self._paid:
+        if message is not self._charged:
             check_size(quotas, message)
-            self._payments = 0
-        self._paid = None
+            self._charges = 0
+        self._charged = None
         count, loop = messages_of(message), asyncio.get_running_loop()
-        for quota in quotas[self._payments :]:
-            self._payments += 1
+        for quota in quotas[self._charges :]:
+            self._charges += 1
             seconds = quota.delay(count, loop.time())
             if seconds:
-                self._paid = message
-                self._backlog.appendleft(message)
-                self._is_blocked = True
+                self._charged = message
+                self._delay(message)
                 self._timer = loop.call_later(seconds, self.unblock)
                 return True
         return False
 
     def unblock(self) -> None:
         """Run the delayed publish."""
-        self._is_blocked = False
+        self._is_delayed = False
+        self._change_state()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -229,30 +318,3 @@ class Inbox:
                 break
             self._refuse(self._backlog.popleft(), exc)
         self.unblock()
-
-    def answered(self, outgoing: list[Any]) -> None:
-        """Count the queries that these messages answer, and continue if messages waited for that."""
-        self.queries.answered(outgoing)
-        if self._backlog:
-            asyncio.get_running_loop().call_soon(self.go_on)
-
-    def go_on(self) -> None:
-        """Run waiting messages, as far as possible, and read again after the last one."""
-        try:
-            while self.transport is not None and not self.transport.is_closing() and not self.is_preparing:
-                if self._is_blocked or self.queries.is_full:
-                    return
-                if self.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-                    return
-                if self._backlog:
-                    self._run(self._backlog.popleft())
-                elif self._has_more:
-                    self._has_more = False
-                    self.take_in(b"")
-                    if self._has_more:
-                        return
-                else:
-                    self.transport.resume_reading()
-                    return
-        except ProtocolError as exc:
-            self._cut_off(exc)

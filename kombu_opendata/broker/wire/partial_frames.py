@@ -10,8 +10,7 @@ import select
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ...errors import OpenDataError, ProtocolError
-from .inbox import Inbox
+from ...errors import ProtocolError
 
 #: a smaller part is not counted
 LEAST_BYTES = 256 << 10
@@ -24,11 +23,11 @@ SILENT_SECONDS = 10.0
 class LargeFrameReader(Protocol):
     """A connection that reads a large message."""
 
-    def pause_part(self) -> None: ...
+    def pause(self) -> None: ...
 
-    def resume_part(self) -> None: ...
+    def go_on(self) -> None: ...
 
-    def give_up_part(self, exc: ProtocolError) -> None: ...
+    def give_up(self, exc: ProtocolError) -> None: ...
 
     @property
     def socket(self) -> Any: ...
@@ -58,7 +57,10 @@ class PartialFrames:
         self._parts: dict[LargeFrameReader, _PartialFrame] = {}  # in the order in which they began
 
     def note(self, reader: LargeFrameReader, size: int) -> None:
-        """Record the received size of a connection's message."""
+        """Record the received size of a connection's incomplete message, which may be small or 0."""
+        if size <= LEAST_BYTES:
+            self.forget(reader)
+            return
         part = self._parts.get(reader)
         if part is None:
             part = self._parts[reader] = _PartialFrame()
@@ -66,7 +68,7 @@ class PartialFrames:
         part.size, part.at = size, self._time()
         if self.total_bytes > self.bound_bytes and reader is not next(iter(self._parts)):
             part.paused = True
-            reader.pause_part()
+            reader.pause()
 
     def forget(self, reader: LargeFrameReader) -> None:
         """Forget a message that is complete, or whose connection was closed."""
@@ -78,7 +80,7 @@ class PartialFrames:
             if other_part.paused:
                 other_part.paused = False
                 other_part.at = self._time()
-                other_reader.resume_part()
+                other_reader.go_on()
             if self.total_bytes > self.bound_bytes:
                 return  # only the oldest continues
 
@@ -90,7 +92,7 @@ class PartialFrames:
         silent = [reader for reader, part in self._parts.items() if part.at < before and not _has_unread(reader.socket)]
         for reader in silent:
             size = self._parts[reader].size
-            reader.give_up_part(
+            reader.give_up(
                 ProtocolError(
                     f"{size} bytes of a message arrived and then nothing for {SILENT_SECONDS:g} s, while others wait "
                     "for the memory: connect again",
@@ -107,50 +109,3 @@ def _has_unread(sock: Any) -> bool:
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLIN)
     return bool(poll.poll(0))
-
-
-class Arriving:
-    """The incomplete message of one connection.
-
-    Args:
-        cut_off: ends the connection with an error.
-
-    Attributes:
-        is_noted: the message is large enough to be counted.
-    """
-
-    __slots__ = ("_cut_off", "_frames", "_inbox", "is_noted")
-
-    def __init__(self, frames: PartialFrames, inbox: Inbox, cut_off: Callable[[OpenDataError], None]) -> None:
-        self._frames = frames
-        self._inbox = inbox
-        self._cut_off = cut_off
-        self.is_noted = False
-
-    def look(self) -> None:
-        """Measure the incomplete message after bytes have arrived and complete messages were taken."""
-        size = len(self._inbox.reader.rest)
-        if size > LEAST_BYTES:
-            self.is_noted = True
-            self._frames.note(self, size)
-        elif self.is_noted:
-            self.end()
-
-    def end(self) -> None:
-        """Stop counting the message."""
-        self.is_noted = False
-        self._frames.forget(self)
-
-    @property
-    def socket(self) -> Any:
-        transport = self._inbox.transport
-        return transport.get_extra_info("socket") if transport is not None else None
-
-    def pause_part(self) -> None:
-        self._inbox.pause()
-
-    def resume_part(self) -> None:
-        self._inbox.go_on()
-
-    def give_up_part(self, exc: ProtocolError) -> None:
-        self._cut_off(exc)

@@ -20,13 +20,13 @@ class Reader:
         self.socket, self.client = socket.socketpair()
         self.did: list[str] = []
 
-    def pause_part(self) -> None:
+    def pause(self) -> None:
         self.did.append("pause")
 
-    def resume_part(self) -> None:
+    def go_on(self) -> None:
         self.did.append("resume")
 
-    def give_up_part(self, exc: ProtocolError) -> None:
+    def give_up(self, exc: ProtocolError) -> None:
         self.did.append("give up")
 
 
