@@ -136,20 +136,9 @@ def test_every_url_scheme_is_there() -> None:
     assert shown["INSTANCE"] == text(url.DEFAULT_INSTANCE)
 
 
-def test_every_option_of_the_broker_is_there_with_its_default() -> None:
-    (rows,) = tables(section("The broker's options"))
-    actual = {}
-    for spec in public_specs():
-        default = None if spec.required else spec.shown(spec.default)
-        if isinstance(default, list):
-            default = ", ".join(default) or None
-        if spec.required:
-            actual[spec.flag] = "required"
-        elif isinstance(default, bool):
-            actual[spec.flag] = "off"
-        else:
-            actual[spec.flag] = "none" if default is None else text(default)
-    assert defaults_by_name(rows, "option") == actual
+def test_the_options_of_the_brokers_section_exist() -> None:
+    flags = {spec.flag for spec in public_specs()}
+    assert set(re.findall(r"`(--[a-z-]+)`", section("The broker's options"))) <= flags
 
 
 def test_maintenance_is_as_its_tables_say() -> None:
