@@ -18,7 +18,6 @@ from kombu_opendata.broker.instance.maintenance import DUTIES
 from kombu_opendata.celery_integration import setup_maintenance
 from kombu_opendata.client.connection_options import BROKER_OPTIONS, SECONDS, TRANSPORT_OPTIONS
 from kombu_opendata.client.connection_options import DEFAULTS as CLIENT
-from kombu_opendata.client.foreign_options import FOREIGN_OPTIONS
 from kombu_opendata.client.socket.tls import TLS_OPTIONS
 from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.transport import Channel
@@ -113,12 +112,6 @@ def test_every_transport_option_is_there_with_its_default() -> None:
         "name", "user", "secret", "tls", "connect_timeout", "heartbeat", "pipelined", "may_start", "patient", "act_as",
     }  # fmt: skip
     assert fields - set(shown) == elsewhere, "given by other settings"
-
-
-def test_the_options_of_other_brokers_are_those_of_the_table() -> None:
-    text = (DOCS / "migrating.md").read_text().split("\n## Transport options of other brokers\n")[1].split("\n## ")[0]
-    (rows,) = tables(text)
-    assert [(tuple(names(row["option"])), row["of"], row["instead"]) for row in rows] == list(FOREIGN_OPTIONS)
 
 
 def test_every_tls_option_is_there() -> None:

@@ -6,6 +6,7 @@ wire protocol, the formats of records, the effects of the journal, and the findi
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -19,6 +20,7 @@ from mkdocs.structure.files import File, Files
 from msgspec import structs
 
 from kombu_opendata.broker.metrics import catalogue
+from kombu_opendata.client.foreign_options import FOREIGN_OPTIONS
 from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.configuration.specs import Spec
 from kombu_opendata.offline.findings import CODES
@@ -30,6 +32,7 @@ from kombu_opendata.storage.effects.codec import Stored
 from kombu_opendata.storage.effects.effect import Effect
 
 HERE = Path(__file__).parent
+PACKAGE = HERE.parents[1] / "kombu_opendata"
 
 OPTIONS = """# The broker's options
 
@@ -88,6 +91,20 @@ definition in `kombu_opendata/protocol/queue_arguments.py`.
 
 | argument | type | unit | default | meaning | unlike RabbitMQ | a new value |
 |---|---|---|---|---|---|---|
+"""
+
+FOREIGN = """# Transport options of other brokers
+
+An option of another broker in `broker_transport_options` or `result_backend_transport_options` is logged once per
+process, with its replacement ([moving from another broker](../migrating.md)). This page is made from
+`kombu_opendata/client/foreign_options.py`.
+
+| option | of | instead |
+|---|---|---|
+"""
+SPARK = """# Options and tables for Spark
+
+[Spark](../spark.md) explains how they are used. This page is made from the modules that read and write.
 """
 
 
@@ -166,17 +183,13 @@ def messages_page() -> str:
 
 def records_page() -> str:
     """Return the docstring of each module of records that has a layout."""
-    if str(HERE) not in sys.path:
-        sys.path.append(str(HERE))
-    from docstrings import markdown
-
     parts = [RECORDS]
     for module in pkgutil.iter_modules(records.__path__):
         text = inspect.getdoc(importlib.import_module(f"{records.__name__}.{module.name}")) or ""
         if module.name == "types" or "defined here" in text or "Source" in text:
             title, _, rest = text.partition("\n")
-            parts.append(f"\n## {title.rstrip('.')}\n\n{markdown(rest.strip())}\n")
-    return re.sub(r":\w+:`[~.]?([^`]+)`", r"`\1`", "".join(parts)).replace("``", "`")
+            parts.append(f"\n## {title.rstrip('.')}\n\n{_markdown(rest.strip())}\n")
+    return _plain("".join(parts))
 
 
 def effects_page() -> str:
@@ -201,10 +214,40 @@ def arguments_page() -> str:
     return ARGUMENTS + "".join(rows)
 
 
+def foreign_options_page() -> str:
+    rows = (
+        f"| {', '.join(f'`{name}`' for name in names)} | {of} | {instead} |\n" for names, of, instead in FOREIGN_OPTIONS
+    )
+    return FOREIGN + "".join(rows)
+
+
+def spark_page() -> str:
+    """Return the docstrings of the modules that have the tables and options, without an import of PySpark."""
+    parts = [SPARK]
+    for path in ("spark/read/tables.py", "spark/write/write_options.py"):
+        text = ast.get_docstring(ast.parse((PACKAGE / path).read_text())) or ""
+        title, _, rest = text.partition("\n")
+        parts.append(f"\n## {title.rstrip('.')}\n\n{_markdown(rest.strip())}\n")
+    return _plain("".join(parts))
+
+
 def docstrings(text: str) -> str:
     """Return a sentence of a docstring for a cell: names of classes and literals as code."""
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text.replace("``", "`"))
     return text.replace("|", "\\|")
+
+
+def _markdown(text: str) -> str:
+    if str(HERE) not in sys.path:
+        sys.path.append(str(HERE))
+    from docstrings import markdown
+
+    return str(markdown(text))
+
+
+def _plain(text: str) -> str:
+    """Return Markdown with roles and literals as code."""
+    return re.sub(r":\w+:`[~.]?([^`]+)`", r"`\1`", text).replace("``", "`")
 
 
 def _number(message: Any) -> int:
@@ -230,4 +273,6 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     files.append(File.generated(config, "reference/records.md", content=records_page()))
     files.append(File.generated(config, "reference/effects.md", content=effects_page()))
     files.append(File.generated(config, "reference/queue-arguments.md", content=arguments_page()))
+    files.append(File.generated(config, "reference/foreign-options.md", content=foreign_options_page()))
+    files.append(File.generated(config, "reference/spark-tables.md", content=spark_page()))
     return files
