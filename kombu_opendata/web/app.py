@@ -19,8 +19,7 @@ from .access.guard import Guard, is_api
 from .access.headers import BodyLimit, SecurityHeaders
 from .access.visitors import Visitors
 from .brokers import Brokers
-from .error_handlers import answer_errors, error_json
-from .error_reports import RESPONSES, Fault
+from .error_reports import RESPONSES, Fault, answer_errors, error_json
 from .jobs import BackgroundJobs
 from .live_updates import UpdatePace
 from .rendering import Renderer
@@ -44,8 +43,8 @@ from .views import (
 from .views.view import error_page
 from .visit import Site
 
-_ABOUT = """What the page shows and does, as JSON. Times are in ISO 8601 and UTC, sizes in bytes, and message ids are
-whole numbers. Every error has the same form: `code`, `message`, `values` and `what_to_do`."""
+_ABOUT = """The data and the actions of the web UI as JSON. Times are in ISO 8601 and UTC, sizes in bytes, and message
+ids are whole numbers. Every error has the same form: `code`, `message`, `values` and `what_to_do`."""
 VIEWS = tuple(
     subject.VIEWS
     for subject in (

@@ -18,24 +18,13 @@ _SHOWN = 100
 
 
 @dataclass(frozen=True)
-class FoundFault:
-    """A fault of a store: its severity, its meaning, and its remedy."""
-
-    severity: str
-    code: str
-    text: str
-    meaning: str
-    remedy: str
-
-
-@dataclass(frozen=True)
 class Verification:
     """The result of a verification.
 
     Attributes:
         status: ``clean``, ``findings`` or ``incomplete``.
         incomplete: reasons why not everything could be checked.
-        faults: at most 100 of ``found``.
+        faults: at most 100 of ``found``, each with ``severity``, ``code``, ``text``, ``meaning`` and ``remedy``.
     """
 
     at: datetime
@@ -45,7 +34,7 @@ class Verification:
     messages: int
     incomplete: tuple[str, ...]
     found: int
-    faults: tuple[FoundFault, ...]
+    faults: tuple[dict[str, str], ...]
 
 
 def command(place: str, instance: str) -> str:
@@ -96,11 +85,14 @@ def _target(place: str) -> str:
 
 
 def _verification(report: dict[str, Any]) -> Verification:
-    faults = tuple(
-        FoundFault(finding["severity"], finding["code"], finding["text"], finding["meaning"], finding["remedy"])
-        for finding in report["findings"][:_SHOWN]
+    names = ("severity", "code", "text", "meaning", "remedy")
+    return Verification(
+        at=datetime.now(UTC),
+        status=report["status"],
+        files=report["files"],
+        records=sum(report["records"].values()),
+        messages=report["messages"],
+        incomplete=tuple(report["incomplete"]),
+        found=sum(report["counts"].values()),
+        faults=tuple({name: finding[name] for name in names} for finding in report["findings"][:_SHOWN]),
     )
-    total, records = sum(report["counts"].values()), sum(report["records"].values())
-    incomplete = tuple(report["incomplete"])
-    counts = report["files"], records, report["messages"]
-    return Verification(datetime.now(UTC), report["status"], *counts, incomplete, total, faults)

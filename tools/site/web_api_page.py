@@ -1,4 +1,4 @@
-"""A hook of mkdocs: the page of all routes of the web page's API, from its OpenAPI description."""
+"""A hook of mkdocs: the page of all routes of the web API, from its OpenAPI description."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from mkdocs.structure.files import File, Files
 
 from kombu_opendata.web.app import api_description
 
-INTRODUCTION = """# All routes of the page's API
+INTRODUCTION = """# All routes of the web API
 
-Below `/api/v1`. [The page's API](../web-api.md) has examples, and what all routes share. A running page has the whole
+Below `/api/v1`. [The web API](../web-api.md) has examples, and what all routes share. A running web UI has the whole
 description, with all types, at `/api/v1/openapi.json`; this table is made from it.
 
 """

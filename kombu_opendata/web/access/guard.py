@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
@@ -11,12 +10,11 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import OpenDataError
-from ..error_reports import Fault, fault_of, not_served
+from ..error_reports import Answer, Fault, fault_of, not_served
 from ..settings import WebSettings
 from . import forgery
 from .visitors import Visitor, Visitors
 
-Answer = Callable[[Request, Fault], Response]
 #: answered for every request: probes know neither a user nor a name of the web UI
 HEALTH = "/healthz"
 

@@ -10,6 +10,7 @@ from ...errors import RequestError
 from ...protocol.messages.history_messages import MessageInfo
 from ...queue_client.message_models import MessageState, moment
 from ..brokers import UserBroker
+from .wire_structs import copied
 
 #: digits of the largest id
 _MOST_DIGITS = 20
@@ -66,20 +67,13 @@ def row_of(message: MessageState, info: MessageInfo | None) -> MessageRow:
         since = moment(statuses[0].at_ms)
     if since is None and message.state in _HELD:
         since = moment(message.token)
-    return MessageRow(
-        id=message.id,
-        queue=message.queue,
-        state=message.state,
+    return copied(
+        MessageRow,
+        message,
         task=headers.get("task", ""),
         task_id=headers.get("id", "") if "task" in headers else "",
-        priority=message.priority,
-        attempts=message.attempts,
         received_at=moment(info.received_at_ms) if info is not None else None,
-        visible_at=message.visible_at,
-        holder=message.holder,
         since=since,
-        leased_until=message.leased_until,
-        settled_at=message.settled_at,
     )
 
 

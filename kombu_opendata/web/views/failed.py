@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import Field
+from fastapi import Query
+from msgspec import structs
+from pydantic import BaseModel, ConfigDict, Field
 
 from ...masking import Masking
-from ...queue_client.message_models import moment
+from ...protocol.messages.failure_messages import FailureInfo
 from ...queue_client.queries import FailureFilters
 from ..actions.failure_actions import NONE, without_none
 from ..brokers import UserBroker
 from ..reports.paging import Bar
+from ..reports.wire_structs import WireStruct, copied
 from ..visit import AVisit
 from .filters import check_filter
 from .view import Context, Views
@@ -28,28 +31,27 @@ PAGE = 50
 #: number of bars of the chart, and its span if the request has none
 BARS, CHART_HOURS = 48, 24
 #: maximum age of the requested failures: a century
-Hours = Annotated[float, Field(ge=0, le=24 * 36525)]
+MAX_HOURS = 24 * 36525
 
 
-@dataclass(frozen=True)
-class Asked:
+class FailureSelection(BaseModel):
     """Filters of failures; an empty value means all, and :data:`.NONE` those without such a value.
 
     ``hours`` is their maximum age; 0 means any.
     """
 
+    model_config = ConfigDict(frozen=True)
     task: str = ""
     exception: str = ""
     queue: str = ""
     reason: str = ""
     worker: str = ""
     where: str = ""
-    hours: float = 0
+    hours: Annotated[float, Field(ge=0, le=MAX_HOURS)] = 0
 
-    def also(self, values: dict[str, str]) -> Asked:
+    def also(self, values: dict[str, str]) -> FailureSelection:
         """Return these filters with further values."""
-        filters: dict[str, Any] = {name: value or NONE for name, value in values.items()}
-        return replace(self, **filters)
+        return self.model_copy(update={name: value or NONE for name, value in values.items()})
 
     def filters(self) -> FailureFilters:
         """Return the filters for the client's calls."""
@@ -71,6 +73,16 @@ class Asked:
         return parameters | {"where": self.where, "since": since}
 
 
+class FailureQuery(FailureSelection):
+    """The parameters of the view.
+
+    ``by`` has the grouping fields, separated by commas; ``after`` is the cursor of a page.
+    """
+
+    by: str = "task,exception"
+    after: str | None = None
+
+
 @dataclass(frozen=True)
 class FailureGroupRow:
     """Failures that have the same values of the grouping fields; ``asked`` selects them."""
@@ -80,24 +92,7 @@ class FailureGroupRow:
     acknowledged: int
     first_at: datetime | None
     last_at: datetime | None
-    asked: Asked
-
-
-@dataclass(frozen=True)
-class FailureRow:
-    """A failure; see :class:`.FailureInfo`."""
-
-    message_id: int
-    queue: str
-    kind: str
-    task: str
-    task_id: str
-    reason: str
-    exception: str
-    error: str
-    worker: str
-    failed_at: datetime | None
-    attempts: int
+    asked: FailureSelection
 
 
 @dataclass(frozen=True)
@@ -111,61 +106,38 @@ class Failures:
         bars: the times of failures in the last day, or in the requested number of hours.
     """
 
-    asked: Asked
+    asked: FailureSelection
     by: tuple[str, ...]
     groups: tuple[FailureGroupRow, ...]
     total: int
     is_complete: bool
-    rows: tuple[FailureRow, ...]
+    rows: tuple[Annotated[FailureInfo, WireStruct()], ...]
     next: str | None
     bars: tuple[Bar, ...]
 
 
-async def _show(
-    visit: AVisit,
-    by: str = "task,exception",
-    task: str = "",
-    exception: str = "",
-    queue: str = "",
-    reason: str = "",
-    worker: str = "",
-    where: str = "",
-    hours: Hours = 0,
-    after: str = "",
-) -> Context:
+async def _show(visit: AVisit, query: Annotated[FailureQuery, Query()]) -> Context:
     """Return the failures, without a filter that is not valid."""
-    check = check_filter(where)
-    valid = where if check.is_valid else ""
-    report = await list_failures(visit, by, task, exception, queue, reason, worker, valid, hours, after or None)
-    return {"report": report, "check": check, "where": where, "choices": GROUPS}
+    check = check_filter(query.where)
+    valid = query if check.is_valid else query.model_copy(update={"where": ""})
+    return {"report": await list_failures(visit, valid), "check": check, "where": query.where, "choices": GROUPS}
 
 
 @VIEWS.view("/failed", "failed.html", api="/failures", page=_show)
-async def list_failures(
-    visit: AVisit,
-    by: str = "task,exception",
-    task: str = "",
-    exception: str = "",
-    queue: str = "",
-    reason: str = "",
-    worker: str = "",
-    where: str = "",
-    hours: Hours = 0,
-    after: str | None = None,
-) -> Failures:
+async def list_failures(visit: AVisit, query: Annotated[FailureQuery, Query()]) -> Failures:
     """Return a page of failures, the newest first, the groups of all failures, and the times of the failures.
 
     ``by`` has some of task, exception, queue, reason and worker, separated by commas; ``hours`` limits the result to
     the last hours.
     """
-    asked = Asked(task, exception, queue, reason, worker, where, hours)
-    return await failures(visit.broker, visit.site.masking, asked, tuple(by.split(",")), after)
+    selection = FailureSelection(**query.model_dump(exclude={"by", "after"}))
+    return await failures(visit.broker, visit.site.masking, selection, tuple(query.by.split(",")), query.after)
 
 
 async def failures(
     broker: UserBroker,
     masking: Masking,
-    asked: Asked,
+    asked: FailureSelection,
     by: tuple[str, ...] = ("task", "exception"),
     after: str | None = None,
 ) -> Failures:
@@ -180,27 +152,23 @@ async def failures(
     by = tuple(name for name in GROUPS if name in by) or ("task", "exception")
     filters = asked.filters()
     grouped = await broker.recent(("groups", asked, by), 2.0, lambda: client.group_failures(by, **filters))
-    page = await client.list_failures(**filters, limit=PAGE, next=after)
-    groups = tuple(
-        FailureGroupRow(
-            row.values, row.count, row.acknowledged, moment(row.first_at_ms), moment(row.last_at_ms),
-            asked.also(dict(zip(by, row.values, strict=True))),
-        )
-        for row in grouped.groups
-    )  # fmt: skip
-    rows = tuple(
-        FailureRow(
-            row.message_id, row.queue, row.kind, row.task, row.task_id, row.reason, row.exception,
-            masking.text(row.error), row.worker, moment(row.failed_at_ms), row.attempts,
-        )
-        for row in page.items
-    )  # fmt: skip
-    total = sum(row.count for row in groups)
-    bars = await broker.recent(("bars", asked), 10.0, lambda: _bars(broker, asked))
-    return Failures(asked, by, groups, total, grouped.complete, rows, page.next, bars)
+    page = await client.list_failures(**filters, limit=PAGE, next=after or None)
+    return Failures(
+        asked=asked,
+        by=by,
+        groups=tuple(
+            copied(FailureGroupRow, group, asked=asked.also(dict(zip(by, group.values, strict=True))))
+            for group in grouped.groups
+        ),
+        total=sum(group.count for group in grouped.groups),
+        is_complete=grouped.complete,
+        rows=tuple(structs.replace(failure, error=masking.text(failure.error)) for failure in page.items),
+        next=page.next,
+        bars=await broker.recent(("bars", asked), 10.0, lambda: _bars(broker, asked)),
+    )
 
 
-async def _bars(broker: UserBroker, asked: Asked) -> tuple[Bar, ...]:
+async def _bars(broker: UserBroker, asked: FailureSelection) -> tuple[Bar, ...]:
     size = max(round(3600 * (asked.hours or CHART_HOURS) / BARS), 1)
     first = (int(time.time()) // size + 1 - BARS) * size
     filters = asked.filters()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
@@ -18,6 +18,7 @@ from ...queue_client.message_models import MessageState, StoredMessage, moment
 from ..rendering import link
 from ..reports.bodies import Body, body_of
 from ..reports.message_rows import Identified, id_of
+from ..reports.wire_structs import copied
 from ..visit import AVisit, Visit
 from .view import Views
 
@@ -38,15 +39,15 @@ class AttemptRow:
     queue: str
     number: int
     worker: str
-    pid: int
-    began_at: datetime | None
-    ended_at: datetime | None
-    seconds: float | None
-    outcome: str
-    state: str
-    exception: str
-    error: str
-    traceback: str
+    pid: int = 0
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    seconds: float | None = None
+    outcome: str = ""
+    state: str = ""
+    exception: str = ""
+    error: str = ""
+    traceback: str = ""
 
     @property
     def is_good(self) -> bool:
@@ -59,19 +60,19 @@ class MessageReport(Identified):
     """A message; all fields but ``attempts`` are empty if it is no longer stored."""
 
     id: int
-    task: str
-    task_id: str
-    body: Body | None
-    headers: dict[str, str]
-    properties: dict[str, str]
-    exchange: str
-    routing_key: str
-    content_type: str
-    created_at: datetime | None
-    received_at: datetime | None
-    visible_at: datetime | None
-    states: tuple[MessageState, ...]
     attempts: tuple[AttemptRow, ...]
+    task: str = ""
+    task_id: str = ""
+    body: Body | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
+    exchange: str = ""
+    routing_key: str = ""
+    content_type: str = ""
+    created_at: datetime | None = None
+    received_at: datetime | None = None
+    visible_at: datetime | None = None
+    states: tuple[MessageState, ...] = ()
 
 
 @VIEWS.view("/message", "message.html")
@@ -83,7 +84,7 @@ async def get_message(visit: AVisit, id: int) -> MessageReport:
         attempts = await _attempts(visit, id)
         if not attempts:
             raise
-        return MessageReport(id, "", "", None, {}, {}, "", "", "", None, None, None, (), attempts)
+        return MessageReport(id, attempts)
     attempts = await _attempts_of(visit, stored)
     # A thread, as a large body would delay other requests.
     return await asyncio.to_thread(_report, stored, visit.site.masking, attempts)
@@ -95,10 +96,11 @@ def _report(stored: StoredMessage, masking: Masking, attempts: tuple[AttemptRow,
     def texts(values: dict[str, object]) -> dict[str, str]:
         return {name: str(value) for name, value in masking.value(values).items() if value is not None}
 
+    metadata = stored.metadata
     return MessageReport(
         id=message.id,
-        task=stored.metadata.get("task", ""),
-        task_id=stored.metadata.get("id", "") if "task" in stored.metadata else "",
+        task=metadata.get("task", ""),
+        task_id=metadata.get("id", "") if "task" in metadata else "",
         body=body_of(message, masking),
         headers=texts(message.headers),
         properties=texts(message.properties),
@@ -138,17 +140,12 @@ async def _attempts(visit: Visit, id: int, queues: list[str] | None = None) -> t
 def attempt_of(attempt: AttemptInfo, masking: Masking) -> AttemptRow:
     """Return an attempt of the history, with masked texts."""
     milliseconds = attempt.runtime_ms if attempt.state else max(attempt.ended_at_ms - attempt.claimed_at_ms, 0)
-    return AttemptRow(
-        queue=attempt.queue,
-        number=attempt.number,
+    return copied(
+        AttemptRow,
+        attempt,
         worker=attempt.consumer,
-        pid=attempt.pid,
         began_at=moment(attempt.claimed_at_ms),
-        ended_at=moment(attempt.ended_at_ms),
         seconds=milliseconds / 1000,
-        outcome=attempt.outcome,
-        state=attempt.state,
-        exception=attempt.exception,
         error=masking.text(attempt.error),
         traceback=masking.text(attempt.traceback),
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...queue_client.queue_models import QueueMetrics
+from ..access.guard import is_api
 from ..reports.attention import attention
 from ..reports.attention_rules import AttentionFinding
 from ..reports.paging import paged
@@ -71,45 +71,34 @@ class Overview:
     charts: tuple[Chart, ...]
 
 
-async def _show(visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False) -> Context:
-    """Return the overview with the problems."""
-    report, findings = await asyncio.gather(
-        _overview(visit, search, sort, page, control=control, patience=_PATIENCE), attention(visit.broker)
-    )
-    return {"report": report, "findings": findings}
-
-
-@VIEWS.view("/", "overview.html", api="/queues", page=_show)
-async def list_queues(
-    visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False
-) -> Overview:
-    """Return a page of queues, and the totals of all."""
-    return await _overview(visit, search, sort, page, control=control)
-
-
 @VIEWS.api.get("/attention")
 async def list_findings(visit: AVisit) -> list[AttentionFinding]:
     """Return the findings, the most severe first."""
     return await attention(visit.broker)
 
 
-async def _overview(
-    visit: Visit, search: str, sort: str, number: int, *, control: bool, patience: float | None = None
+async def _findings(visit: Visit) -> Context:
+    return {"findings": await attention(visit.broker)}
+
+
+@VIEWS.view("/", "overview.html", api="/queues", more=_findings)
+async def list_queues(
+    visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False
 ) -> Overview:
-    """Return the overview, without the queues that Celery creates for itself unless ``control`` is True."""
+    """Return a page of queues, and the totals of all."""
     metrics = await all_queues(visit.broker)
     listed = [*metrics.queues, *metrics.control_queues] if control else metrics.queues
-    counted = await with_failures(visit.broker, listed, patience)
+    counted = await with_failures(visit.broker, listed, None if is_api(visit.request.scope) else _PATIENCE)
     matching = [queue for queue in counted if search.lower() in queue.queue.lower()]
     matching.sort(key=lambda queue: (_SORTS.get(sort, _SORTS["name"])(queue), queue.queue))
-    page = paged(matching, number)
-    recent = await recent_metrics(visit.broker, [queue.queue for queue in page.rows])
+    rows = paged(matching, page)
+    recent = await recent_metrics(visit.broker, [queue.queue for queue in rows.rows])
     return Overview(
         totals=_totals(counted),
-        queues=page.rows,
-        matching=page.matching,
-        page=page.page,
-        pages=page.pages,
+        queues=rows.rows,
+        matching=rows.matching,
+        page=rows.page,
+        pages=rows.pages,
         sort=sort,
         search=search,
         control=control,

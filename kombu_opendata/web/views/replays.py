@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import RequestError
 from ...queue_client.message_models import moment
 from ...staging.job import JobInfo
+from ..reports.wire_structs import copied
 from ..visit import AVisit
 from .view import Views
 
@@ -140,25 +141,14 @@ def _job(job: JobInfo) -> SparkJob:
     dropped = job.unroutable + job.damaged
     ended = sum(queue.done + queue.failed + queue.removed for queue in queues) + dropped - job.running
     total = sum(queue.routed for queue in queues) + job.rows - job.routed + dropped
-    return SparkJob(
+    return copied(
+        SparkJob,
+        job,
         id=job.job_id,
-        state=job.state,
-        rows=job.rows,
-        bytes=job.bytes,
-        routed=job.routed,
-        unroutable=job.unroutable,
-        damaged=job.damaged,
-        done=job.done,
-        failed=job.failed,
-        running=job.running,
         share=1.0 if job.has_ended else _share(max(ended, 0), total),
         routed_share=_share(job.routed, job.rows),
         blocked="" if job.blocked is None else str(job.blocked),
-        committed_at=moment(job.committed_at_ms),
-        queues=tuple(
-            JobQueue(name, queue.routed, queue.waiting, queue.done, queue.failed, queue.removed)
-            for name, queue in sorted(job.queues.items())
-        ),
+        queues=tuple(copied(JobQueue, counts, queue=name) for name, counts in sorted(job.queues.items())),
     )
 
 

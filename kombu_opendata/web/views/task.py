@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from typing import Annotated
 
 from ...errors import PreconditionFailed
 from ...masking import Masking
-from ...protocol.messages.history_messages import MessageInfo
+from ...protocol.messages.history_messages import MessageInfo, QueueStatus
 from ...queue_client.message_models import moment
 from ...queue_client.task_models import RelatedTask, Task
 from ..brokers import UserBroker
 from ..reports.bodies import shown_json
+from ..reports.wire_structs import WireStruct, copied
 from ..visit import AVisit
 from .message import AttemptRow, attempt_of
 from .view import Views
@@ -33,17 +34,6 @@ class Node:
 
 
 @dataclass(frozen=True)
-class TaskLocation:
-    """The newest message of a task in one queue; ``at`` is the time of its delivery, settlement or start."""
-
-    queue: str
-    status: str
-    attempts: int
-    consumer: str
-    at: datetime | None
-
-
-@dataclass(frozen=True)
 class TaskView:
     """A task.
 
@@ -59,7 +49,7 @@ class TaskView:
     name: str
     state: str
     message_ids: tuple[int, ...]
-    queues: tuple[TaskLocation, ...]
+    queues: tuple[Annotated[QueueStatus, WireStruct()], ...]
     args: str | None
     kwargs: str | None
     arguments_note: str
@@ -81,31 +71,27 @@ async def get_task(visit: AVisit, id: str) -> TaskView:
     task = await visit.broker.client.task(id)
     tree, is_whole = await _canvas(visit.broker, task)
     result, note = _result(task, masking)
-    queues = tuple(
-        TaskLocation(status.queue, status.status, status.attempts, status.consumer, moment(status.at_ms))
-        for status in task.queues
-    )
     current = [
-        AttemptRow(place.queue, place.attempts, place.consumer, 0, place.at, None, None, "", place.status, "", "", "")
-        for place in queues
-        if place.status in ("running", "in_flight")
+        AttemptRow(
+            queue=status.queue,
+            number=status.attempts,
+            worker=status.consumer,
+            began_at=moment(status.at_ms),
+            state=status.status,
+        )
+        for status in task.queues
+        if status.status in ("running", "in_flight")
     ]
-    return TaskView(
-        id=task.id,
-        name=task.name,
-        state=task.state,
-        message_ids=task.message_ids,
-        queues=queues,
+    return copied(
+        TaskView,
+        task,
         args=None if task.args is None else shown_json(task.args, masking),
         kwargs=None if task.kwargs is None else shown_json(task.kwargs, masking),
-        arguments_note=task.arguments_note,
-        content_type=task.content_type,
         headers=masking.value(dict(task.headers)),
         attempts=(*(attempt_of(attempt, masking) for attempt in task.attempts), *current),
         result=result,
         result_note=note,
         failures=len(task.failures),
-        again=task.again,
         tree=tree,
         is_whole=is_whole,
     )

@@ -7,6 +7,7 @@ changed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial, wraps
 from typing import Any, TypeVar
@@ -42,7 +43,14 @@ class Views:
         self.api = APIRouter(tags=[tag])
 
     def view(
-        self, path: str, template: str = "", *, api: str = "", page: ContextMaker | None = None, **options: Any
+        self,
+        path: str,
+        template: str = "",
+        *,
+        api: str = "",
+        page: ContextMaker | None = None,
+        more: Callable[[Visit], Awaitable[Context]] | None = None,
+        **options: Any,
     ) -> Callable[[F], F]:
         """Declare a view: a coroutine with a parameter ``visit``, and others that the query provides.
 
@@ -50,14 +58,15 @@ class Views:
             path: the address of the page.
             template: renders the report, as ``report``. Without one, the page's address returns the same as the API.
             api: the address in the API, if it is another one.
-            page: returns the context of the template, if the page needs more than the report, or other parameters.
+            page: returns the context of the template, if the page has other parameters.
+            more: returns what the template needs beside the report.
             options: further options of the routes, as FastAPI names them.
         """
 
         def declare(report: F) -> F:
             self.api.add_api_route(api or path, report, **options)
             if template:
-                handler = _page(template, page or _report_only(report))
+                handler = _page(template, page or _context_of(report, more or _nothing_more))
                 self.pages.add_api_route(path, handler, response_class=HTMLResponse)
             else:
                 self.pages.add_api_route(path, report, **options)
@@ -66,10 +75,15 @@ class Views:
         return declare
 
 
-def _report_only(report: Callable[..., Awaitable[Any]]) -> ContextMaker:
+async def _nothing_more(_visit: Visit) -> Context:
+    return {}
+
+
+def _context_of(report: Callable[..., Awaitable[Any]], more: Callable[[Visit], Awaitable[Context]]) -> ContextMaker:
     @wraps(report)
-    async def context(**parameters: Any) -> Context:
-        return {"report": await report(**parameters)}
+    async def context(*, visit: Visit, **parameters: Any) -> Context:
+        made, others = await asyncio.gather(report(visit=visit, **parameters), more(visit))
+        return others | {"report": made}
 
     return context
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from kombu_opendata import AsyncQueueClient
 from kombu_opendata.masking import Masking
 from kombu_opendata.web.actions.failure_actions import DeleteFailuresAction
 from kombu_opendata.web.brokers import UserBroker
-from kombu_opendata.web.views.failed import Asked, Failures, Hours, failures
+from kombu_opendata.web.views.failed import Failures, FailureSelection, failures
 
 
 async def _fail(client: AsyncQueueClient, queue: str, *tasks: str) -> None:
@@ -29,7 +29,7 @@ def test_an_action_on_a_group_concerns_that_group() -> None:
     async def look() -> tuple[Failures, dict[str, int | None]]:
         async with AsyncQueueClient("opendata+memory://groups-of-failures") as client:
             await _fail(client, "mail", "", "app.pay", "app.pay")
-            found = await failures(UserBroker(client), Masking(), Asked(), ("task", "exception"))
+            found = await failures(UserBroker(client), Masking(), FailureSelection(), ("task", "exception"))
             previews = {}
             for one in found.groups:
                 shown = await failures(UserBroker(client), Masking(), one.asked)
@@ -76,5 +76,5 @@ def test_what_is_no_failure_can_not_be_selected(selected: str) -> None:
 @pytest.mark.parametrize("hours", ["1e9", "inf", "nan", "-1"])
 def test_hours_that_no_calendar_has_are_refused(hours: str) -> None:
     with pytest.raises(ValidationError):
-        TypeAdapter(Hours).validate_python(hours)
-    assert Asked(hours=TypeAdapter(Hours).validate_python("876600")).filters()["gte"]
+        FailureSelection.model_validate({"hours": hours})
+    assert FailureSelection.model_validate({"hours": "876600"}).filters()["gte"]
