@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -12,28 +13,16 @@ from ..protocol.envelope import UNREADABLE
 from ..protocol.envelope import decode as decode_envelope
 from ..staging.folder_url import StagedFolder
 from ..storage import records as stored
-from ..storage.messages.payload_reader import PayloadReader, locate
+from ..storage.messages.payload_reader import PayloadReader, locate, require
 from ..storage.records import keys, payload, routes_block, session_records
 from ..storage.records.keys import RecordKind
 from .findings import OnProgress, Progress
-from .records.message_facts import BUCKETS, IN_FLIGHT, entries_of
+from .records.message_facts import BUCKETS, DELAYED, IN_FLIGHT, READY, entries_of, state_at
 from .records.offline_store import OfflineStore
 from .records.record_view import QUEUE_PREFIXES, Record, as_entry, as_record, preview, readable, record
 
 DEFAULT_LIMIT = 100
 PREVIEW_BYTES = 256
-
-
-@dataclass(slots=True)
-class PlaceDetails:
-    """Message in a queue: the fields of its state, and the session and consumer that hold it."""
-
-    queue: str
-    state: str
-    bucket: int
-    entry: dict[str, Any]
-    holder: str = ""
-    consumer: str = ""
 
 
 @dataclass(slots=True)
@@ -50,6 +39,8 @@ class MessageDetails:
             payload is not an envelope.
         routes: the stored number of queues that need the message; None if it is not stored because it is one.
         attempts: the consumers that leased the message and did not settle it.
+        places: the queues that have the message: queue, state, bucket, the fields of its entry, and the session
+            (``holder``) and the consumer that lease it.
         dead_letters: the dead letters that are not published yet.
     """
 
@@ -62,7 +53,7 @@ class MessageDetails:
     envelope: dict[str, Any] | None = None
     routes: int | None = None
     attempts: list[str] = field(default_factory=list)
-    places: list[PlaceDetails] = field(default_factory=list)
+    places: list[dict[str, Any]] = field(default_factory=list)
     dead_letters: list[dict[str, Any]] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,7 +72,9 @@ class QueueDetails:
     buckets: dict[str, list[int]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return the queue for JSON. The count ``available``, an earlier name of the backlog, is not documented."""
+        backlog = self.counts.get(READY, 0) + self.counts.get(DELAYED, 0)
+        return asdict(self) | {"counts": self.counts | ({"available": backlog} if backlog else {})}
 
 
 async def inspect(store: OfflineStore, what: bytes | int | str) -> Record | MessageDetails | QueueDetails:
@@ -136,26 +129,24 @@ async def _decoded(store: OfflineStore, key: bytes) -> Any:
     return None if value is None else readable(stored.decode_any(key, value))
 
 
-async def _payload(store: OfflineStore, found: MessageDetails) -> None:
-    record = await store.get(keys.payload_key(found.id))
+async def _payload(store: OfflineStore, details: MessageDetails) -> None:
+    record = await store.get(keys.payload_key(details.id))
     if record is None:
         return
     folder = StagedFolder(store.location.url, store.location.instance)
     try:
-        decoded = payload.decode(keys.payload_key(found.id), record)
-        found.payload_uri = decoded.uri if isinstance(decoded, payload.PayloadURI) else ""
-        read = await PayloadReader(store, folder).read({found.id: locate(found.id, record)})
-        for exc in read.errors.values():
-            raise exc
+        decoded = payload.decode(keys.payload_key(details.id), record)
+        details.payload_uri = decoded.uri if isinstance(decoded, payload.PayloadURI) else ""
+        read = await PayloadReader(store, folder).read({details.id: locate(details.id, record)})
+        body = require(read[details.id])
     except StoreError as exc:
-        found.payload_error = exc.text
+        details.payload_error = exc.text
         return
     finally:
         folder.close()
-    body = read.found[found.id]
-    found.payload_bytes = len(body)
-    found.payload_preview = preview(body, PREVIEW_BYTES)
-    found.envelope = _envelope(body)
+    details.payload_bytes = len(body)
+    details.payload_preview = preview(body, PREVIEW_BYTES)
+    details.envelope = _envelope(body)
 
 
 def _envelope(body: bytes) -> dict[str, Any] | None:
@@ -174,30 +165,33 @@ def _envelope(body: bytes) -> dict[str, Any] | None:
     return None
 
 
-async def _places(store: OfflineStore, id: int, progress: OnProgress) -> AsyncIterator[PlaceDetails]:
-    done = 0
+async def _places(store: OfflineStore, id: int, progress: OnProgress) -> AsyncIterator[dict[str, Any]]:
+    done, now = 0, store.clock.now_ms()
     for kind, decode in BUCKETS.items():
         async for rows in store.scan_batches(*keys.kind_range(kind)):
             for key, value in rows:
                 parsed = keys.parse(key)
                 for state, entry in entries_of(kind, decode(key, value)):
                     if entry[0] == id:
-                        yield PlaceDetails(parsed.name or "", state, parsed.bucket or 0, as_entry(state, entry))
+                        yield {
+                            "queue": parsed.name or "", "state": state_at(state, entry, now),
+                            "bucket": parsed.bucket or 0, "entry": as_entry(state, entry), "holder": "", "consumer": "",
+                        }  # fmt: skip
             done += len(rows)
             progress(Progress("records", done))
 
 
-async def _holders(store: OfflineStore, found: MessageDetails) -> None:
-    """Find the sessions that hold the message, if it is in flight."""
-    held = {place.queue: place for place in found.places if place.state == IN_FLIGHT}
+async def _holders(store: OfflineStore, details: MessageDetails) -> None:
+    """Find the sessions that lease the message, if it is in flight."""
+    held = {place["queue"]: place for place in details.places if place["state"] == IN_FLIGHT}
     if not held:
         return
     async for rows in store.scan_batches(*keys.kind_range(RecordKind.LEASES)):
         for key, value in rows:
             leases = session_records.decode_leases(key, value)
             for queue in held.keys() & leases.held.keys():
-                if found.id in leases.held[queue]:
-                    held[queue].holder, held[queue].consumer = key[2:].hex(), leases.consumer
+                if details.id in leases.held[queue]:
+                    held[queue] |= {"holder": key[2:].hex(), "consumer": leases.consumer}
 
 
 # ---- a queue
@@ -211,14 +205,14 @@ async def queue(store: OfflineStore, name: str) -> QueueDetails:
     options = await _decoded(store, keys.options_key(name))
     if config is None and options is None:
         raise NotFound(f"there is no queue {name!r} in {store.location}", queue=name)
-    details = QueueDetails(name, config or {}, options or {})
+    details, now = QueueDetails(name, config or {}, options or {}), store.clock.now_ms()
     for kind, decode in BUCKETS.items():
         numbers = details.buckets.setdefault(kind.value, [])
         async for rows in store.scan_batches(*keys.prefix_range(QUEUE_PREFIXES[kind](name))):
             for key, value in rows:
                 numbers.append(keys.parse(key).bucket or 0)
-                for state, _ in entries_of(kind, decode(key, value)):
-                    details.counts[state] = details.counts.get(state, 0) + 1
+                states = Counter(state_at(state, entry, now) for state, entry in entries_of(kind, decode(key, value)))
+                details.counts = dict(states + Counter(details.counts))
     async for rows in store.scan_batches(*keys.kind_range(RecordKind.BINDING)):
         for key, value in rows:
             parsed = keys.parse(key)

@@ -12,15 +12,14 @@ from ..storage import records
 from ..storage.records import keys, metadata
 from ..storage.records.keys import RecordKind
 from .findings import OnProgress, Progress
-from .records.message_facts import AVAILABLE, BUCKETS, Span, entries_of, span_of
+from .records.message_facts import BUCKETS, DELAYED, READY, Span, entries_of, span_of, state_at
 from .records.message_scan import BY_ID, MessageScan
 from .records.offline_store import OfflineStore
 from .records.record_view import between, kind_of
 
 _PROGRESS_ROWS = 1000
-_READY, _DELAYED = "ready", "delayed"
 #: the states of messages, as fields of QueueStats
-_STATES = (_READY, _DELAYED, "in_flight", "done", "failed", "archived_failed")
+_STATES = (READY, DELAYED, "in_flight", "done", "failed", "archived_failed")
 
 
 @dataclass(slots=True)
@@ -74,7 +73,7 @@ class QueueStats:
         """Return the metrics for JSON. ``available``, an earlier name of the backlog, is not documented."""
         data = asdict(self) | {"available": self.available}
         if self.payload_bytes is not None:
-            backlog = self.payload_bytes[_READY] + self.payload_bytes[_DELAYED]
+            backlog = self.payload_bytes[READY] + self.payload_bytes[DELAYED]
             data["payload_bytes"] = self.payload_bytes | {"available": backlog}
         mean = (self.available + self.in_flight) / max(self.active_buckets, 1)
         return data | {"mean_active_bucket": round(mean, 1)}
@@ -234,9 +233,7 @@ class _Counting:
 
     def _state(self, state: str, entry: tuple[int, ...]) -> str:
         """Return the field of QueueStats for an entry of a bucket."""
-        if state == AVAILABLE:
-            return _DELAYED if entry[2] > self._now else _READY
-        return state.replace(" ", "_")
+        return state_at(state, entry, self._now).replace(" ", "_")
 
     async def count_payloads(self, progress: OnProgress) -> None:
         """Count the records by message id, joined with the queues."""

@@ -87,7 +87,7 @@ async def staged_payloads(engine: Engine, rows: Rows) -> Rows:
     payloads = {key: value for key, value in rows.items() if keys.parse(key).kind is RecordKind.PAYLOAD}
     places = {keys.parse(key).id or 0: locate(keys.parse(key).id or 0, value) for key, value in payloads.items()}
     read = await reader.read({id: place for id, place in places.items() if isinstance(place, EnvelopePlace)})
-    return {b"staged" + keys.payload_key(id): envelope for id, envelope in read.found.items()}
+    return {b"staged" + keys.payload_key(id): envelope for id, envelope in read.items() if isinstance(envelope, bytes)}
 
 
 async def rows_of_a_broker(root: Path) -> Rows:

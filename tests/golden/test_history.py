@@ -21,7 +21,6 @@ from kombu_opendata.storage.records import (
     session_records,
 )
 from kombu_opendata.storage.records.failures import Handled, TaskFailure
-from kombu_opendata.storage.records.history_headers import Collected
 from kombu_opendata.storage.records.history_index import IndexHead, PostingRun
 from kombu_opendata.storage.records.history_log import Attempt, ChunkRows, Left
 from kombu_opendata.storage.records.history_trail import TrailEvent
@@ -56,13 +55,9 @@ TRAIL = [
     TrailEvent(511, "b", history_trail.LEFT + 1, 0, AT + 500),
 ]
 HEAD = IndexHead(3, 9, 100, 250, 12, (PostingRun(0, 4, 1, 6, 258, 9000, 77), PostingRun(1, 8, 0, 6, 0, 99, 5)))
-HEADERS = [
-    Collected(258, (("task", "add"), ("id", "ä"))),
-    Collected(300, ()),
-    Collected(1 << 40, (("k", ""), ("k", "v"))),
-]
+HEADERS = {258: (("task", "add"), ("id", "ä")), 300: (), 1 << 40: (("k", ""), ("k", "v"))}
 HANDLED = [Handled(511, 1, AT, 300), Handled(256, 2, AT + 1, 0)]
-PARTS = [(id, bytes((len(pairs),)) + metadata.encode_pairs(pairs)) for id, pairs in HEADERS]
+PARTS = [(id, bytes((len(pairs),)) + metadata.encode_pairs(pairs)) for id, pairs in HEADERS.items()]
 BITS = sum(1 << 2 * number for number in range(400))
 
 #: key, encoded value, decoded
@@ -172,7 +167,7 @@ def test_events_of_single_messages_are_read_alone() -> None:
 def test_headers_of_single_messages_are_read_alone() -> None:
     key, value, _decoded = RECORDS["headers"]
     table = history_headers.HeaderTable(key, value)
-    assert [table.find(id) for id, _pairs in HEADERS] == [pairs for _id, pairs in HEADERS]
+    assert [table.find(id) for id in HEADERS] == list(HEADERS.values())
     assert list(table.ids) == [258, 300, 1 << 40]
     broken = history_headers.HeaderTable(key, value.replace(b"add", b"\xffdd"))
     assert broken.find(300) == ()
@@ -204,7 +199,7 @@ def test_headers_of_no_message_are_corrupt() -> None:
 
 def test_the_headers_of_a_metadata_record_are_taken_as_they_are() -> None:
     key = keys.metadata_key(258)
-    value = metadata.encode(258, AT, AT, AT, 0, HEADERS[0].header_pairs)
+    value = metadata.encode(258, AT, AT, AT, 0, HEADERS[258])
     assert metadata.headers_part(key, value) == PARTS[0][1]
     with pytest.raises(CorruptRecord):
         metadata.headers_part(key, value[:-1])

@@ -7,9 +7,8 @@ Invariants of messages belong in :mod:`.message_checks`.
 from __future__ import annotations
 
 from .family import CheckContext, Family
-from .header_records import HeaderFamily
 from .history_records import HistoryFamily
-from .queue_records import QueueFamily
+from .queue_records import HeaderFamily, QueueFamily
 from .result_records import ResultFamily
 from .routing_records import RoutingFamily, TopologyFamily
 from .session_records import SessionFamily

@@ -9,10 +9,10 @@ from typing import Any
 
 from ...storage.records import keys
 from ...storage.records.failures import Handled
-from ...storage.records.history_headers import Collected
 from ...storage.records.history_index import IndexHead
 from ...storage.records.history_log import DETAILED
 from ...storage.records.keys import ParsedKey, RecordKind
+from ...storage.records.metadata import Pairs
 from ..findings import Finding, finding
 from ..records.message_facts import MessageFacts
 from .family import CheckContext, Family
@@ -63,16 +63,17 @@ class HistoryFamily(Family):
                 text = f"attempt {row.number} was run again as message {row.message_id}, but ids from {end} on are new"
                 yield finding("history-wrong", text, key=raw, message_id=row.message_id)
 
-    def _headers(self, key: ParsedKey, raw: bytes, value: list[Collected]) -> Iterator[Finding]:
+    def _headers(self, key: ParsedKey, raw: bytes, value: dict[int, Pairs]) -> Iterator[Finding]:
         attempt, first = key.numbers or (0, 0)
-        if value[0].message_id != first:
-            text = f"the headers from message {first} on begin with those of message {value[0].message_id}"
+        ids = array("Q", value)
+        if ids[0] != first:
+            text = f"the headers from message {first} on begin with those of message {ids[0]}"
             yield finding("key-value-mismatch", text, key=raw)
-        end, last = self.context.block_end, value[-1].message_id
+        end, last = self.context.block_end, ids[-1]
         if end is not None and last >= end:
             text = f"headers of message {last} are kept, but ids from {end} on have not been assigned yet"
             yield finding("history-wrong", text, key=raw, message_id=last)
-        self._records.append((raw, attempt, array("Q", [entry.message_id for entry in value])))
+        self._records.append((raw, attempt, ids))
 
     async def finish(self) -> AsyncIterator[Finding]:
         self._ids = array("Q", sorted(id for _raw, _attempt, ids in self._records for id in ids))

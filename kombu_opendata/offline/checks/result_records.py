@@ -11,7 +11,8 @@ from ...errors import CorruptRecord
 from ...storage.records import keys
 from ...storage.records import results as records
 from ...storage.records.keys import ParsedKey, RecordKind
-from ...storage.records.results import Chord, LargeValue
+from ...storage.records.payload import Chunks
+from ...storage.records.results import Chord
 from ..findings import Finding, finding
 from .family import CheckContext, Family
 
@@ -33,7 +34,7 @@ class ResultFamily(Family):
         super().__init__(context)
         self._chords: dict[bytes, Chord] = {}
         self._parts: Counter[bytes] = Counter()
-        self._large: dict[bytes, LargeValue] = {}
+        self._large: dict[bytes, Chunks] = {}
         self._chunks: Counter[bytes] = Counter()
         self._chunk_bytes: Counter[bytes] = Counter()
 
@@ -75,7 +76,7 @@ class ResultFamily(Family):
         """Check that a value in chunks has all its chunks, and belongs to a record."""
         for owner in sorted(self._large.keys() | self._chunks.keys()):
             large, chunks, size = self._large.get(owner), self._chunks[owner], self._chunk_bytes[owner]
-            if large != LargeValue(chunks, size):
+            if large != Chunks(chunks, size):
                 text = f"the value of {owner.hex()} has {chunks} chunks of {size} bytes, but its record has {large}"
                 yield finding("result-chunks", text, key=keys.large_value_key(owner))
             elif await self.context.store.get(owner) is None:

@@ -13,7 +13,7 @@ from ...staging.batch_reader import verify_object
 from ...staging.folder_url import StagedFolder
 from ...storage.records import keys
 from ...storage.records.keys import ParsedKey, RecordKind
-from ...storage.records.staged import JobRecord, Object
+from ...storage.records.staged import StagedJob, StagedObject
 from ..findings import Finding, finding
 from ..records.message_facts import MessageFacts
 from .family import CheckContext, Family
@@ -26,8 +26,8 @@ class StagedFamily(Family):
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
-        self._jobs: dict[str, JobRecord] = {}
-        self._objects: dict[int, Object] = {}
+        self._jobs: dict[str, StagedJob] = {}
+        self._objects: dict[int, StagedObject] = {}
         self._expiries: set[bytes] = set()
         self._starts: list[int] = []
         self._stored: Counter[int] = Counter()
@@ -43,7 +43,7 @@ class StagedFamily(Family):
             if wrong:
                 yield finding("staged-wrong", f"staged job {key.name!r}: {wrong}", key=raw)
 
-    def _job(self, job: JobRecord) -> Iterator[str]:
+    def _job(self, job: StagedJob) -> Iterator[str]:
         if job.routed > job.rows or job.unroutable + job.damaged > job.routed:
             yield f"{job.routed} of {job.rows} rows are routed, {job.unroutable} unroutable, {job.damaged} damaged"
         end = self.context.block_end
@@ -92,7 +92,7 @@ class StagedFamily(Family):
                 text = f"batch {batch.path} holds {needed} messages that are needed, but its record has {batch.live}"
                 yield finding("staged-wrong", text, key=keys.staged_object_key(first_id))
 
-    def _unrouted(self, first_id: int, found: Object) -> int:
+    def _unrouted(self, first_id: int, found: StagedObject) -> int:
         """Return the number of rows of an object that are not routed yet and so have no records."""
         job = self._jobs.get(found.job_id)
         if job is None:
@@ -100,7 +100,7 @@ class StagedFamily(Family):
         return max(first_id + found.rows - max(first_id, job.first_id + job.routed), 0)
 
 
-def _check_object(staged: StagedFolder, first_id: int, found: Object) -> tuple[str, str]:
+def _check_object(staged: StagedFolder, first_id: int, found: StagedObject) -> tuple[str, str]:
     """Read a whole object; return the code and the text of a finding, or empty texts.
 
     Raises:

@@ -13,7 +13,9 @@ from ...storage.records.metadata import Metadata
 from ...storage.records.payload import PayloadURI
 from ...storage.records.routes_block import KEPT_IN_CHUNKS
 
-AVAILABLE, IN_FLIGHT, DONE, FAILED, ARCHIVED = "available", "in flight", "done", "failed", "archived failed"
+#: states of messages by the lists of their queue; the first list has ready and delayed messages
+AVAILABLE, IN_FLIGHT, DONE, FAILED, ARCHIVED = "ready or delayed", "in flight", "done", "failed", "archived failed"
+READY, DELAYED = "ready", "delayed"
 
 #: kinds of buckets, and their decoders
 BUCKETS = {
@@ -100,6 +102,13 @@ def entries_of(kind: RecordKind, value: Any) -> Iterable[tuple[str, tuple[int, .
         yield from ((IN_FLIGHT, entry) for entry in in_flight)
     else:
         yield from ((_SETTLED[kind], entry) for entry in value)
+
+
+def state_at(state: str, entry: tuple[int, ...], now_ms: int) -> str:
+    """Return the state of an entry at a time: of those that are ready or delayed, one of both."""
+    if state != AVAILABLE:
+        return state
+    return DELAYED if entry[2] > now_ms else READY
 
 
 def span_of(kind: RecordKind, key: bytes, queue: str, bucket: int, value: Any) -> Span | None:

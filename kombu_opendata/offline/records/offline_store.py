@@ -20,10 +20,9 @@ from ...storage.records.store_records import StoreHeader
 from ...storage.slatedb.rows import Rows
 from ...storage.slatedb.store_reads import ReadOnlyStore
 from ..files.checkpoint_hold import Hold
-from ..files.journal_files import JournalTail, read_tail
+from ..files.journal_files import Changes, JournalTail, read_tail, replayed
 from ..files.location import StoreLocation, power_lost, running_broker
 from ..findings import Finding, finding
-from .journal_overlay import Changes, replayed
 
 Pair = tuple[bytes, bytes]
 Range = tuple[bytes, bytes | None]

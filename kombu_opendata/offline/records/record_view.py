@@ -11,7 +11,7 @@ import msgspec
 from ...errors import CorruptRecord, NotFound, RequestError
 from ...storage import records as stored
 from ...storage.records import keys, settled
-from ...storage.records.active import AvailableMessage, InFlightMessage
+from ...storage.records.active import IN_FLIGHT_FIELDS, AvailableMessage
 from ...storage.records.keys import RecordKind
 from .message_facts import AVAILABLE, BUCKETS, IN_FLIGHT, entries_of
 from .offline_store import OfflineStore
@@ -137,6 +137,8 @@ def as_record(key: bytes, value: bytes) -> Record:
         return Record(key.hex(), name, {}, None, len(value), exc.text)
     if parsed.kind in BUCKETS:
         decoded = _bucket(parsed.kind, decoded)
+    elif parsed.kind is RecordKind.HISTORY_HEADERS:
+        decoded = [{"message_id": id, "header_pairs": pairs} for id, pairs in decoded.items()]
     elif parsed.kind in _FIELD_NAMES:
         decoded = dict(zip(_FIELD_NAMES[parsed.kind], decoded, strict=True))
     of = {what: readable(part) for what, part in parsed._asdict().items() if part is not None and what != "kind"}
@@ -183,7 +185,7 @@ def as_entry(state: str, entry: tuple[int, ...]) -> dict[str, Any]:
     if state == AVAILABLE:
         return AvailableMessage(*entry)._asdict()
     if state == IN_FLIGHT:
-        return InFlightMessage(*entry)._asdict()
+        return dict(zip(IN_FLIGHT_FIELDS, entry, strict=True))
     return settled.SettledEntry(*entry)._asdict()
 
 

@@ -14,7 +14,7 @@ from ...offline import OfflineStore
 from ...protocol import task_reports
 from ...protocol.envelope import open_envelope
 from ...staging.folder_url import StagedFolder
-from ...storage.messages.payload_reader import PayloadReader, Place, locate
+from ...storage.messages.payload_reader import PayloadReader, Place, locate, require
 from ...storage.records import active, definitions, history_log, keys, settled, types
 from ...storage.records.keys import RecordKind
 from . import metadata_columns
@@ -65,9 +65,7 @@ class _Payloads:
                 id = int.from_bytes(key[2:], "big")
                 places[id] = locate(id, value)
         read = await self._reader.read(places)
-        for exc in read.errors.values():
-            raise exc
-        return [read.found.get(id) for id in ids]
+        return [require(read[id]) if id in read else None for id in ids]
 
 
 def _body(envelope: bytes | None) -> bytes | None:

@@ -17,10 +17,9 @@ from ..clock import Clock
 from ..effects import codec
 from ..effects.effect import Effect
 from ..effects.publishes import SyncedTimeEffect
-from ..messages.new_message import NewMessage
 from ..messages.payloads import Payloads
 from ..records import keys
-from ..records.payload import message_rows
+from ..records.payload import NewMessage, message_rows
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_writer import SlateStore
 from ..state.store_state import Queue, StoreState

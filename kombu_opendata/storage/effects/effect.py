@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ..messages.new_message import NewMessage
+from ..records.payload import NewMessage
 from ..state.settled_list import ListName
 from ..state.store_state import StoreState
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..messages.new_message import NewMessage
 from ..records import metadata
 from ..records.idempotency import Sending
-from ..records.payload import MAX_INLINE_BYTES
+from ..records.payload import MAX_INLINE_BYTES, NewMessage
 from ..records.session_records import NO_PUBLISH, Producer, Removal
 from ..state.store_state import StoreState
 from .effect import Effect

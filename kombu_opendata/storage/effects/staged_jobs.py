@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...staging.batch_block import IndexBlock
-from ..messages.new_message import NewMessage
-from ..records.payload import MAX_INLINE_BYTES
+from ..records.payload import MAX_INLINE_BYTES, NewMessage
 from ..state.message_deadlines import MAX_DEADLINE_MS
 from ..state.staged_rows import StagedChunk, decode, each, records_of, spread
 from ..state.staged_state import StagedBatch

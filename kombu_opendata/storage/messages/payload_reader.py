@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from zlib import crc32
 
 from ...errors import CorruptRecord, DamagedBatch
@@ -24,11 +24,8 @@ _MAX_RUN_BYTES = 4 << 20
 Place = bytes | Chunks | EnvelopePlace
 
 
-class Envelopes(NamedTuple):
-    """The payloads that were read, and the errors of the others, by message id."""
-
-    found: dict[int, bytes]
-    errors: dict[int, CorruptRecord]
+#: the payloads that were read, and the errors of the others, by message id
+Envelopes = dict[int, bytes | CorruptRecord]
 
 
 class ChunkRecords(Protocol):
@@ -60,6 +57,13 @@ def size_of(place: Place) -> int:
     return len(place) if isinstance(place, bytes) else place.length if isinstance(place, EnvelopePlace) else place.size
 
 
+def require(envelope: bytes | CorruptRecord) -> bytes:
+    """Return a payload that was read, or raise its error."""
+    if isinstance(envelope, CorruptRecord):
+        raise envelope
+    return envelope
+
+
 class PayloadReader:
     """The reader of payloads in a store. A damaged payload is an error of its message only."""
 
@@ -72,17 +76,17 @@ class PayloadReader:
         Raises:
             StoreError: the store or the folder of batches can't be read now; a retry may help.
         """
-        envelopes = Envelopes({}, {})
+        envelopes: Envelopes = {}
         staged: list[tuple[int, EnvelopePlace]] = []
         for id, place in places.items():
             if isinstance(place, bytes):
-                envelopes.found[id] = place
+                envelopes[id] = place
             elif isinstance(place, EnvelopePlace):
                 staged.append((id, place))
             else:
                 await self._join(id, place, envelopes)
         if staged:
-            staged.sort(key=lambda one: (one[1].path, one[1].offset))
+            staged.sort(key=lambda item: (item[1].path, item[1].offset))
             await asyncio.to_thread(_read_batches, self._folder.open(), staged, envelopes)
         return envelopes
 
@@ -94,10 +98,10 @@ class PayloadReader:
             parts += await self._store.get_many([keys.chunk_key(id, number) for number in numbers])
         envelope = b"".join(part or b"" for part in parts)
         if len(envelope) == chunks.size:
-            envelopes.found[id] = envelope
+            envelopes[id] = envelope
         else:
             text = f"message {id}: its chunks hold {len(envelope)} bytes instead of {chunks.size}"
-            envelopes.errors[id] = CorruptRecord(text, key=keys.payload_key(id), offset=0)
+            envelopes[id] = CorruptRecord(text, key=keys.payload_key(id), offset=0)
 
 
 def _read_batches(folder: Folder, staged: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:
@@ -117,15 +121,15 @@ def _read_batch(folder: Folder, staged: list[tuple[int, EnvelopePlace]], envelop
     try:
         parts = folder.read(staged[0][1].path, ranges)
     except CorruptRecord as exc:
-        envelopes.errors.update((id, exc) for id, _place in staged)
+        envelopes.update((id, exc) for id, _place in staged)
         return
     for at, run, data in zip(starts, runs, parts, strict=True):
         for id, place in run:
             envelope = data[place.offset - at : place.offset - at + place.length]
             if len(envelope) == place.length and crc32(envelope) == place.checksum:
-                envelopes.found[id] = envelope
+                envelopes[id] = envelope
             else:
-                envelopes.errors[id] = _damaged(id, place, len(envelope))
+                envelopes[id] = _damaged(id, place, len(envelope))
 
 
 def _runs(staged: list[tuple[int, EnvelopePlace]]) -> list[list[tuple[int, EnvelopePlace]]]:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from ...errors import CorruptRecord
 from ..records import keys
+from ..records.payload import NewMessage
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
-from .new_message import NewMessage
-from .payload_reader import PayloadReader, Place, locate, size_of
+from .payload_reader import PayloadReader, Place, locate, require, size_of
 
 #: widest gap between the ids of one scan, and the least number of ids for which a scan is used
 _MAX_GAP = 64
@@ -136,10 +136,7 @@ class Payloads:
         record = self._unstored_uri(id) or await self._store.get(keys.payload_key(id)) or self._unstored_uri(id)
         if record is None:
             return self.find(id)
-        envelopes = await self._reader.read({id: locate(id, record)})
-        for exc in envelopes.errors.values():
-            raise exc
-        return envelopes.found[id]
+        return require((await self._reader.read({id: locate(id, record)}))[id])
 
     async def load(self, ids: list[int]) -> dict[int, CorruptRecord]:
         """Load payloads into the cache, in the order of delivery, up to half of its size.
@@ -170,9 +167,12 @@ class Payloads:
             places[id] = place
         envelopes = await self._reader.read(places)
         for id in places:
-            if id in envelopes.found:
-                self._keep(id, envelopes.found[id])
-        return errors | envelopes.errors
+            envelope = envelopes[id]
+            if isinstance(envelope, bytes):
+                self._keep(id, envelope)
+            else:
+                errors[id] = envelope
+        return errors
 
     def _unstored_uri(self, id: int) -> bytes | None:
         """Return the payload record of a staged message, if the store does not have it yet."""

@@ -19,11 +19,12 @@ from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.staged_jobs import CommitStagedEffect, RouteStagedEffect
 from ..records import keys, staged, types
+from ..records.staged import StagedJob
 from ..slatedb.store_writer import SlateStore
 from ..state import queue_state
 from ..state.queue_state import QueueState
 from ..state.staged_rows import StagedChunk, records_of
-from ..state.staged_state import StagedBatch, StagedJob
+from ..state.staged_state import StagedBatch
 from ..state.store_state import Queue, StoreState
 from .message_operations import Operations
 
@@ -73,7 +74,7 @@ class Staging:
             return job
         key = keys.staged_job_key(job_id)
         value = await self._store.get(key)
-        return self.state.jobs.get(job_id) or (StagedJob.of(job_id, staged.decode_job(key, value)) if value else None)
+        return self.state.jobs.get(job_id) or (staged.decode_job(key, value) if value else None)
 
     def commit(self, job_id: str, batches: list[StagedBatch]) -> StagedJob:
         """Add a job, whose messages are the rows of these batches.
@@ -116,7 +117,7 @@ class Staging:
         start = keys.staged_job_key(after) + b"\0" if after else keys.kind_range(keys.RecordKind.STAGED_JOB)[0]
         end = keys.kind_range(keys.RecordKind.STAGED_JOB)[1]
         for key, value in await self._store.scan(start, end, limit=limit + 1):
-            jobs[key] = StagedJob.of(keys.parse(key).name or "", staged.decode_job(key, value))
+            jobs[key] = staged.decode_job(key, value)
         for job in self.state.jobs.values():  # newer than in the store
             key = keys.staged_job_key(job.id)
             if start <= key:

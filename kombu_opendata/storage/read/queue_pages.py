@@ -7,7 +7,6 @@ the call may be missing or shown in its old place. The reads of a call are limit
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..clock import Clock
@@ -79,30 +78,23 @@ def _settled_row(entry: settled.SettledEntry, which: ListName) -> Row:
     return Row(entry.message_id, which, attempts=entry.attempts, settled_at_ms=entry.settled_at_ms)
 
 
-class _Part(NamedTuple):
-    """A bucket whose lowest message id is ``lowest``."""
-
-    lowest: int
-    number: int
-    summary: Summary | None  # None if it is loaded
+def _cut(rows: dict[int, Row], limit: int) -> tuple[list[Row], int]:
+    ids = sorted(rows)
+    return [rows[id] for id in ids[:limit]], ids[limit - 1] if len(ids) > limit else -1
 
 
-def _cut(found: dict[int, Row], limit: int) -> tuple[list[Row], int]:
-    ids = sorted(found)
-    return [found[id] for id in ids[:limit]], ids[limit - 1] if len(ids) > limit else -1
-
-
-def _parts(queue: Queue, after: int, states: tuple[str, ...], now: int) -> Iterator[_Part]:
+def _buckets(queue: Queue, after: int, states: tuple[str, ...], now: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield the lowest message id and the number of the buckets with such messages, and True if it is cold."""
     messages = queue.messages
     for number, bucket in messages.buckets.items():
         if bucket.available and max(bucket.available) > after:
-            yield _Part(min(bucket.available), number, None)
+            yield min(bucket.available), number, False
     for number, summary in messages.cold.items():
         matches_state = (DELAYED in states and summary.delayed) or (
             AVAILABLE in states and _may_have_visible(summary, now)
         )
         if summary.highest_id > after and matches_state:
-            yield _Part(summary.lowest_id, number, summary)
+            yield summary.lowest_id, number, True
 
 
 def _may_have_visible(summary: Summary, now: int) -> bool:
@@ -123,33 +115,31 @@ def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
     return None if entry is None else row_of(entry, now)
 
 
-@dataclass(frozen=True, slots=True)
 class QueuePages:
     """The messages of durable queues, read from memory and from the store."""
 
-    _store: SlateStore
-    _clock: Clock
-    _commits: Commits
-    _payloads: Payloads
-    _buckets: SettledBuckets
+    def __init__(
+        self, store: SlateStore, clock: Clock, commits: Commits, payloads: Payloads, buckets: SettledBuckets
+    ) -> None:
+        self._store, self._clock, self._commits = store, clock, commits
+        self._payloads, self._buckets = payloads, buckets
 
     async def waiting(self, queue: Queue, after: int, limit: int, states: tuple[str, ...]) -> tuple[list[Row], int]:
         """Return available or delayed messages with ids above ``after``, and the id of the next page; -1 at the end."""
         now = self._clock.now_ms()
         rows_by_id: dict[int, Row] = {}
         reads = 0
-        parts = sorted(_parts(queue, after, states, now))
-        for place, part in enumerate(parts):
-            enough = sorted(id for id in rows_by_id if id < part.lowest)[:limit]
+        for lowest, number, is_cold in sorted(_buckets(queue, after, states, now)):
+            enough = sorted(id for id in rows_by_id if id < lowest)[:limit]
             if len(enough) == limit:
                 return [rows_by_id[id] for id in enough], enough[-1]
-            if part.summary is not None:
+            if is_cold:
                 if reads >= MAX_READS:
-                    done = sorted(id for id in rows_by_id if id < part.lowest)
+                    done = sorted(id for id in rows_by_id if id < lowest)
                     rows = [rows_by_id[id] for id in done[:limit]]
-                    return rows, (rows[-1].id if len(done) > limit else parts[place].lowest - 1)
+                    return rows, (rows[-1].id if len(done) > limit else lowest - 1)
                 reads += 1
-            for row in await self.rows_in(queue, part.number, now):
+            for row in await self.rows_in(queue, number, now):
                 if row.id > after and row.state in states:
                     rows_by_id.setdefault(row.id, row)
         return _cut(rows_by_id, limit)

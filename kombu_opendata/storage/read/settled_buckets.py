@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from ..commit.commits import Commits
 from ..records import settled
@@ -23,13 +22,11 @@ def rows_at_hand(queue: Queue, which: ListName, number: int) -> list[settled.Set
     return settled.decode(b"", settled.join(rows))
 
 
-@dataclass(frozen=True, slots=True)
 class SettledBuckets:
     """The settled lists of one instance's queues."""
 
-    _store: SlateStore
-    _state: StoreState
-    _commits: Commits
+    def __init__(self, store: SlateStore, state: StoreState, commits: Commits) -> None:
+        self._store, self._state, self._commits = store, state, commits
 
     async def read(self, queue: Queue, which: ListName, number: int) -> list[settled.SettledEntry]:
         """Return the current rows of one bucket of a list."""

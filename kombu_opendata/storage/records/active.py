@@ -38,11 +38,12 @@ from typing import NamedTuple
 
 from . import types
 
-#: an entry of either list; see :class:`AvailableMessage` and :class:`InFlightMessage` for its fields
+#: an entry of either list; see :class:`AvailableMessage` and :data:`IN_FLIGHT_FIELDS` for its fields
 Entry = tuple[int, int, int, int, int]
 
 _ENTRY = struct.Struct("<QBqqH")
 ENTRY_BYTES = _ENTRY.size
+IN_FLIGHT_FIELDS = ("message_id", "priority", "claimed_at_ms", "lease_deadline_ms", "attempts")
 #: one field of an entry and padding for the others: id, priority, visible at, retention deadline
 _FIELDS = ("Q19x", "8xB18x", "9xq10x", "17xq2x")
 
@@ -54,16 +55,6 @@ class AvailableMessage(NamedTuple):
     priority: int
     visible_at_ms: int
     retention_deadline_ms: int
-    attempts: int
-
-
-class InFlightMessage(NamedTuple):
-    """A message that is leased to a consumer."""
-
-    message_id: int
-    priority: int
-    claimed_at_ms: int
-    lease_deadline_ms: int
     attempts: int
 
 
@@ -82,17 +73,16 @@ def encode(available: Iterable[Entry], in_flight: Iterable[Entry]) -> bytes:
     Raises:
         RequestError: a value out of range, or more than 65,535 entries in a list.
     """
-    return _encode_list(available, AvailableMessage) + _encode_list(in_flight, InFlightMessage)
+    return _encode_list(available, AvailableMessage._fields) + _encode_list(in_flight, IN_FLIGHT_FIELDS)
 
 
-def _encode_list(entries: Iterable[Entry], shape: type[AvailableMessage | InFlightMessage]) -> bytes:
+def _encode_list(entries: Iterable[Entry], fields: tuple[str, ...]) -> bytes:
     entries = list(entries)
     count = types.array_count(len(entries), "messages")
     try:
         return count + b"".join(starmap(_ENTRY.pack, entries))
     except struct.error:
-        fields = ", ".join(shape._fields)
-        return count + b"".join(types.pack(_ENTRY, fields, *entry) for entry in entries)
+        return count + b"".join(types.pack(_ENTRY, ", ".join(fields), *entry) for entry in entries)
 
 
 def decode(key: bytes, value: bytes) -> tuple[list[Entry], list[Entry]]:

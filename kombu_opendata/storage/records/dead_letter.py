@@ -43,14 +43,12 @@ class DeadLetter(NamedTuple):
 
 
 def encode(letter: DeadLetter) -> bytes:
-    """Encode `letter`."""
     flags = _LAST_USE * bool(letter.last_use) | _ROUTING_KEY * (letter.routing_key is not None)
     fixed = types.pack(_FIXED, "at, priority, flags", letter.at_ms, letter.priority, flags)
     return fixed + b"".join(map(types.utf8, (letter.reason, letter.exchange, letter.routing_key or "")))
 
 
 def decode(key: bytes, value: bytes) -> DeadLetter:
-    """Decode the letter in `value`."""
     at, priority, flags = types.read(_FIXED, key, value, 0)
     if flags & ~(_LAST_USE | _ROUTING_KEY):
         raise types.corrupt(key, _FIXED.size - 1, f"dead letter flags {flags:#04x}")

@@ -23,20 +23,12 @@ import struct
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 from . import types
 from .metadata import Pairs
 
 _HEAD = struct.Struct("<BI")
 _COUNT = struct.Struct("<B")
-
-
-class Collected(NamedTuple):
-    """The headers of one message, in stored order."""
-
-    message_id: int
-    header_pairs: Pairs
 
 
 def encode(messages: Sequence[tuple[int, bytes]]) -> bytes:
@@ -85,7 +77,7 @@ class HeaderTable:
         return tuple(zip(texts[::2], texts[1::2], strict=True))
 
 
-def decode(key: bytes, value: bytes) -> list[Collected]:
-    """Decode the messages in ``value``."""
+def decode(key: bytes, value: bytes) -> dict[int, Pairs]:
+    """Decode the headers of each message, in stored order, by ascending message id."""
     table = HeaderTable(key, value)
-    return [Collected(id, table.at(index)) for index, id in enumerate(table.ids)]
+    return {id: table.at(index) for index, id in enumerate(table.ids)}

@@ -145,7 +145,6 @@ def encode_segment(hashes: list[int]) -> bytes:
 
 
 def decode_segment(key: bytes, value: bytes) -> array[int]:
-    """Decode the hashes."""
     types.check_version(key, value[0] if value else 0)
     hashes, end = types.read_column("Q", key, value, 1, (len(value) - 1) // 8)
     types.check_end(key, value, end)
@@ -158,7 +157,6 @@ def encode_page(hashes: array[int] | list[int], positions: array[int] | list[int
 
 
 def decode_page(key: bytes, value: bytes) -> tuple[array[int], array[int]]:
-    """Decode hashes and positions."""
     (count,) = types.read_versioned(_COUNT, key, value)
     (hashes, positions), end = types.read_columns("QQ", key, value, _COUNT.size, count)
     types.check_end(key, value, end)
@@ -166,13 +164,11 @@ def decode_page(key: bytes, value: bytes) -> tuple[array[int], array[int]]:
 
 
 def encode_head(head: IndexHead) -> bytes:
-    """Encode the head."""
     fields = types.pack_versioned(_HEAD, "part, run, attempt, row, kept, runs", *head[:5], len(head.runs))
     return fields + b"".join(_RUN.pack(*run) for run in head.runs)
 
 
 def decode_head(key: bytes, value: bytes) -> IndexHead:
-    """Decode the head in ``value``."""
     part, run, attempt, row, first_kept, count = types.read_versioned(_HEAD, key, value)
     runs, end = types.read_many(_read_run, key, value, _HEAD.size, count)
     types.check_end(key, value, end)

@@ -34,6 +34,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from ...protocol.task_reports import STATES
 from . import types
@@ -109,7 +110,6 @@ class ChunkRows(NamedTuple):
 
 
 def encode(rows: ChunkRows) -> bytes:
-    """Encode these rows."""
     names: dict[str, int] = {}
 
     def number(name: str) -> int:
@@ -167,7 +167,6 @@ def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def decode(key: bytes, value: bytes) -> ChunkRows:
-    """Decode the rows in ``value``."""
     version, name_count, published, groups, left_count, attempts = _head(key, value)
     names, offset = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, name_count)
     new, offset = _read_ranges(key, value, offset, published)
@@ -226,23 +225,13 @@ def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
     if outcome & ~MANUAL >= len(OUTCOMES):
         raise types.corrupt(key, 0, f"outcome {outcome}")
     queue_name, consumer_name = (_name(key, 0, names, number) for number in (queue, consumer))
+    attempt = Attempt(id, queue_name, consumer_name, claim_time, end_time, number, outcome)
     if not report:
-        return Attempt(id, queue_name, consumer_name, claim_time, end_time, number, outcome)
+        return attempt
     state, runtime, pid, exception = report
     _check_state(key, 0, state)
-    return Attempt(
-        id,
-        queue_name,
-        consumer_name,
-        claim_time,
-        end_time,
-        number,
-        outcome,
-        state,
-        runtime,
-        pid,
-        _name(key, 0, names, exception),
-    )
+    exception_name = _name(key, 0, names, exception)
+    return structs.replace(attempt, state=state, runtime_us=runtime, pid=pid, exception=exception_name)
 
 
 def _check_state(key: bytes, offset: int, state: int) -> None:

@@ -62,7 +62,6 @@ def encode(events: list[TrailEvent]) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> list[TrailEvent]:
-    """Decode the events in ``value``."""
     names, start, count = _names(key, value)
     (low, whats, numbers, queues, times, attempts), end = types.read_columns(_COLUMNS, key, value, start, count)
     types.check_end(key, value, end)

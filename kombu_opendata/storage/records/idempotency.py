@@ -48,7 +48,6 @@ def name_of(exchange: str, routing_key: str, key: str) -> bytes:
 
 
 def encode(sending: Sending) -> bytes:
-    """Encode ``sending``."""
     if len(sending.digest) != DIGEST_BYTES:
         raise RequestError(f"a digest has {DIGEST_BYTES} bytes, not {len(sending.digest)}")
     head = (len(sending.ids), sending.expires_at_ms, sending.digest)
@@ -60,7 +59,6 @@ def encode(sending: Sending) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> Sending:
-    """Decode the publish in ``value``."""
     messages, expires_at, digest = types.read_versioned(_FIXED, key, value)
     (count,) = types.read(types.COUNT, key, value, _FIXED.size)
     queues, offset = types.read_many(types.read_texts, key, value, _FIXED.size + types.COUNT.size, count)

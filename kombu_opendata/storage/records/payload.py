@@ -1,4 +1,4 @@
-"""Payload: the body of a message, or its URI.
+"""Payload: the body of a message, or its URI. And the records of a new message.
 
 ===============  ==========================  ====================================================
 field            type                        meaning
@@ -45,10 +45,19 @@ class PayloadURI:
 
 
 class Chunks(NamedTuple):
-    """A body of ``size`` bytes in a number of chunk records."""
+    """A body or a result of ``size`` bytes in a number of chunk records."""
 
     records: int
     size: int
+
+
+class NewMessage(NamedTuple):
+    """The metadata record of a message, and its envelope or the payload record with the envelope's place."""
+
+    id: int
+    metadata: bytes
+    uri: bytes  # the payload record; empty if the envelope is here
+    envelope: bytes
 
 
 def message_rows(id: int, metadata: bytes, envelope: bytes) -> Iterable[tuple[bytes, bytes]]:

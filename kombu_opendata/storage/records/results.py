@@ -55,6 +55,7 @@ import struct
 from typing import NamedTuple
 
 from . import types
+from .payload import Chunks
 
 _RESULT = struct.Struct("<BBq")
 _CHORD = struct.Struct("<Bqqq")
@@ -86,30 +87,19 @@ class Chord(NamedTuple):
     body: bytes = b""
 
 
-class LargeValue(NamedTuple):
-    """The number of chunks of a value, and its size."""
-
-    chunks: int
-    size: int
-
-
-def encode_large_value(large: LargeValue) -> bytes:
-    """Encode `large`."""
+def encode_large_value(large: Chunks) -> bytes:
     return types.pack_versioned(_LARGE, "chunks, size", *large)
 
 
-def decode_large_value(key: bytes, value: bytes) -> LargeValue:
-    """Decode the large value in `value`."""
-    return LargeValue(*types.read_all_versioned(_LARGE, key, value))
+def decode_large_value(key: bytes, value: bytes) -> Chunks:
+    return Chunks(*types.read_all_versioned(_LARGE, key, value))
 
 
 def encode_result(result: Result) -> bytes:
-    """Encode `result`."""
     return types.pack_versioned(_RESULT, "kind, expires_at_ms", *result[:2]) + _bytes(result.value)
 
 
 def decode_result(key: bytes, value: bytes) -> Result:
-    """Decode the result in `value`."""
     kind, expires_at = types.read_versioned(_RESULT, key, value)
     if kind > FINAL:
         raise types.corrupt(key, 1, f"result kind {kind}")
@@ -117,14 +107,12 @@ def decode_result(key: bytes, value: bytes) -> Result:
 
 
 def encode_chord(chord: Chord) -> bytes:
-    """Encode `chord`."""
     version = _CHORD_WITH_BODY if chord.body else types.VERSION
     fixed = types.pack(_CHORD, "version, expires_at_ms, size, added", version, *chord[:3])
     return fixed + _bytes(chord.header) + (_bytes(chord.body) if chord.body else b"")
 
 
 def decode_chord(key: bytes, value: bytes) -> Chord:
-    """Decode the chord in `value`."""
     version, expires_at, size, added = types.read(_CHORD, key, value, 0)
     if version == _CHORD_WITH_BODY:
         (length,) = types.read(_SIZE, key, value, _CHORD.size)
@@ -140,7 +128,6 @@ def encode_part(value: bytes) -> bytes:
 
 
 def decode_part(key: bytes, value: bytes) -> bytes:
-    """Decode the part in `value`."""
     types.check_version(key, value[0] if value else 0)
     return _read_bytes(key, value, 1)
 

@@ -67,7 +67,6 @@ def encode(cursor: Cursor) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> Cursor:
-    """Decode the cursor in ``value``."""
     flags, *numbers = types.read_versioned(_HEAD, key, value)
     if flags & ~(_AGAIN | _CHECKS):
         raise types.corrupt(key, 1, f"unknown flags {flags}")

@@ -40,9 +40,9 @@ The formats are defined here.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
-from . import types
+from . import kinds, types
 
 _JOB = struct.Struct("<BQQIQqQQQqH")
 _COUNTS = struct.Struct("<QQQQ")
@@ -50,24 +50,63 @@ _OBJECT = struct.Struct("<BQQQI")
 _JOB_FIELDS = "first id, rows, batches, bytes, committed at, routed, unroutable, damaged, settled at, queues"
 
 
-class JobRecord(NamedTuple):
-    """A committed job; ``queues``: name → (routed, done, failed, removed)."""
+#: queues that a job counts individually; further ones are counted together, under an empty name
+_MAX_QUEUES = 500
 
+
+@dataclass(slots=True, eq=False)
+class StagedJob:
+    """A committed job.
+
+    Attributes:
+        routed: the number of rows that were routed so far, unroutable and damaged ones included: the cursor.
+        queues: name → [routed, done, failed, removed].
+        settled_at_ms: the time at which its last message was settled; 0 before.
+    """
+
+    id: str
     first_id: int
     rows: int
     batches: int
     bytes: int
     committed_at_ms: int
-    routed: int
-    unroutable: int
-    damaged: int
-    settled_at_ms: int
-    queues: dict[str, tuple[int, int, int, int]]
+    routed: int = 0
+    unroutable: int = 0
+    damaged: int = 0
+    settled_at_ms: int = 0
+    queues: dict[str, list[int]] = field(default_factory=dict)
+
+    def counts(self, queue: str, *, new: bool = False) -> list[int] | None:
+        """Return the counts of a queue; if there are none yet, None or, with ``new``, new ones."""
+        queue_counts = self.queues.get(queue)
+        if queue_counts is None and (new or "" in self.queues):
+            name = queue if len(self.queues) < _MAX_QUEUES else ""
+            queue_counts = self.queues.setdefault(name, [0, 0, 0, 0]) if new else self.queues.get("")
+        return queue_counts
+
+    @property
+    def is_routed(self) -> bool:
+        """True if every row was routed."""
+        return self.routed == self.rows
+
+    @property
+    def is_over(self) -> bool:
+        """True if no message of the job is waiting."""
+        return self.is_routed and all(counts[0] == sum(counts[1:]) for counts in self.queues.values())
+
+    @property
+    def state(self) -> str:
+        """The state, named as in :class:`kombu_opendata.staging.JobInfo`."""
+        if self.settled_at_ms:
+            return "settled"
+        return "routed" if self.is_routed else "routing"
 
 
-class Object(NamedTuple):
-    """A batch object of a committed job."""
+@dataclass(slots=True, eq=False)
+class StagedObject:
+    """A batch object of a committed job; ``live`` counts its messages that are not collected."""
 
+    first_id: int
     rows: int
     live: int
     bytes: int
@@ -76,38 +115,43 @@ class Object(NamedTuple):
     job_id: str
 
 
-def encode_job(job: JobRecord) -> bytes:
-    """Encode `job`."""
-    head = types.pack_versioned(_JOB, _JOB_FIELDS, *job[:9], len(job.queues))
+def encode_job(job: StagedJob) -> bytes:
+    fields = (
+        job.first_id, job.rows, job.batches, job.bytes, job.committed_at_ms, job.routed, job.unroutable, job.damaged,
+        job.settled_at_ms, len(job.queues),
+    )  # fmt: skip
+    head = types.pack_versioned(_JOB, _JOB_FIELDS, *fields)
     return head + b"".join(types.utf8(name) + _COUNTS.pack(*counts) for name, counts in job.queues.items())
 
 
-def decode_job(key: bytes, value: bytes) -> JobRecord:
-    """Decode the job in `value`."""
+def decode_job(key: bytes, value: bytes) -> StagedJob:
     *fields, count = types.read_versioned(_JOB, key, value)
-    queues: dict[str, tuple[int, int, int, int]] = {}
+    queues: dict[str, list[int]] = {}
     at = _JOB.size
     for _ in range(count):
         name, at = types.read_utf8(key, value, at)
-        routed, done, failed, removed = types.read(_COUNTS, key, value, at)
-        queues[name] = (routed, done, failed, removed)
+        queues[name] = list(types.read(_COUNTS, key, value, at))
         at += _COUNTS.size
     types.check_end(key, value, at)
-    return JobRecord._make((*fields, queues))
+    first_id, rows, batches, size, committed_at_ms, routed, unroutable, damaged, settled_at_ms = fields
+    return StagedJob(
+        kinds.parse(key).name or "", first_id, rows, batches, size, committed_at_ms, routed, unroutable, damaged,
+        settled_at_ms, queues,
+    )  # fmt: skip
 
 
-def encode_object(found: Object) -> bytes:
-    """Encode an object."""
-    head = types.pack_versioned(_OBJECT, "rows, live, bytes, checksum", *found[:4])
-    return head + types.utf8(found.path) + types.utf8(found.job_id)
+def encode_object(batch: StagedObject) -> bytes:
+    head = types.pack_versioned(
+        _OBJECT, "rows, live, bytes, checksum", batch.rows, batch.live, batch.bytes, batch.checksum
+    )
+    return head + types.utf8(batch.path) + types.utf8(batch.job_id)
 
 
-def decode_object(key: bytes, value: bytes) -> Object:
-    """Decode the object in `value`."""
+def decode_object(key: bytes, value: bytes) -> StagedObject:
     rows, live, size, checksum = types.read_versioned(_OBJECT, key, value)
     if live > rows:
         raise types.corrupt(key, 9, f"{live} live messages of {rows}")
     path, at = types.read_utf8(key, value, _OBJECT.size)
     job_id, at = types.read_utf8(key, value, at)
     types.check_end(key, value, at)
-    return Object(rows, live, size, checksum, path, job_id)
+    return StagedObject(kinds.parse(key).id or 0, rows, live, size, checksum, path, job_id)

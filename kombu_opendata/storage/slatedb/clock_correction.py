@@ -26,7 +26,7 @@ import asyncio
 import struct
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import StoreError
 from ...staging.folder import Folder
@@ -43,15 +43,10 @@ _HALF = struct.Struct("<Q")
 _MARKS = (keys.NEWEST_TIME_KEY, keys.STORE_HEADER_KEY)
 
 
-class Written(NamedTuple):
-    """The last writes of a database in its files, without those in the WAL."""
+async def written(location: Location, deadline_seconds: float) -> tuple[int, int]:
+    """Return the newest time (ms) and sequence number in a database's files, its WAL aside, before it is opened.
 
-    newest_ms: int
-    last_seq: int
-
-
-async def written(location: Location, deadline_seconds: float) -> Written:
-    """Read the last writes of a database before it is opened. With an earlier clock, SlateDB fails.
+    With an earlier clock, SlateDB fails.
 
     Raises:
         StoreError: the store does not respond, or can't be read.
@@ -60,11 +55,11 @@ async def written(location: Location, deadline_seconds: float) -> Written:
     reads = asyncio.gather(admin.read_manifest(None), admin.read_compactions(None))
     manifest, compactions = await answered(reads, location.url, deadline_seconds)
     if manifest is None:
-        return Written(0, 0)
+        return 0, 0
     times = [manifest.last_l0_clock_tick, _newest_table_ms(manifest)]
     if compactions is not None:
         times += [ulid_time_ms(compaction.id) for compaction in compactions.recent_compactions]
-    return Written(max(times), manifest.last_l0_seq)
+    return max(times), manifest.last_l0_seq
 
 
 async def newest_row_ms(location: Location, db: Any, last_seq: int) -> int:

@@ -104,12 +104,12 @@ class SlateStore(Reads):
             return await self._open(settings, deadline_seconds)
         while True:
             clock = SystemClock()
-            written = await clock_correction.written(self.location, deadline_seconds)
-            if (behind_ms := written.newest_ms - clock.now_ms()) > 0:
+            newest_ms, last_seq = await clock_correction.written(self.location, deadline_seconds)
+            if (behind_ms := newest_ms - clock.now_ms()) > 0:
                 await self._correct(settings, behind_ms, deadline_seconds)
                 continue
             db = await self._open(settings, deadline_seconds)
-            behind_ms = await clock_correction.newest_row_ms(self.location, db, written.last_seq) - clock.now_ms()
+            behind_ms = await clock_correction.newest_row_ms(self.location, db, last_seq) - clock.now_ms()
             if behind_ms <= 0:
                 return db
             with translated(self.url):

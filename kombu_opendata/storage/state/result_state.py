@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from ...errors import CorruptRecord
 from ..records import keys, types
 from ..records import results as records
-from ..records.payload import CHUNK_BYTES
-from ..records.results import LargeValue, Result
+from ..records.payload import CHUNK_BYTES, Chunks
+from ..records.results import Result
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 from .write_back_cache import WriteBackCache
@@ -26,7 +26,7 @@ class LargeValues:
     """The records whose values are in chunks, by key."""
 
     def __init__(self) -> None:
-        self._values: dict[bytes, LargeValue] = {}
+        self._values: dict[bytes, Chunks] = {}
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._values
@@ -42,9 +42,9 @@ class LargeValues:
         if len(value) <= CHUNK_BYTES:
             self.drop(batch, key)
             return value
-        new = LargeValue(-(-len(value) // CHUNK_BYTES), len(value))
-        self.drop(batch, key, new.chunks)
-        for number in range(new.chunks):
+        new = Chunks(-(-len(value) // CHUNK_BYTES), len(value))
+        self.drop(batch, key, new.records)
+        for number in range(new.records):
             start = number * CHUNK_BYTES
             batch.put(keys.value_chunk_key(key, number), value[start : start + CHUNK_BYTES])
         batch.put(keys.large_value_key(key), records.encode_large_value(new))
@@ -56,7 +56,7 @@ class LargeValues:
         old = self._values.pop(key, None) if self._values else None
         if old is None:
             return
-        for number in range(kept, old.chunks):
+        for number in range(kept, old.records):
             batch.delete(keys.value_chunk_key(key, number))
         if not kept:
             batch.delete(keys.large_value_key(key))
@@ -68,7 +68,7 @@ class LargeValues:
             CorruptRecord: a chunk is missing or damaged.
         """
         large = self._values[key]
-        parts = [await store.get(keys.value_chunk_key(key, number)) or b"" for number in range(large.chunks)]
+        parts = [await store.get(keys.value_chunk_key(key, number)) or b"" for number in range(large.records)]
         value = b"".join(parts)
         if len(value) != large.size:
             text = f"the chunks of a result hold {len(value)} bytes instead of {large.size}"

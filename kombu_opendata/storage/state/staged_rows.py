@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from ...staging.batch_block import IndexBlock
-from ..messages.new_message import NewMessage
 from ..records import metadata, types
+from ..records.payload import NewMessage
 from .message_deadlines import TTL_HEADER, is_exact, retention_of
 
 _decoder = msgspec.msgpack.Decoder(IndexBlock)

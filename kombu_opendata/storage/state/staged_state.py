@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
 from ..records import keys, staged, types
+from ..records.staged import StagedJob, StagedObject
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 
-#: the indexes of a queue's counts in :attr:`StagedJob.queues`
+#: the indexes of a queue's counts in :attr:`.StagedJob.queues`
 ROUTED, DONE, FAILED, REMOVED = range(4)
-#: queues that a job counts individually; further ones are counted together, under an empty name
-_MAX_QUEUES = 500
 
 
 class StagedBatch(NamedTuple):
@@ -29,84 +27,6 @@ class StagedBatch(NamedTuple):
     rows: int
     bytes: int
     checksum: int
-
-
-@dataclass(slots=True, eq=False)
-class StagedJob:
-    """A committed job.
-
-    Attributes:
-        routed: the number of rows that were routed so far, unroutable and damaged ones included: the cursor.
-        queues: name → [routed, done, failed, removed].
-        settled_at_ms: the time at which its last message was settled; 0 before.
-    """
-
-    id: str
-    first_id: int
-    rows: int
-    batches: int
-    bytes: int
-    committed_at_ms: int
-    routed: int = 0
-    unroutable: int = 0
-    damaged: int = 0
-    settled_at_ms: int = 0
-    queues: dict[str, list[int]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, id: str, record: staged.JobRecord) -> StagedJob:
-        """Build the job from its record."""
-        return cls(id, *record[:9], {name: list(counts) for name, counts in record.queues.items()})
-
-    def record(self) -> staged.JobRecord:
-        """Return the record of the job."""
-        queues = {name: (a, b, c, d) for name, (a, b, c, d) in self.queues.items()}
-        return staged.JobRecord(
-            self.first_id, self.rows, self.batches, self.bytes, self.committed_at_ms, self.routed, self.unroutable,
-            self.damaged, self.settled_at_ms, queues,
-        )  # fmt: skip
-
-    def counts(self, queue: str, *, new: bool = False) -> list[int] | None:
-        """Return the counts of a queue; if there are none yet, None or, with ``new``, new ones."""
-        queue_counts = self.queues.get(queue)
-        if queue_counts is None and (new or "" in self.queues):
-            name = queue if len(self.queues) < _MAX_QUEUES else ""
-            queue_counts = self.queues.setdefault(name, [0, 0, 0, 0]) if new else self.queues.get("")
-        return queue_counts
-
-    @property
-    def is_routed(self) -> bool:
-        """True if every row was routed."""
-        return self.routed == self.rows
-
-    @property
-    def is_over(self) -> bool:
-        """True if no message of the job is waiting."""
-        return self.is_routed and all(counts[0] == sum(counts[1:]) for counts in self.queues.values())
-
-    @property
-    def state(self) -> str:
-        """The state, named as in :class:`kombu_opendata.staging.JobInfo`."""
-        if self.settled_at_ms:
-            return "settled"
-        return "routed" if self.is_routed else "routing"
-
-
-@dataclass(slots=True, eq=False)
-class StagedObject:
-    """A batch object; ``live`` counts its messages that are not collected."""
-
-    first_id: int
-    rows: int
-    live: int
-    bytes: int
-    checksum: int
-    path: str
-    job_id: str
-
-    def record(self) -> staged.Object:
-        """Return the record of the object."""
-        return staged.Object(self.rows, self.live, self.bytes, self.checksum, self.path, self.job_id)
 
 
 _first_id = attrgetter("first_id")
@@ -266,7 +186,7 @@ class StagedState:
             batch.delete(keys.staged_expiry_key(settled_at, job_id))
         for job_id in self._changed:
             job = self.jobs[job_id]
-            batch.put(keys.staged_job_key(job_id), staged.encode_job(job.record()))
+            batch.put(keys.staged_job_key(job_id), staged.encode_job(job))
             if job.settled_at_ms:
                 batch.put(keys.staged_expiry_key(job.settled_at_ms, job_id), types.VERSION_ONLY)
                 self._settled.append(job)
@@ -289,7 +209,7 @@ class StagedState:
         for first_id in self._new_objects:
             batch_object = self.objects[first_id]
             if batch_object.live > 0:
-                batch.put(keys.staged_object_key(first_id), staged.encode_object(batch_object.record()))
+                batch.put(keys.staged_object_key(first_id), staged.encode_object(batch_object))
                 continue
             batch.delete(keys.staged_object_key(first_id))
             del self.objects[first_id]
@@ -317,15 +237,14 @@ class StagedState:
         """Load the jobs that are not settled, and all objects."""
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_JOB)):
             for key, value in rows:
-                record = staged.decode_job(key, value)
-                if not record.settled_at_ms:
-                    job_id = keys.parse(key).name or ""
-                    self.jobs[job_id] = StagedJob.of(job_id, record)
+                job = staged.decode_job(key, value)
+                if not job.settled_at_ms:
+                    self.jobs[job.id] = job
         self.active = sorted((job for job in self.jobs.values() if job.rows), key=_first_id)
         self._newest_ms = max((job.committed_at_ms for job in self.active), default=0)
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_OBJECT)):
             for key, value in rows:
-                first_id = keys.parse(key).id or 0
-                self.objects[first_id] = StagedObject(first_id, *staged.decode_object(key, value))
+                batch_object = staged.decode_object(key, value)
+                self.objects[batch_object.first_id] = batch_object
         self._object_starts = sorted(self.objects)
         self.needed = {batch_object.path for batch_object in self.objects.values()}

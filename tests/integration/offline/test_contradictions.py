@@ -400,19 +400,25 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "a send to too few": ("idempotency-wrong", lambda _: a_send((1, 2, 3), (("a",), ("b",)))),
     "a staged job with more routed than rows": (
         "staged-wrong",
-        lambda _: {keys.staged_job_key("j"): staged.encode_job(staged.JobRecord(0, 5, 1, 9, NOW, 9, 0, 0, 0, {}))},
+        lambda _: {keys.staged_job_key("j"): staged.encode_job(staged.StagedJob("j", 0, 5, 1, 9, NOW, 9, 0, 0, 0, {}))},
     ),
     "a staged job that is settled, and nobody knows when": (
         "staged-wrong",
-        lambda _: {keys.staged_job_key("j"): staged.encode_job(staged.JobRecord(0, 5, 1, 9, NOW, 5, 5, 0, NOW, {}))},
+        lambda _: {
+            keys.staged_job_key("j"): staged.encode_job(staged.StagedJob("j", 0, 5, 1, 9, NOW, 5, 5, 0, NOW, {}))
+        },
     ),
     "a batch that is not there": (
         "batch-missing",
-        lambda _: {keys.staged_object_key(4000): staged.encode_object(staged.Object(5, 5, 9, 0, "x/y.batch", "j"))},
+        lambda _: {
+            keys.staged_object_key(4000): staged.encode_object(staged.StagedObject(4000, 5, 5, 9, 0, "x/y.batch", "j"))
+        },
     ),
     "a batch with more needed than there are": (
         "staged-wrong",
-        lambda _: {keys.staged_object_key(4000): staged.encode_object(staged.Object(5, 5, 9, 0, "x/y.batch", "j"))},
+        lambda _: {
+            keys.staged_object_key(4000): staged.encode_object(staged.StagedObject(4000, 5, 5, 9, 0, "x/y.batch", "j"))
+        },
     ),
     # ---- running tasks
     "a task that runs twice": ("task-wrong", lambda _: {**running(OTHER, 7), **running(bytes(16), 7)}),
@@ -453,7 +459,7 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "chunks of no result": (
         "result-chunks",
         lambda _: {
-            keys.large_value_key(b"none"): results.encode_large_value(results.LargeValue(1, 1)),
+            keys.large_value_key(b"none"): results.encode_large_value(payload.Chunks(1, 1)),
             keys.value_chunk_key(b"none", 0): b"x",
         },
     ),

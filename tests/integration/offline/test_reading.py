@@ -201,16 +201,16 @@ def test_figures(rich: Rich) -> None:
 def test_a_message_with_everything_about_it(rich: Rich) -> None:
     large = look(rich.root, message, rich.ids.large)
     assert (large.payload_bytes, large.routes, large.payload_uri) == (len(LARGE), 1, f"chunks:3:{len(LARGE)}")
-    assert [(place.queue, place.state) for place in large.places] == [("a", "available")]
+    assert [(place["queue"], place["state"]) for place in large.places] == [("a", "ready")]
     shared = look(rich.root, message, rich.ids.shared)
-    assert sorted((place.queue, place.state) for place in shared.places) == [
-        ("a", "available"), ("b", "available"), ("c", "done"),
+    assert sorted((place["queue"], place["state"]) for place in shared.places) == [
+        ("a", "ready"), ("b", "ready"), ("c", "done"),
     ]  # fmt: skip
     assert shared.routes == 3
     assert shared.payload_preview == "shared"
     held = look(rich.root, message, rich.ids.held)
-    assert held.places[0].consumer == "other@host"
-    assert held.places[0].holder == (b"o" * 16).hex()
+    assert held.places[0]["consumer"] == "other@host"
+    assert held.places[0]["holder"] == (b"o" * 16).hex()
     letter = look(rich.root, message, rich.ids.letter)
     assert letter.attempts == ["consumer"]
     assert letter.dead_letters[0]["reason"] == "delivery_limit"
@@ -221,7 +221,8 @@ def test_a_message_with_everything_about_it(rich: Rich) -> None:
 
 def test_a_queue(rich: Rich) -> None:
     found = look(rich.root, queue, "a")
-    assert found.counts == {"available": 3}
+    assert found.counts == {"ready": 3}
+    assert found.as_dict()["counts"] == {"ready": 3, "available": 3}
     assert {bound["exchange"] for bound in found.bindings} == {"x", "t", "amq.direct"}
     assert found.config["max_attempts"] == 2
     with pytest.raises(NotFound, match="no queue 'nobody'"):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kombu_opendata.errors import CorruptRecord
-from kombu_opendata.storage.records import decode_any, keys, results, types
+from kombu_opendata.storage.records import decode_any, keys, payload, results, types
 from kombu_opendata.storage.records.kinds import ParsedKey
 
 RESULT = results.Result(results.FINAL, 1769385600000, b"\x00value\xff")
@@ -35,9 +35,9 @@ CHORD = results.Chord(0, -1, 2, b"header")
         (keys.chord_part_key(b"g", 1, b"m"), results.encode_part(b"part"), "010400000070617274", b"part"),
         (
             keys.large_value_key(keys.result_key(b"k")),
-            results.encode_large_value(results.LargeValue(3, 2**21 + 1)),
+            results.encode_large_value(payload.Chunks(3, 2**21 + 1)),
             "01" + "03000000" + "0100200000000000",
-            results.LargeValue(3, 2**21 + 1),
+            payload.Chunks(3, 2**21 + 1),
         ),
     ],
 )
