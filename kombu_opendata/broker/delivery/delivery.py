@@ -18,14 +18,15 @@ from collections.abc import Callable
 
 from ...errors import StoreFull
 from ...storage.clock import Clock
-from ...storage.commit.commits import Commits
+from ...storage.engine import Engine
 from ..model.sessions import TURN_BYTES, ConsumedQueue, Session
 from .active_lease import ActiveLease
-from .core import InstanceFailure, Traffic
-from .flow import StoreGate
+from .core import Core, InstanceFailure, Traffic
+from .flow import Flow, StoreGate
 from .outbox import Outbox, send
 from .queue_policies import QueuePolicies
 from .queues import Queues
+from .rate_limited_log import Notices
 
 #: the delay: this fraction of the duration of the last commit, limited to a number of seconds
 _PART = 0.2
@@ -170,47 +171,48 @@ class MessageDelivery:
 
 
 class Turn:
-    """The delivery turns of one instance."""
+    """The delivery turns of one instance, which compose the parts of a turn around its outbox.
+
+    The outbox schedules the turn, and each part of the turn may add to the outbox.
+
+    Attributes:
+        core: the components that the other services of the instance share.
+        policies: removes expired and excess messages within the turn.
+        gate: delays publishes while the store does not respond.
+    """
 
     __slots__ = (
-        "_commit_delay",
-        "_commits",
-        "_committer",
-        "_delivery",
-        "_failure",
-        "_gate",
-        "_has_journal",
-        "_later",
-        "_loop",
-        "_outbox",
-        "_tenure",
-        "_upkeep",
-    )
+        "_commit_delay", "_commits", "_committer", "_delivery", "_failure", "_has_journal", "_later", "_loop",
+        "_outbox", "_tenure", "core", "gate", "policies",
+    )  # fmt: skip
 
     def __init__(
         self,
-        outbox: Outbox,
-        delivery: MessageDelivery,
-        policies: QueuePolicies,
-        commits: Commits,
-        failure: InstanceFailure,
+        name: str,
+        engine: Engine,
+        sessions: dict[bytes, Session],
+        notices: Notices,
+        flow: Flow,
         active_lease: ActiveLease,
-        gate: StoreGate,
-        *,
-        has_journal: bool,
+        grace_ms: int,
     ) -> None:
-        self._outbox = outbox
-        self._delivery = delivery
-        self._upkeep = policies
-        self._commits = commits
-        self._failure = failure
-        self._tenure = active_lease
-        self._gate = gate
-        self._has_journal = has_journal
         self._loop = asyncio.get_running_loop()
+        self._commits, self._has_journal, self._tenure = engine.commits, engine.journal is not None, active_lease
         self._committer: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._commit_delay = CommitDelay(self._loop.time)
+        outbox = self._outbox = Outbox(self._loop, self.run)
+        self._failure = InstanceFailure(name, self._loop, engine.commits)
+        queues = Queues(
+            engine.state.topology, engine.definitions, engine.idempotency, sessions, outbox, engine.clock, notices
+        )
+        self.core = Core(
+            name, engine.clock, engine.commits, sessions, outbox, queues, self._failure, Traffic(), notices
+        )
+        timeout_seconds = engine.settings.store_timeout_seconds
+        self.gate = StoreGate(engine.commits, outbox, flow, timeout_seconds, self._loop.time)
+        self._delivery = MessageDelivery(queues, outbox, engine.clock, self.core.traffic)
+        self.policies = QueuePolicies(self.core, self._delivery.deliver, grace_ms)
 
     def run(self) -> None:
         """Deliver, commit, send. An unexpected error ends the broker: only its durable state is consistent."""
@@ -226,8 +228,8 @@ class Turn:
             self._failure.fail(commits.failure)
             return
         self._delivery.deliver_all()
-        if self._upkeep.changed:
-            self._upkeep.end_turn()
+        if self.policies.changed:
+            self.policies.end_turn()
         if not self._has_journal:
             if outbox.is_awaited or not self._commit_delay.is_slow:
                 outbox.collect()
@@ -279,7 +281,7 @@ class Turn:
             await self._tenure.renewed()
             self._commit_delay.answering(len(outgoing))
             send(outgoing)
-            self._gate.open()
+            self.gate.open()
             if self._is_committed:
                 return
 

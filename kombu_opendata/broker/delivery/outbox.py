@@ -19,17 +19,19 @@ OutgoingMessages = tuple[SessionConnection, list[WireMessage]]
 class Outbox:
     """The replies and deliveries of an instance that wait for the next commit.
 
+    Args:
+        turn: delivers, commits and sends; :meth:`schedule` calls it once.
+
     Attributes:
-        turn: delivers, commits and sends; :meth:`schedule` calls it once. Set by the instance.
         is_scheduled: a turn is scheduled; the turn clears it when it begins.
         sessions_to_answer: sessions with messages to be sent.
     """
 
-    __slots__ = ("_committing", "_loop", "_outgoing", "is_scheduled", "sessions_to_answer", "turn")
+    __slots__ = ("_committing", "_loop", "_outgoing", "_turn", "is_scheduled", "sessions_to_answer")
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
+    def __init__(self, loop: AbstractEventLoop, turn: Callable[[], None]) -> None:
         self._loop = loop
-        self.turn: Callable[[], None]
+        self._turn = turn
         self.is_scheduled = False
         self._outgoing: list[OutgoingMessages] = []
         self._committing: list[OutgoingMessages] = []  # taken for the commit in progress
@@ -65,7 +67,7 @@ class Outbox:
         """Deliver, commit and send in the next turn of the loop."""
         if not self.is_scheduled:
             self.is_scheduled = True
-            self._loop.call_soon(self.turn)
+            self._loop.call_soon(self._turn)
 
     # ------------------------------------------------------------------ sending
     @property

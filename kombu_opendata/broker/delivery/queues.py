@@ -34,7 +34,7 @@ class Queues(dict[str, BrokerQueue]):
         refilled: channels that have capacity again, and that queues wait for.
         asked: queues that have getters, or recently had some.
         lock: held while a queue is purged or deleted, which delays definitions.
-        on_gone: called when a queue is deleted; set by the metrics, which keep its counters.
+        watchers: called with each deleted queue; the metrics keep its counters.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Queues(dict[str, BrokerQueue]):
         self.refilled: set[SessionChannel] = set()
         self.asked: set[ConsumedQueue] = set()
         self.lock = asyncio.Lock()
-        self.on_gone: Callable[[BrokerQueue], None] | None = None
+        self.watchers: list[Callable[[BrokerQueue], None]] = []
         self._next_transient_id = FIRST_TRANSIENT_ID
         self._topology = topology
         self._definitions = definitions
@@ -196,8 +196,8 @@ class Queues(dict[str, BrokerQueue]):
             queue.owner.owned.discard(queue)
         self.undeclare(Undeclared(queue.name))
         self.asked.discard(queue)
-        if self.on_gone is not None:
-            self.on_gone(queue)
+        for watcher in self.watchers:
+            watcher(queue)
 
     def _forget_users(self, queue: BrokerQueue) -> None:
         """Cancel the consumers of a queue that is being deleted, answer its getters, and return credit."""

@@ -41,7 +41,7 @@ class Health:
         self.ticked_at = time.monotonic()
         self.watchers: list[Callable[[], None]] = []
         self.stalled_since_ms: dict[str, int] = {}
-        gate.on_change = self._changed
+        gate.watchers.append(self._changed)
 
     @property
     def state(self) -> State:

@@ -71,7 +71,7 @@ class InstanceView:
         self._others: set[str] = set()
         self._gone = {OTHER: QueueCounts(), TRANSIENT: QueueCounts()}
         self._went: dict[BrokerQueue, str] = {}  # deleted since the current collection began, with their labels
-        instance.queues.on_gone = self._queue_gone
+        instance.queues.watchers.append(self._queue_gone)
 
     def _queue_gone(self, queue: BrokerQueue) -> None:
         label = self._went[queue] = self._label(queue)

@@ -16,14 +16,10 @@ from ...storage.time_slice import TimeSlice
 from ..access.audit import Audit
 from ..delivery.active_lease import ActiveLease
 from ..delivery.background import Background
-from ..delivery.core import Core, InstanceFailure, Traffic
-from ..delivery.delivery import MessageDelivery, Turn
-from ..delivery.flow import LEAST_TURN_SECONDS, MOST_TURN_SECONDS, Flow, Reason, StoreGate
+from ..delivery.delivery import Turn
+from ..delivery.flow import LEAST_TURN_SECONDS, MOST_TURN_SECONDS, Flow, Reason
 from ..delivery.lease_expiry import LeaseExpiry, TimedLeases
 from ..delivery.lease_tokens import LeaseTable
-from ..delivery.outbox import Outbox
-from ..delivery.queue_policies import QueuePolicies
-from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import Notices, WarnOnce
 from ..delivery.result_watches import ResultWatches
 from ..delivery.session_lifecycle import SessionLifecycle
@@ -75,66 +71,47 @@ class Instance:
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         loop, clock, state = asyncio.get_running_loop(), engine.clock, engine.state
+        restart_grace_ms = grace_ms if restart_grace_ms is None else restart_grace_ms
         self.name = name
         self.run_id = entropy(16)
         self.engine = engine
+        self.loop = loop
         self.sessions: dict[bytes, Session] = {}
-        self.traffic = Traffic()
-        self.failure = InstanceFailure(name, loop, engine.commits)
         self.notices = Notices(log, loop.time, instance=name)
         self.warnings = WarnOnce(log)
         self.audit = Audit(loop.time, name)
-        self.outbox = Outbox(loop)
+        # delivery
         self.flow = flow or Flow(loop)
+        active_lease = active_lease or ActiveLease()
+        self._turn = Turn(name, engine, self.sessions, self.notices, self.flow, active_lease, restart_grace_ms)
+        core, policies = self._turn.core, self._turn.policies
+        self.outbox, self.queues, self.failure, self.traffic = core.outbox, core.queues, core.failure, core.traffic
+        self.policies = policies
         self.background = Background(loop, self.outbox, self.sessions, self.audit)
-        self.queues = Queues(
-            state.topology, engine.definitions, engine.idempotency, self.sessions, self.outbox, clock, self.notices
-        )
-        core = Core(
-            name, clock, engine.commits, self.sessions, self.outbox, self.queues, self.failure, self.traffic,
-            self.notices,
-        )  # fmt: skip
-        timeout_seconds = engine.settings.store_timeout_seconds
-        self.gate = StoreGate(engine.commits, self.outbox, self.flow, timeout_seconds, loop.time)
-        restart_grace_ms = grace_ms if restart_grace_ms is None else restart_grace_ms
-        self.policies = self._turn(core, active_lease or ActiveLease(), restart_grace_ms)
+        # leases and sessions
         self.results = ResultWatches(self.outbox)
-        self.task_outcomes = TaskOutcomes(engine.clock)
+        self.task_outcomes = TaskOutcomes(clock)
         self.leases = LeaseTable(self.queues, state.leases, self.outbox, engine.task_runs, self.task_outcomes)
         self.timed = TimedLeases(core, self.leases, state.session_names)
-        forget = self.results.forget_session
-        self.lifecycle = SessionLifecycle(core, self.leases, state, engine.operations, forget)
+        self.lifecycle = SessionLifecycle(core, self.leases, state, engine.operations, self.results.forget_session)
         self.lease_expiry = LeaseExpiry(
             core, self.lifecycle, self.leases, state, engine.operations, grace_ms, restart_grace_ms
         )
+        # background work
         revocations = Revocations(engine.results, state.results.chords, clock, self.results.changed)
-        self.dead_letters = DeadLetters(core, state, engine.payloads, engine.operations, self.policies, revocations)
-        self.replays = ReplayScheduler(core, engine.router, state.cursors, self.policies)
-        planner = Planner(core, state.topology, engine.staging, self.policies)
+        self.dead_letters = DeadLetters(core, state, engine.payloads, engine.operations, policies, revocations)
+        self.replays = ReplayScheduler(core, engine.router, state.cursors, policies)
+        planner = Planner(core, state.topology, engine.staging, policies)
         router = StagingRouter(core, planner, engine.staging, max_message_bytes)
         self.staging = StagingService(core, router, engine.staging, max_message_bytes)
         self.maintenance = Maintenance(core, engine, self.lease_expiry, self.replays, self.staging)
-        self.maker = self._recover_queues()
-        self.figures = MetricsMemory(self.queues, clock)
-        self.client_rates = ClientRates(self.sessions, clock)
-        self.loop = loop
         self._works: set[asyncio.Task[None]] = set()
         self._renewed_at = loop.time()
         self._stalled_seconds = 0.0
-
-    # ------------------------------------------------------------------ composition
-    def _turn(self, core: Core, active_lease: ActiveLease, grace_ms: int) -> QueuePolicies:
-        """Compose the delivery turn, which the outbox runs; returns its queue policies."""
-        delivery = MessageDelivery(self.queues, self.outbox, core.clock, self.traffic)
-        policies = QueuePolicies(core, delivery.deliver, grace_ms)
-        has_journal = self.engine.journal is not None
-        turn = Turn(
-            self.outbox, delivery, policies, core.commits, self.failure, active_lease, self.gate,
-            has_journal=has_journal,
-        )  # fmt: skip
-        self.outbox.turn = turn.run
-        self._stop_turns = turn.stop
-        return policies
+        # queues, and their recent past
+        self.maker = self._recover_queues()
+        self.figures = MetricsMemory(self.queues, clock)
+        self.client_rates = ClientRates(self.sessions, clock)
 
     def _recover_queues(self) -> QueueMaker:
         """Create the queues that are in the store; returns the factory for new ones."""
@@ -174,7 +151,7 @@ class Instance:
         self.client_rates.tick()
         self._watch_store()
         self._set_pace()
-        self.gate.tick()
+        self._turn.gate.tick()
         if self.engine.stalled_seconds:
             self.flow.change(Reason.STORE, False)
         self.notices.tick()
@@ -229,7 +206,7 @@ class Instance:
 
     async def stop(self) -> None:
         """Stop the background tasks."""
-        self._stop_turns()
+        self._turn.stop()
         self.policies.stop()
         self.timed.stop()
         for task in self._works:

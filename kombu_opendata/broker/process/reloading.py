@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from typing import Protocol
 
 from ...errors import InvalidUsersFile, OpenDataError, StartError
 from ..access import audit
@@ -18,20 +18,26 @@ log = logging.getLogger(__name__)
 _audit_log = logging.getLogger(audit.NAME)
 
 
+class ReloadWatcher(Protocol):
+    """An observer of reloads; ``fault`` is the error, or an empty text."""
+
+    def reloading(self) -> None: ...
+
+    def reloaded(self, fault: str) -> None: ...
+
+
 class Reloading:
     """The application of changed files to open and new connections. Invalid files are logged, and the old state stays.
 
     Attributes:
-        on_begin: called before a requested reload.
-        on_end: called after it, with the error, or an empty text.
+        watchers: notified of requested reloads.
     """
 
     def __init__(self, connections: Connections, logins: Logins | None, tls: ServerTls | None) -> None:
         self._connections = connections
         self._logins = logins
         self._tls = tls
-        self.on_begin: Callable[[], None] = lambda: None
-        self.on_end: Callable[[str], None] = lambda _fault: None
+        self.watchers: list[ReloadWatcher] = []
 
     def reload(self, by: str) -> ReloadReport:
         """Read all files again, whether they changed or not.
@@ -39,14 +45,17 @@ class Reloading:
         Raises:
             StartError: a file can't be used, and its old state stays; the others are applied.
         """
-        self.on_begin()
+        for watcher in self.watchers:
+            watcher.reloading()
+        fault = ""
         try:
-            report = self._reload(by)
+            return self._reload(by)
         except StartError as exc:
-            self.on_end(exc.text)
+            fault = exc.text
             raise
-        self.on_end("")
-        return report
+        finally:
+            for watcher in self.watchers:
+                watcher.reloaded(fault)
 
     def _reload(self, by: str) -> ReloadReport:
         failures: list[StartError] = []

@@ -18,14 +18,15 @@ from ..calls.admin_calls import Directory
 from ..delivery.active_lease import ActiveLease
 from ..endpoints.health import Health
 from ..metrics.exposition import MetricsSnapshot
-from ..standby.active_role import ActiveRole, ClientEntry, UncontestedRole
+from ..standby.active_role import ActiveRole, ClientEntry
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection import ConnectionProtocol
 from ..wire.connection_limits import Slot, descriptor_limit
 from ..wire.connections import Connections
 from ..wire.listener import Listening
 from ..wire.logins import Logins
-from ..wire.standbys import Standby
+from ..wire.partial_frames import DEFAULT_BYTES
+from ..wire.standbys import Standby, Standbys
 from .instances import Instances
 from .memory_watch import MemoryWatch
 from .reloading import Reloading
@@ -48,17 +49,20 @@ class Server:
         loop = asyncio.get_running_loop()
         self.settings = settings
         quotas = Quotas(settings.instance_limits, settings.connection_limits)
-        self.connections = Connections(settings.connections.within(descriptor_limit()), quotas)
+        active_lease = ActiveLease()
+        limits, memory_bytes = settings.connections.within(descriptor_limit()), settings.memory_limit_bytes
+        standbys = Standbys(lambda: not active_lease.is_over, self._replaced)
+        self.connections = Connections(
+            limits, quotas, standbys, self._check_memory, memory_bytes // 4 if memory_bytes else DEFAULT_BYTES
+        )
         if settings.users is not None:
             quotas.update(settings.users.users, settings.users.instances)
         self.logins = Logins(settings.users, loop.time) if settings.users is not None else None
         self.reloading = Reloading(self.connections, self.logins, settings.tls)
-        self.active_role: ActiveRole = active_role or UncontestedRole()
-        active_lease, standbys = ActiveLease(), self.connections.standbys
+        self.active_role = active_role or ActiveRole()
         self.front = ClientEntry(
             self.connections.gate, standbys, active_lease, self.fenced, lambda names: self.instances.read_ahead(names)
         )  # fmt: skip
-        standbys.is_sure, standbys.on_replaced = lambda: not active_lease.is_over, self._replaced
         directory = Directory(
             self.status, lambda: self.instances.listing(), lambda name: self.instances.create(name), self.hand_over,
             self.reloading.reload,
@@ -71,9 +75,6 @@ class Server:
         if settings.memory_limit_bytes is not None:
             instances = self.instances
             self.memory = MemoryWatch(settings.memory_limit_bytes, instances.free_memory, instances.change_memory)
-            self.connections.on_received = self.memory.tick
-            if settings.memory_limit_bytes:
-                self.connections.partial_frames.bound_bytes = settings.memory_limit_bytes // 4
         self._successor: Standby | None = None
         self._fenced: OpenDataError | None = None
         self.health = Health(self.connections.gate, self.instances.open, clock)
@@ -96,6 +97,10 @@ class Server:
             self.memory.measure(snapshot)
         if self.settings.tls is not None:
             self.settings.tls.measure(snapshot)
+
+    def _check_memory(self) -> None:
+        if self.memory is not None:
+            self.memory.tick()
 
     # ------------------------------------------------------------------ life cycle
     async def run(self, begin: Coroutine[Any, Any, None] | None = None) -> str:
@@ -297,8 +302,7 @@ class Server:
             await asyncio.sleep(_TICK_SECONDS)
             self.instances.tick()
             self.health.tick()
-            if self.memory is not None:
-                self.memory.tick()
+            self._check_memory()
             self.connections.tick(memory_is_full=self.memory is not None and self.memory.is_full)
             self.connections.audit.tick()
             idle = self.settings.idle_exit_seconds

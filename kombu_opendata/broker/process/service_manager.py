@@ -68,7 +68,7 @@ class ServiceManager:
         self._said = ""
         self._is_ready = False
         health.watchers.append(self._tell)
-        reloading.on_begin, reloading.on_end = self.reloading, self.reloaded
+        reloading.watchers.append(self)
         self._tell()
 
     async def run(self) -> None:

@@ -25,7 +25,7 @@ from ..access.file_format import LimitsTable
 from ..access.users_file import UsersFile
 from ..standby.active_link import link_context
 from ..standby.active_record import BucketRecord
-from ..standby.active_role import ActiveRole, ActiveRoleSettings, UncontestedRole
+from ..standby.active_role import ActiveRole, ActiveRoleSettings
 from ..standby.bucket_active_role import BucketActiveRole
 from ..standby.file_systems import check_file_system
 from ..standby.folder_active_role import FolderActiveRole
@@ -184,7 +184,7 @@ def choose_active_role(options: BrokerOptions) -> ActiveRole:
     if options.folder is not None:
         return FolderActiveRole(StoreLock(options.folder), settings)
     if options.store.startswith("memory:"):
-        return UncontestedRole()
+        return ActiveRole()
     return BucketActiveRole(BucketRecord(options.store), settings)
 
 

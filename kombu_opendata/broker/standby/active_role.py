@@ -6,7 +6,6 @@ import secrets
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ...errors import OpenDataError
 from ..delivery.active_lease import ActiveLease
@@ -57,14 +56,14 @@ class ClientEntry:
     read_ahead: Callable[[Iterable[str]], Awaitable[None]]
 
 
-class ActiveRole(Protocol):
-    """The right to serve one store.
+class ActiveRole:
+    """The right to serve one store; this one is of a store that only this process can reach: memory.
 
     Attributes:
         instances: the instances that must be open before this broker serves.
     """
 
-    instances: tuple[str, ...]
+    instances: tuple[str, ...] = ()
 
     async def take(self, front: ClientEntry, addresses: tuple[str, ...]) -> None:
         """Wait until this broker is the active one.
@@ -99,6 +98,7 @@ class ActiveRole(Protocol):
 
     async def hand_over(self, standby: Standby) -> bool:
         """Hand over to a standby after the last commit; returns False if the store must be closed before."""
+        return False
 
     async def wait_for_successor(self) -> None:
         """Wait until the standby is active, or may become active without this process."""
@@ -108,30 +108,3 @@ class ActiveRole(Protocol):
 
     def release(self) -> None:
         """Free the role's resources at the end of the process."""
-
-
-class UncontestedRole:
-    """The active role for a store that only this process can reach: memory."""
-
-    instances: tuple[str, ...] = ()
-
-    async def take(self, front: ClientEntry, addresses: tuple[str, ...]) -> None: ...
-
-    async def announce(self, addresses: tuple[str, ...]) -> None: ...
-
-    async def watch(self) -> None: ...
-
-    async def opening(self, instance: str) -> None: ...
-
-    async def find_successor(self) -> None: ...
-
-    async def prepare(self, standby: Standby) -> None: ...
-
-    async def hand_over(self, standby: Standby) -> bool:
-        return False
-
-    async def wait_for_successor(self) -> None: ...
-
-    async def leave(self) -> None: ...
-
-    def release(self) -> None: ...

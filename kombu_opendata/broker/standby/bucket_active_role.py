@@ -32,7 +32,7 @@ from .active_record import (
     has_ended,
     own_process,
 )
-from .active_role import ActiveRoleSettings, ClientEntry
+from .active_role import ActiveRole, ActiveRoleSettings, ClientEntry
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ _SUCCESSOR_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
 
 
-class BucketActiveRole:
+class BucketActiveRole(ActiveRole):
     """The active role for a bucket: the broker whose id is in the record is active."""
 
     def __init__(self, record: BucketRecord, settings: ActiveRoleSettings) -> None:
@@ -237,9 +237,7 @@ class BucketActiveRole:
         self._addresses = addresses
         if self._found.record.addresses != list(addresses):
             await self._change(addresses=list(addresses))
-        standbys = self._front.standbys
-        standbys.key, standbys.heartbeat_seconds = self._settings.key, self._settings.renew_seconds
-        standbys.on_connected = self._note_standby
+        self._front.standbys.admit(self._settings.key, self._settings.renew_seconds, self._note_standby)
 
     async def opening(self, instance: str) -> None:
         await self._front.active_lease.renewed()
@@ -363,6 +361,3 @@ class BucketActiveRole:
             await self._change(state=STOPPED)
         except StoreError as exc:
             log.warning("the next broker waits %.0f s before it starts: %s", self._lease, exc.text)
-
-    def release(self) -> None:
-        return

@@ -14,7 +14,7 @@ from ...protocol.messages import TakeOver
 from ..wire.standbys import Standby
 from .active_link import connect
 from .active_record import RECORD_NAME, ActiveRecord, decode, encode
-from .active_role import EXIT_FAILED, EXIT_FENCED, ActiveRoleSettings, ClientEntry, UncontestedRole
+from .active_role import EXIT_FAILED, EXIT_FENCED, ActiveRole, ActiveRoleSettings, ClientEntry
 from .store_lock import StoreLock
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.5
 _WATCH_SECONDS = 0.5
 
 
-class FolderActiveRole(UncontestedRole):
+class FolderActiveRole(ActiveRole):
     """The active role of the process that has the folder's lock. The kernel releases the lock of a process that ends.
 
     Raises:
@@ -99,7 +99,7 @@ class FolderActiveRole(UncontestedRole):
             id=self._settings.id, addresses=list(addresses), tls=self._settings.serves_tls, key=key
         )  # fmt: skip
         self._lock.folder.replace(RECORD_NAME, encode(record))
-        self._front.standbys.key = key
+        self._front.standbys.admit(key)
 
     async def watch(self) -> None:
         """End the process when its store is deleted or taken by another host; a clean close would write to it."""

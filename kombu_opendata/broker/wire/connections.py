@@ -16,7 +16,7 @@ from ..delivery.rate_limited_log import Notices
 from ..metrics.exposition import MetricsSnapshot
 from .connection_limits import Admission, ConnectionLimits, Slot
 from .logins import Logins
-from .partial_frames import PartialFrames
+from .partial_frames import DEFAULT_BYTES, PartialFrames
 from .standbys import Gate, Standbys
 
 log = logging.getLogger(__name__)
@@ -49,30 +49,36 @@ class Connections:
         refused: the number of connections that were refused or cut off, by the error's code.
         partial_frames: limits the memory of incomplete messages.
         received_bytes: received since the last :meth:`look`.
-        on_received: checks the memory.
         idle_since: when the last connection was closed, in the loop's time.
     """
 
-    def __init__(self, limits: ConnectionLimits, quotas: Quotas | None = None) -> None:
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        quotas: Quotas,
+        standbys: Standbys,
+        check_memory: Callable[[], None],
+        partial_frames_bytes: int = DEFAULT_BYTES,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._check_memory = check_memory
         self.admission = Admission(limits)
         self.gate = Gate()
-        self.standbys = Standbys()
-        self.quotas = quotas or Quotas()
+        self.standbys = standbys
+        self.quotas = quotas
         self.open: set[OpenConnection] = set()
         self.opened = 0
         self.refused: Counter[str] = Counter()
         self.notices = Notices(log, self._loop.time)
         self.audit = Audit(self._loop.time)
         self.idle_since = self._loop.time()
-        self.on_received: Callable[[], None] = lambda: None
         self.received_bytes = 0
-        self.partial_frames = PartialFrames(self._loop.time)
+        self.partial_frames = PartialFrames(self._loop.time, partial_frames_bytes)
 
     def look(self) -> None:
         """Check the memory after many bytes have arrived."""
         self.received_bytes = 0
-        self.on_received()
+        self._check_memory()
 
     def add(self, connection: OpenConnection) -> None:
         """Add a new connection."""

@@ -28,12 +28,12 @@ class Gate:
     Attributes:
         active: the addresses of the active broker.
         sends_away: another broker is active.
-        on_change: called after each change.
+        watchers: called after each change.
     """
 
     def __init__(self) -> None:
         self.active: tuple[str, ...] = ()
-        self.on_change: Callable[[], None] = lambda: None
+        self.watchers: list[Callable[[], None]] = []
         self.sends_away = False
         self._is_known = asyncio.Event()  # it is known whether clients may pass
         self._is_known.set()
@@ -42,19 +42,23 @@ class Gate:
         """Send clients to the active broker, which is another one."""
         self.sends_away = True
         self._is_known.set()
-        self.on_change()
+        self._changed()
 
     def hold(self) -> None:
         """Make clients wait, because this broker is about to be the active one."""
         self.sends_away = False
         self._is_known.clear()
-        self.on_change()
+        self._changed()
 
     def open(self) -> None:
         """Let clients pass, because this broker is the active one."""
         self.sends_away = False
         self._is_known.set()
-        self.on_change()
+        self._changed()
+
+    def _changed(self) -> None:
+        for watcher in self.watchers:
+            watcher()
 
     @property
     def is_open(self) -> bool:
@@ -109,27 +113,40 @@ class Standby:
         self.timer: asyncio.TimerHandle | None = None
 
 
+def _ignore() -> None:
+    """Do nothing."""
+
+
 class Standbys:
     """The connected standbys, and their heartbeats.
 
-    Attributes:
-        key: the key in the active record; empty while this broker is not the active one.
-        heartbeat_seconds: the interval in which both sides send.
+    Args:
         is_sure: returns whether this broker is certain to be the active one. If not, it is silent, so that a standby
             checks whether it may take over.
+        replaced: called with the addresses of a standby that has taken over.
+
+    Attributes:
         seen_at: when a standby was last connected, in seconds since the Unix epoch; None if never.
-        on_connected: called when a standby has connected.
-        on_replaced: called with the addresses of a standby that has taken over.
     """
 
-    def __init__(self) -> None:
-        self.key = ""
-        self.heartbeat_seconds = 1.0
-        self.is_sure: Callable[[], bool] = lambda: True
-        self.on_connected: Callable[[], None] = lambda: None
-        self.on_replaced: Callable[[list[str]], None] = lambda addresses: None
+    def __init__(self, is_sure: Callable[[], bool], replaced: Callable[[list[str]], None]) -> None:
+        self._is_sure = is_sure
+        self._replaced = replaced
+        self._key = ""
+        self._heartbeat_seconds = 1.0
+        self._welcomed: Callable[[], None] = _ignore
         self.seen_at: float | None = None
         self._connected: dict[StandbyConnection, Standby] = {}
+
+    def admit(self, key: str, heartbeat_seconds: float = 1.0, welcomed: Callable[[], None] = _ignore) -> None:
+        """Begin to admit standbys: this broker is the active one.
+
+        Args:
+            key: the key in the active record.
+            heartbeat_seconds: the interval in which both sides send.
+            welcomed: called when a standby has connected.
+        """
+        self._key, self._heartbeat_seconds, self._welcomed = key, heartbeat_seconds, welcomed
 
     def takes(self, connection: StandbyConnection, message: Any) -> bool:
         """Take a message if it comes from a standby; returns whether it does.
@@ -146,18 +163,18 @@ class Standbys:
         if not isinstance(message, m.StandbyHello):
             return False
         if self._proves(message, "successor"):
-            self.on_replaced(message.addresses)
+            self._replaced(message.addresses)
             return True
-        if not self.is_sure() or not self._proves(message, "standby"):
+        if not self._is_sure() or not self._proves(message, "standby"):
             raise ProtocolError("this is not the active broker of the standby's store, or no longer")
         connection.slot.logged_in()
         standby = self._connected[connection] = Standby(message, connection)
-        heartbeat_ms = int(1000 * self.heartbeat_seconds)
-        proof = prove(self.key, "active", message.id, message.nonce, message.addresses)
+        heartbeat_ms = int(1000 * self._heartbeat_seconds)
+        proof = prove(self._key, "active", message.id, message.nonce, message.addresses)
         connection.send_all([m.StandbyWelcome(message.rid, proof, heartbeat_ms)])
         self._beat(standby)
         log.info("a standby is connected: %s", ", ".join(standby.addresses))
-        self.on_connected()
+        self._welcomed()
         ahead = message.now_ms / 1000 - standby.since
         if message.now_ms and abs(ahead) > _CLOCK_SECONDS:
             text = (
@@ -169,13 +186,13 @@ class Standbys:
 
     def _proves(self, hello: m.StandbyHello, role: str) -> bool:
         """Return whether the sender reads the store of which this broker is, or was, the active one."""
-        proof = prove(self.key, role, hello.id, hello.nonce, hello.addresses) if self.key else b""
+        proof = prove(self._key, role, hello.id, hello.nonce, hello.addresses) if self._key else b""
         return bool(proof) and hmac.compare_digest(hello.proof, proof)
 
     def _beat(self, standby: Standby) -> None:
-        if self.is_sure():
+        if self._is_sure():
             standby.connection.send_all([m.BrokerHeartbeat()])
-        standby.timer = asyncio.get_running_loop().call_later(self.heartbeat_seconds, self._beat, standby)
+        standby.timer = asyncio.get_running_loop().call_later(self._heartbeat_seconds, self._beat, standby)
 
     def discard(self, connection: Any) -> None:
         """Remove a closed connection."""
@@ -190,7 +207,7 @@ class Standbys:
     @property
     def ready(self) -> list[Standby]:
         """The standbys that can take over, the longest connected first."""
-        silent = time.monotonic() - _SILENT_INTERVALS * self.heartbeat_seconds
+        silent = time.monotonic() - _SILENT_INTERVALS * self._heartbeat_seconds
         return [standby for standby in self._connected.values() if standby.heard_at > silent]
 
     def report(self) -> list[dict[str, Any]]:
