@@ -12,6 +12,7 @@ import click
 from ..configuration.kinds import NumberKind, WholeNumberKind
 from ..configuration.units import seconds_of
 from ..control_queues import is_control_queue
+from ..protocol.log_position import FIRST, NOW
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class LogPositionType(click.ParamType):  # type: ignore[type-arg]
     name = "POSITION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value in ("first", "now"):
+        if not isinstance(value, str) or value in (FIRST, NOW):
             return value
         if value.isdecimal():
             return MESSAGE_ID.convert(value, param, ctx)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
+from .log_position import ALLOWED, NOW
+
 #: names that several layers read, and an argument of exchanges
 DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY = "x-dead-letter-routing-key"
@@ -28,8 +30,6 @@ MAX_MS = (1 << 53) - 1
 MAX_SECONDS = 0xFFFF_FFFF
 
 DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX = "drop-head", "reject-publish", "reject-publish-dlx"
-#: positions in the message log besides times and message ids
-NOW, FIRST = "now", "first"
 
 _IGNORED = "accepted and ignored"
 # texts of ``altered`` that several arguments share
@@ -202,7 +202,7 @@ class QueueArguments(NamedTuple):
         "the point in the log where a new queue begins: it gets the messages published from now on and, in the "
         "background, the stored ones since that point that match its filter ([replay](rfcs/0006-replay.md))",
         "ours; streams have `x-stream-offset`. Durable queues only", stored_only=True, kind=object,
-        words=f'"{NOW}", "{FIRST}", an ISO 8601 time with its offset from UTC, or a message id',
+        words=ALLOWED,
         fixed="it counted when the queue was created; use a replay",
     )] = NOW
     filter: Annotated[str | None, Argument(

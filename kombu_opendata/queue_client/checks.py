@@ -76,11 +76,6 @@ def due_at_ms(delay: Seconds | None, at: Moment | None, now_ms: int) -> int:
     return milliseconds(at, "the time", high=1 << 43)
 
 
-def position(point: Point) -> str | int:
-    """Return a position in the log; the broker refuses a time without its offset."""
-    return point.isoformat() if isinstance(point, datetime) else point
-
-
 def name(value: Any, what: str) -> str:
     """Return a name.
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from ..errors import RequestError
+from ..protocol.log_position import wire_position
 from ..protocol.queue_arguments import KNOWN
 
 
@@ -71,7 +72,7 @@ class QueueOptions:
         for argument in KNOWN:
             value = getattr(self, argument.option) if argument.option else None
             if isinstance(value, datetime):
-                value = value.isoformat()
+                value = wire_position(value)
             if value is not None and value is not False:
                 unit = argument.units_per_second
                 declared[argument.name] = _in_units(argument.option, value, unit) if unit else value

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec.structs import asdict
 
 from ..protocol import messages as m
+from ..protocol.log_position import wire_position
 from ..staging.job import JobInfo
 from . import checks
 from .base import Base
@@ -42,9 +43,7 @@ class Replaying(Base):
             PreconditionFailed: a replay into the queue is running already.
             RequestError: the start, the end or the filter is not valid, or the queue is not stored.
         """
-        answer: m.ReplayStarted = self.calls.call(
-            m.Replay(0, queue, checks.position(start), checks.position(until), where)
-        )
+        answer: m.ReplayStarted = self.calls.call(m.Replay(0, queue, wire_position(start), wire_position(until), where))
         return answer.cursor
 
     def stop_replay(self, queue: str) -> dict[str, Any]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from kombu_opendata.client.session.broker_connection import BrokerConnection
+from kombu_opendata.protocol.log_position import wire_position
 from kombu_opendata.protocol.messages import Cursors, DeleteSettled, Redrive, Redriven, Replay
-from kombu_opendata.queue_client.checks import Point, position
+from kombu_opendata.queue_client.checks import Point
 
 
 def start_replay(
     connection: BrokerConnection, queue: str, start: Point, until: Point = "now", *, selector: str = ""
 ) -> Any:
-    return connection.call(Replay(0, queue, position(start), position(until), selector)).cursor
+    return connection.call(Replay(0, queue, wire_position(start), wire_position(until), selector)).cursor
 
 
 def stop_replay(connection: BrokerConnection, queue: str) -> Any:

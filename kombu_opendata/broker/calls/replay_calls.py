@@ -9,7 +9,7 @@ from ...errors import PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...selectors import Selector, compile_selector
 from ...storage.clock import Clock
-from ...storage.maintain.background_router import Router
+from ...storage.maintain.background_router import Router, replay_cursor
 from ...storage.operations.archive_and_delete import Selection, SettledMoves
 from ...storage.operations.moves import MoveCounts, Moves, MoveTarget
 from ...storage.operations.repeated_requests import Call
@@ -18,7 +18,6 @@ from ...storage.state.settled_list import list_name
 from ...storage.state.store_state import StoreState
 from ..delivery.outbox import Outbox
 from ..instance.replay_scheduler import ReplayScheduler, room
-from ..model import log_positions
 from ..model.queue import BrokerQueue
 from .dispatch.context import Context
 from .dispatch.registry import handles
@@ -61,7 +60,7 @@ class ReplayCalls:
         else:
             selector_of(msg.selector)
             now = self._clock.now_ms()
-            cursor = log_positions.cursor(
+            cursor = replay_cursor(
                 msg.start, msg.until, next_id=self._state.next_id, now_ms=now, again=True, selector=msg.selector
             )
             replays.start(queue.state(), cursor)

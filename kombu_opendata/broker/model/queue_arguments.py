@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from ...errors import RequestError, SelectorError
+from ...protocol.log_position import LogPosition
 from ...protocol.queue_arguments import BY_NAME, FILTER, FILTER_MODE, KNOWN, Argument, QueueArguments
 from ...storage.routing.queue_filters import filter_of
-from . import log_positions
 from .name_checks import MAX_NAME_BYTES
 
 #: maximum number of unknown arguments that are compared with all known names, and maximum length of such a name
@@ -54,7 +54,7 @@ def check(argument: Argument, value: Any, place: str, **values: Any) -> None:
 def _takes(argument: Argument, value: Any) -> bool:
     if argument.kind is object:
         try:
-            log_positions.parse(value)
+            LogPosition.parse(value)
         except RequestError:
             return False
     return argument.takes(value)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import RequestError
-from ...protocol.queue_arguments import NOW, QueueArguments
+from ...protocol.log_position import NOW
+from ...protocol.queue_arguments import QueueArguments
+from ...storage.maintain.background_router import replay_cursor
 from ...storage.records.routing_cursor import Cursor
 from ...storage.state.store_state import Queue, QueueSettings
-from . import log_positions
 from .queue import BrokerQueue, QueueProperties
 from .queue_arguments import parse_stored
 from .stored_queue import Storage, StoredQueue
@@ -30,7 +31,7 @@ class QueueMaker:
             RequestError: its start is not valid.
         """
         storage, start = self._storage, arguments.start
-        cursor = log_positions.cursor(start, NOW, next_id=storage.state.next_id, now_ms=storage.clock.now_ms())
+        cursor = replay_cursor(start, NOW, next_id=storage.state.next_id, now_ms=storage.clock.now_ms())
         if properties.stored:
             stored = storage.definitions.declare_queue(name, QueueSettings.of(arguments, properties.arguments))
             if start != NOW:

@@ -7,9 +7,10 @@ collected in between, and its position and its rows are in one commit.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ...errors import PreconditionFailed
+from ...errors import PreconditionFailed, RequestError
+from ...protocol.log_position import LogPosition
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.message_moves import RouteEffect
@@ -26,6 +27,28 @@ from .routing_reader import Accepts, CursorReader, MatchedRows, accept_all
 _ROW_BYTES = 40
 #: time after its start within which a finished cursor restarts when its queue is bound
 LATE_BINDING_MS = 30_000
+
+
+def replay_cursor(
+    start: Any, until: Any, *, next_id: int, now_ms: int, again: bool = False, selector: str = ""
+) -> Cursor:
+    """Return a cursor from one position in the log to another one.
+
+    Raises:
+        RequestError: one of them is not valid, they are not in order, or the start is in the future.
+    """
+    first, last = LogPosition.parse(start), LogPosition.parse(until)
+    low = first.id if first.id is not None else 0 if first.at_ms is not None else next_id
+    if low > next_id or (first.at_ms or 0) > now_ms:
+        text = f"a start of {start!r:.100} is in the future: the next message id is {next_id}"
+        raise RequestError(text, start=start)
+    high = min(last.id, next_id) if last.id is not None else next_id
+    if (last.id is not None and last.id < low) or (last.at_ms is not None and last.at_ms < (first.at_ms or 0)):
+        text = f"the end, {until!r:.100}, is before the start, {start!r:.100}"
+        raise RequestError(text, start=start, until=until)
+    return Cursor(
+        low, low, max(low, high), first.at_ms or 0, last.at_ms or 0, now_ms, now_ms, again=again, selector=selector
+    )  # fmt: skip
 
 
 class Step(NamedTuple):
