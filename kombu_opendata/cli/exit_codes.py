@@ -33,6 +33,8 @@ _EXIT_CODES = (
 )
 
 
+#: names of options in the previous version, which are still accepted
+OLD_OPTIONS = {"--stop": "--cancel", "--drop-damaged": "--delete-damaged"}
 #: settings of a root command, which the commands below inherit
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -101,8 +103,10 @@ class Command(click.Command):
     """A command that prints a foreseen error as one line. Its ``epilog`` is ``Example: `` and a command line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        flags = {flag for parameter in self.params for flag in parameter.opts}
+        names = {old: new for old, new in OLD_OPTIONS.items() if new in flags}
         with _interruptible():  # click may prompt for missing options
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, [names.get(arg, arg) for arg in args])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         heading, _, example = (self.epilog or "").partition(": ")
@@ -153,18 +157,15 @@ def _open_streams() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - stays open as long as the process runs
 
 
-def check_ids(ids: Collection[Any], found: int, limit: int, what: str) -> None:
-    """End with an error if a bulk command did not find all of its messages.
+def missing_ids(ids: Collection[Any], handled: int, limit: int, what: str) -> CommandError | None:
+    """Return the error of a bulk command that did not find all of its messages.
 
     Args:
-        ids: the ids of the messages.
-        found: the number of messages found.
         limit: the maximum number of messages to handle; 0 for no limit.
         what: a description of the messages, for the error.
     """
     expected = min(len(set(ids)), limit or len(ids))
-    if found < expected:
-        raise CommandError(f"{expected - found:,} of {expected:,} ids are not {what}")
+    return CommandError(f"{expected - handled:,} of {expected:,} ids are not {what}") if handled < expected else None
 
 
 def can_ask() -> bool:

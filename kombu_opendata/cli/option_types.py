@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ import click
 from ..configuration.kinds import NumberKind, WholeNumberKind
 from ..configuration.units import seconds_of
 from ..control_queues import is_control_queue
+from ..json_values import plain
 from ..protocol.log_position import FIRST, NOW
 
 T = TypeVar("T")
@@ -39,12 +40,8 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         moment = value if isinstance(value, datetime) else moment_of(str(value).strip())
         if moment is None:
-            self.fail(
-                f"{value!r} is not a time: write 2026-11-21T09:30 (local time), 2026-11-21T09:30Z, or how long ago: "
-                "30m, 2h, 30d",
-                param,
-                ctx,
-            )
+            forms = "2026-11-21T09:30 (local time), 2026-11-21T09:30Z, or how long ago: 30m, 2h, 30d"
+            self.fail(f"{value!r} is not a time: write {forms}", param, ctx)
         return moment
 
 
@@ -71,12 +68,8 @@ class LogPositionType(click.ParamType):  # type: ignore[type-arg]
             return MESSAGE_ID.convert(value, param, ctx)
         moment = moment_of(value)
         if moment is None:
-            self.fail(
-                f"{value!r} is not a position in the log: write first, now, a message id, a time (2026-11-21T09:30), "
-                "or how long ago (2h)",
-                param,
-                ctx,
-            )
+            forms = "first, now, a message id, a time (2026-11-21T09:30), or how long ago (2h)"
+            self.fail(f"{value!r} is not a position in the log: write {forms}", param, ctx)
         return moment
 
 
@@ -102,6 +95,24 @@ class MessageId(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         return int(click.IntRange(0, self.max).convert(value, param, ctx))
+
+
+class StateChoice(click.Choice[str]):
+    """Choice of message states by their names for users; the value is the name in the protocol."""
+
+    def __init__(self, *states: str) -> None:
+        super().__init__(states)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == "available":  # the name in earlier versions
+            return "available"
+        state = super().convert(value, param, ctx)
+        return "available" if state == "ready" else state
+
+
+def state_name(state: str) -> str:
+    """Return the name for users of a message's state in the protocol."""
+    return "ready" if state == "available" else state.replace("_", " ")
 
 
 MESSAGE_ID = MessageId()
@@ -132,10 +143,15 @@ def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
+def several(name: str, *flags: str, help: str, **more: Any) -> Callable[[Any], Any]:
+    """Return an option that may be repeated; its parameter is the plural of its name."""
+    parameter = f"{name.removeprefix('--')}{'es' if name.endswith('s') else 's'}"
+    return click.option(name, *flags, parameter, multiple=True, help=f"{help}; may be repeated", **more)
+
+
 def header_option(what: str) -> Callable[[Any], Any]:
     """Return the option ``--header``, for :func:`headers_of` and :func:`header_choices`; ``what`` begins its help."""
-    text = f"{what}, or NAME:=JSON; may be repeated"
-    return click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help=text)
+    return several("--header", "-H", metavar="NAME=TEXT", help=f"{what}, or NAME:=JSON")
 
 
 def limit_option(help: str, default: int = 0, *, low: int = 0, high: int | None = None) -> Callable[[Any], Any]:
@@ -144,27 +160,35 @@ def limit_option(help: str, default: int = 0, *, low: int = 0, high: int | None 
     return click.option("--limit", "-n", type=kind, default=default, show_default=default > 0, help=help)
 
 
-def where_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--where``."""
-    return click.option("--where", default="", metavar="SELECTOR", help="only messages that match this filter")(command)
+where_option = click.option("--where", default="", metavar="SELECTOR", help="only messages that match this filter")
+#: ``--all``, for :func:`listed`
+every_queue_option = click.option(
+    "--all", "every", is_flag=True, help="also Celery's queues for events and remote control"
+)
+ids_option = several("--id", type=MESSAGE_ID, help="only this message")
+#: the page of a list
+page_options = with_options(
+    click.option("--order", type=click.Choice(["desc", "asc"]), default="desc", show_default=True,
+                 help="newest or oldest first"),
+    click.option("--limit", "-n", type=int, metavar="N", default=20, show_default=True,
+                 help="entries per page, up to 1,000"),
+    click.option("--next", "next", metavar="CURSOR", help="the page after this cursor"),
+    click.option("--all", "everything", is_flag=True, help="all pages; with --json, one document a line"),
+)  # fmt: skip
 
 
-def every_queue_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--all``, for :func:`listed`."""
-    text = "also Celery's queues for events and remote control"
-    return click.option("--all", "every", is_flag=True, help=text)(command)
+def page_notes(window: Mapping[str, datetime | None], **cursors: str | None) -> Iterator[str]:
+    """Yield the options of the next and previous pages.
+
+    A cursor belongs to exactly this window, and "2h" is another window when the next page is requested.
+    """
+    times = "".join(f"--{name} {plain(at)} " for name, at in window.items() if at is not None)
+    return (f"{name} page: {times}--{name} {cursor}" for name, cursor in cursors.items() if cursor)
 
 
-def listed(found: Mapping[str, T], every: bool) -> dict[str, T]:
+def listed(queues: Mapping[str, T], every: bool) -> dict[str, T]:
     """Return the queues that a table shows: Celery's queues for events and remote control only if ``every`` is set."""
-    return {name: entry for name, entry in found.items() if every or not is_control_queue(name)}
-
-
-def ids_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--id`` for several ids."""
-    return click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="only this message; may be repeated")(
-        command
-    )
+    return {name: entry for name, entry in queues.items() if every or not is_control_queue(name)}
 
 
 def headers_of(given: Iterable[str], what: str = "header") -> dict[str, Any]:
@@ -176,16 +200,16 @@ def headers_of(given: Iterable[str], what: str = "header") -> dict[str, Any]:
     return dict(_header(text, what) for text in given)
 
 
-def _header(one: str, what: str) -> tuple[str, Any]:
-    name, separator, value = one.partition("=")
+def _header(text: str, what: str) -> tuple[str, Any]:
+    name, separator, value = text.partition("=")
     if not separator or not name.rstrip(":"):
-        raise click.UsageError(f"can't read the {what} {one!r}: write name=text, or name:=3 for a JSON value")
+        raise click.UsageError(f"can't read the {what} {text!r}: write name=text, or name:=3 for a JSON value")
     if not name.endswith(":"):
         return name, value
     try:
         return name[:-1], json_value(value)
     except ValueError as exc:
-        raise click.UsageError(f"the {what} {one!r} has no valid JSON after ':=': {exc}") from exc
+        raise click.UsageError(f"the {what} {text!r} has no valid JSON after ':=': {exc}") from exc
 
 
 def header_choices(given: Iterable[str]) -> dict[str, list[Any]]:

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import click
 
 from .administration.backups import backup, restore
-from .administration.brokers import broker_tools, maintain, status
-from .administration.config import config_group
-from .administration.instances import instance_group
-from .administration.ping import ping
-from .administration.serve import broker, hash_secret
+from .administration.brokers import broker_tools, instance_group, maintain, ping, status
+from .administration.serve import broker, config_group
 from .administration.stores import store_group
-from .administration.users import user_group
+from .administration.users import hash_secret, user_group
 from .administration.web import web
 from .administration.workers import worker_group
 from .exit_codes import HELP, CommandGroup
 from .messages.failed import failed_group
-from .messages.history_lists import attempts, messages
+from .messages.history import attempts, done_group, messages
 from .messages.peek import message, peek
 from .messages.replays import replay
 from .messages.send import publish, send
-from .messages.settled import archive_group
 from .messages.tasks import result_group, task_group
-from .queues.exchanges import binding_group, exchange_group
-from .queues.filters import filter_group
+from .queues.exchanges import binding_group, exchange_group, filter_group
 from .queues.queues import queue_group
 from .target import accept_url
 
 #: the commands of both ``opendata-queue`` and ``celery -A app opendata``
 SHARED: tuple[click.Command, ...] = (
     status, ping, maintain, instance_group, queue_group, exchange_group, binding_group, worker_group, peek, send,
-    publish, message, messages, attempts, archive_group, failed_group, task_group, result_group, replay,
+    publish, message, messages, attempts, done_group, failed_group, task_group, result_group, replay,
     filter_group, store_group, web,
 )  # fmt: skip
 
@@ -68,6 +64,20 @@ for _group in (main, user_group, *SHARED):
         accept_url(_group)
 
 
+def _alias(command: click.Command, name: str) -> click.Command:
+    """Return a hidden command with the name that a command had in the previous version."""
+    alias = copy(command)
+    alias.name, alias.hidden = name, True
+    return alias
+
+
+# Old names of verbs; those of options are exit_codes.OLD_OPTIONS.
+_archive = _alias(done_group, "archive")
+main.add_command(_archive)
+queue_group.add_command(_alias(queue_group.commands["delete"], "drop"))
+user_group.add_command(_alias(user_group.commands["delete"], "remove"))
+
+
 def shared_commands() -> list[Any]:
     """Return the commands of ``celery -A app opendata``."""
-    return [broker_tools, *SHARED]
+    return [broker_tools, *SHARED, _archive]

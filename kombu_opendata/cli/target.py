@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..local_users import sharer_of
 from .exit_codes import CommandError
 from .hints import START, URL, given_url, is_store, no_broker, no_store, with_suggestion
+from .output import Reply
 
 if TYPE_CHECKING:
     from ..client.connection_options import Options
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..queue_client import QueueClient
     from ..url import Address
 
-F = TypeVar("F", bound=Callable[..., Any])
+Command = Callable[..., Any]
 ENVIRONMENT = "OPENDATA_QUEUE_URL"
 _URL_HELP = f"the broker, or a store's folder; default: the app's, or ${ENVIRONMENT}"
 #: the files of TLS: by the option's ending, its variable, the key in Kombu's ssl, and its help
@@ -34,21 +35,6 @@ _TLS_OPTIONS = {
     "cert": ("OPENDATA_QUEUE_CERT", "certfile", "this client's certificate (PEM), for brokers that want one"),
     "key": ("OPENDATA_QUEUE_KEY", "keyfile", "its private key (PEM), if it is not in that file"),
 }
-
-
-def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--url`` and the options of TLS, which the command receives as its ``target``."""
-
-    @wraps(command)
-    def with_target(*args: Any, url: str | None, **given: Any) -> Any:
-        target = Target(url or given_url(click.get_current_context()), _take_tls(given), starts=given.pop(START, False))
-        return command(*args, target=target, **given)
-
-    wrapped: Callable[..., Any] = with_target
-    for name, (variable, _, text) in reversed(_TLS_OPTIONS.items()):
-        file = click.Path(exists=True, dir_okay=False)
-        wrapped = click.option(f"--tls-{name}", metavar="FILE", type=file, envvar=variable, help=text)(wrapped)
-    return click.option("--url", metavar="URL|FOLDER", help=_URL_HELP)(wrapped)
 
 
 def accept_url(group: click.Group) -> None:
@@ -69,23 +55,84 @@ def _take_tls(given: dict[str, Any]) -> dict[str, str]:
     return {name: file for name, file in files.items() if file}
 
 
-def json_option(command: F) -> F:
+# ---------------------------------------------------------------------- decorators of commands
+def target_options(command: Command) -> Command:
+    """Add ``--url`` and the options of TLS, which the command receives as its ``target``."""
+
+    @wraps(command)
+    def with_target(url: str | None, **given: Any) -> Any:
+        target = Target(url or given_url(click.get_current_context()), _take_tls(given), starts=given.pop(START, False))
+        return command(target=target.or_at(given.pop("place", None)), **given)
+
+    wrapped: Command = with_target
+    for name, (variable, _, text) in reversed(_TLS_OPTIONS.items()):
+        file = click.Path(exists=True, dir_okay=False)
+        wrapped = click.option(f"--tls-{name}", metavar="FILE", type=file, envvar=variable, help=text)(wrapped)
+    return click.option("--url", metavar="URL|FOLDER", help=_URL_HELP)(wrapped)
+
+
+def json_option(command: Command) -> Command:
     """Add ``--json``."""
     return click.option("-j", "--json", "as_json", is_flag=True, help="print JSON, with times in UTC")(command)
 
 
-def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--url``, the options of TLS and ``--json``, which most commands have."""
-    return target_options(json_option(command))
+def prints(command: Callable[..., Reply | None]) -> Command:
+    """Print the reply of a command, with ``--json`` as JSON."""
+
+    @wraps(command)
+    def printed(as_json: bool, **given: Any) -> None:
+        reply = command(**given)
+        if reply is not None:
+            reply.print(as_json)
+
+    return json_option(printed)
 
 
-def look_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of :func:`call_options`, and ``--start``: for commands that only read."""
+def at_target(command: Callable[..., Reply | None]) -> Command:
+    """Call a command with the ``target`` of ``--url`` and the options of TLS, and print its reply."""
+    return target_options(prints(command))
+
+
+def reads_at_target(command: Callable[..., Reply | None]) -> Command:
+    """Do the same as :func:`at_target`, with ``--start``: for commands that only read."""
+    return at_target(start_option(command))
+
+
+def changes(command: Callable[..., Reply | None]) -> Command:
+    """Call a command with a client, which is its first argument, and print its reply."""
+    return target_options(_with_client(command, looks=False))
+
+
+def reads(command: Callable[..., Reply | None]) -> Command:
+    """Do the same as :func:`changes`, with ``--start``: for commands that only read."""
+    return target_options(start_option(_with_client(command, looks=True)))
+
+
+def asks_running(command: Callable[..., Reply | None]) -> Command:
+    """Do the same as :func:`changes` for a command that never starts a broker."""
+    return target_options(_with_client(command, looks=True))
+
+
+def start_option(command: Command) -> Command:
+    """Add ``--start``."""
     text = "start the folder's broker if none runs; it ends after a minute without clients"
-    return call_options(click.option("--start", START, is_flag=True, help=text)(command))
+    return click.option("--start", START, is_flag=True, help=text)(command)
 
 
-def yes_option(command: F) -> F:
+def _with_client(command: Callable[..., Reply | None], *, looks: bool) -> Command:
+    """Print the reply while the client is connected: it may read more."""
+
+    @wraps(command)
+    def connected(target: Target, as_json: bool, **given: Any) -> None:
+        with target.client(looks=looks) as client:
+            reply = command(client, **given)
+            if reply is not None:
+                reply.print(as_json)
+
+    return json_option(connected)
+
+
+def yes_option(command: Command) -> Command:
     """Add ``--yes``."""
     return click.option("-y", "--yes", is_flag=True, help="don't ask")(command)
 
@@ -290,11 +337,13 @@ def complete_clients(client: QueueClient) -> list[str]:
     return [worker.name for worker in client.workers()]
 
 
-def queue_argument(command: F) -> F:
-    """Add a queue's name as an argument, with completion."""
-    return click.argument("queue", shell_complete=complete_queues)(command)
+def _places(metavar: str) -> Command:
+    return click.argument("place", required=False, metavar=metavar)
 
 
-def queues_argument(command: F) -> F:
-    """Add the names of any number of queues as an argument, with completion."""
-    return click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)(command)
+#: the broker, in place of ``--url``
+place_argument, folder_argument = _places("[URL|FOLDER]"), _places("[FOLDER]")
+queue_argument = click.argument("queue", shell_complete=complete_queues)
+exchange_argument = click.argument("exchange", shell_complete=complete_exchanges)
+#: the names of any number of queues
+queues_argument = click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)

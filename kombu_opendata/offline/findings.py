@@ -63,12 +63,12 @@ CODES: dict[str, Code] = {
     # ---- the journal
     "journal-missing": Code(_D, "the last commits before the broker ended may be lost", "restore the journal's folder"),
     "journal-header": Code(
-        _D, "a broker can't open the store", "restore the file, or: opendata-queue store repair --drop-damaged"
+        _D, "a broker can't open the store", "restore the file, or: opendata-queue store repair --delete-damaged"
     ),
     "journal-record": Code(
         _D,
         "a broker can't open the store; this commit is lost, and it leaves out those after it",
-        "restore the file, or give them up: opendata-queue store repair --drop-damaged",
+        "restore the file, or give them up: opendata-queue store repair --delete-damaged",
     ),
     "journal-stored": Code(
         _N, "nothing is lost: the store holds this commit", "nothing; if no crash explains it, check the disk"
@@ -77,7 +77,7 @@ CODES: dict[str, Code] = {
     "journal-gap": Code(
         _D,
         "commits are lost, and a broker can't open the store",
-        "restore the journal's folder, or give up what follows: opendata-queue store repair --drop-damaged",
+        "restore the journal's folder, or give up what follows: opendata-queue store repair --delete-damaged",
     ),
     "journal-behind": Code(
         _D, "the journal is older than the store: commits may be lost", "restore both from the same moment"

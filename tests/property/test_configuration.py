@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kombu_opendata.cli.administration.config import as_toml
+from kombu_opendata.cli.administration.serve import as_toml
 from kombu_opendata.configuration.options import BrokerOptions, public_specs
 from kombu_opendata.configuration.sources import configuration
 from kombu_opendata.errors import InvalidConfiguration

@@ -12,6 +12,8 @@ from kombu_opendata.cli.root import main
 
 def _all_verbs(group: click.Group = main, before: str = "") -> Iterator[tuple[str, click.Command]]:
     for name, command in group.commands.items():
+        if command.hidden:
+            continue
         if isinstance(command, click.Group):
             yield from _all_verbs(command, f"{before}{name} ")
         else:

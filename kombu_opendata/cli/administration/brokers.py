@@ -1,21 +1,25 @@
-"""Commands of the broker: ``broker start|status|reload|stop|hand-over``, ``status`` and ``maintain``."""
+"""Commands about a running broker: ``status``, ``ping``, ``maintain``, ``broker reload|hand-over`` and ``instance``."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...configuration.kinds import Seconds
+from ...errors import NotActive, StartError
 from ...json_values import moment, with_times
 from ...readable_text import shown
-from ..exit_codes import Command, CommandError, CommandGroup
+from ..exit_codes import NOT_NOW, Command, CommandError, CommandGroup
 from ..option_types import Bounded
-from ..target import Target, call_options, look_options
-from ..terminal.output import local, print_facts, print_json, say
-from ..terminal.tables import Column, console, print_table
+from ..output import Alert, Part, Reply, Table, column, local, numbers
+from ..target import Target, asks_running, at_target, changes, place_argument, reads
 from .start_stop import start, stop
+
+if TYPE_CHECKING:
+    from ...queue_client import QueueClient
 
 _DUTIES = ("route", "expire_leases", "collect")
 #: the counts of a maintenance report, with their labels
@@ -33,55 +37,54 @@ def broker_tools() -> None:
     """Manage the broker of a folder or a host."""
 
 
+@click.group("instance", cls=CommandGroup)
+def instance_group() -> None:
+    """Manage instances, the databases of a broker."""
+
+
+# ---------------------------------------------------------------------- status
 @click.command(cls=Command, epilog="Example: opendata-queue status /var/lib/app-queue")
-@click.argument("place", required=False, metavar="[URL|FOLDER]")
-@look_options
-def status(place: str | None, target: Target, as_json: bool) -> None:
-    """Show a running broker's queues, depths and consumers.
+@place_argument
+@reads
+def status(client: QueueClient) -> Reply:
+    """Show a running broker's queues, backlogs and consumers.
 
-    This starts a broker only with --start.
+    The backlog is the number of ready and delayed messages. This starts a broker only with --start.
     """
-    with target.or_at(place).client(looks=True) as client:
-        report = client.status()
-    if as_json:
-        print_json(with_times(report))
-    else:
-        _print_report(report)
+    report = client.status()
+    for instance in report["instances"].values():
+        for queue in instance["queues"].values():
+            queue["backlog"] = queue["available"]
+    return Reply(with_times(report), *_report(report))
 
 
-_COLUMNS: list[Column] = [
-    ("queue", False), ("waiting", True), ("in flight", True), ("consumers", True), ("buckets in memory", True),
-    ("buckets on disk", True),
-]  # fmt: skip
-#: the fields of these columns in the report
-_FIGURES = ("available", "in_flight", "consumers", "loaded_buckets", "cold_buckets")
+_QUEUES = Table(
+    (
+        column("queue", lambda queue: f"{queue['name']} (paused)" if queue.get("paused") else queue["name"]),
+        *numbers("backlog", "in flight", "consumers"),
+        *numbers(buckets_in_memory="loaded_buckets", buckets_on_disk="cold_buckets"),
+    ),
+    none="no queues",
+    spare=("buckets on disk", "buckets in memory"),
+)
 
 
-def _print_report(report: dict[str, Any]) -> None:
-    say("broker {version}, pid {pid}, {state}, connections: {connections}".format(**{"state": "active", **report}))
-    say(f"store {report['store']}")
+def _report(report: dict[str, Any]) -> Iterator[Part]:
+    yield "broker {version}, pid {pid}, {state}, connections: {connections}".format(**{"state": "active", **report})
+    yield f"store {report['store']}"
     for entry in report.get("standbys", ()):
-        say(f"standby {', '.join(map(shown, entry['addresses']))}, since {local(moment(entry['since_ms']))}")
+        yield f"standby {', '.join(map(shown, entry['addresses']))}, since {local(moment(entry['since_ms']))}"
     if report["memory"].get("is_full"):
-        console().print("MEMORY FULL: publishers wait (--memory-limit)", style="bold red")
+        yield Alert("MEMORY FULL: publishers wait (--memory-limit)")
     for name, instance in report["instances"].items():
-        say("")
-        rows = [
-            (f"{queue} (paused)" if figures.get("paused") else queue, *(figures.get(entry, 0) for entry in _FIGURES))
-            for queue, figures in sorted(instance["queues"].items())
-        ]
-        print_table(
-            _COLUMNS, rows, title=f"instance {name}", none=f"instance {name}: no queues",
-            spare=("buckets on disk", "buckets in memory"),
-        )  # fmt: skip
-        for line in _about(instance):
-            say(line)
+        yield ""
+        rows = [{"name": queue, "consumers": 0, **values} for queue, values in sorted(instance["queues"].items())]
+        yield _QUEUES.of(rows)._replace(title=f"instance {name}", none=f"instance {name}: no queues")
+        yield from _about(instance)
         if instance["stalled_seconds"]:
             seconds = f"{instance['stalled_seconds']:g} s"
-            stalled = (
-                f"STALLED: the store has taken no writes for {seconds} (disk full, or does the bucket not answer?)"
-            )
-            console().print(stalled, style="bold red")
+            causes = "disk full, or does the bucket not answer?"
+            yield Alert(f"STALLED: the store has taken no writes for {seconds} ({causes})")
 
 
 def _about(instance: dict[str, Any]) -> Iterator[str]:
@@ -111,65 +114,84 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
             yield f"replaced tables are kept for {shown(checkpoint['name'])}, {until}"
 
 
+# ---------------------------------------------------------------------- ping
+@click.command(cls=Command, epilog="Example: opendata-queue ping opendata://queue.example.org --timeout 2")
+@place_argument
+@click.option("--timeout", type=Bounded(Seconds(above=0)), default=5, show_default=True, help="how long it may take")
+@click.option("--allow-standby", is_flag=True, help="a standby that answers is success, too: for health checks")
+@at_target
+def ping(timeout: float, allow_standby: bool, target: Target) -> Reply:
+    """Connect to a broker, log in and wait for one answer.
+
+    The broker answers when its store has accepted all previous writes. The command never starts a broker. The exit code
+    is 3 if no broker is there, 1 if it refuses the login, and 5 if it is a standby or does not answer in time.
+    """
+    from ...protocol.messages.queue_messages import Ping
+
+    began = time.monotonic()
+    try:
+        with target.connection(looks=True, timeout=timeout) as connection:
+            connected = time.monotonic()
+            connection.call(Ping(0), max(began + timeout - connected, 0.001))
+            answered = time.monotonic()
+    except TimeoutError as exc:
+        text = f"the broker let this client in but has not answered within {timeout:g} s: does its store take writes?"
+        raise CommandError(text, NOT_NOW) from exc
+    except NotActive as exc:
+        if not allow_standby:
+            raise
+        text = f"a standby answered; active is {exc.active or 'no broker that it knows of'}"
+        return Reply({"standby": True, "active": exc.active}, text)
+    return Reply(
+        {"connect_seconds": connected - began, "answer_seconds": answered - connected},
+        f"connected in {1000 * (connected - began):.1f} ms, answered in {1000 * (answered - connected):.1f} ms",
+    )
+
+
+# ---------------------------------------------------------------------- reload, hand-over, maintain
 @broker_tools.command(epilog="Example: opendata-queue broker reload opendatas://admin@queue.example.org")
-@click.argument("place", required=False, metavar="[URL|FOLDER]")
-@call_options
-def reload(place: str | None, target: Target, as_json: bool) -> None:
+@place_argument
+@asks_running
+def reload(client: QueueClient) -> Reply:
     """Let a running broker read its users file and certificates again.
 
     A broker reads them automatically within a second of a change. This command does it immediately, and reports a
-    mistake in a file: then nothing changes. Open connections of removed users are closed, and new permissions apply
+    mistake in a file: then nothing changes. Open connections of deleted users are closed, and new permissions apply
     immediately. SIGHUP does the same. If the broker has users, this needs the role admin.
     """
-    from ...errors import StartError
-
-    with target.or_at(place).client(looks=True) as client:
-        try:
-            report = client.reload()
-        except StartError as exc:
-            raise CommandError(f"the broker keeps what it read from that file before: {exc.text}") from exc
-    names = {"added": report.added, "removed": report.removed, "changed": report.changed}
-    if as_json:
-        print_json({"users": names, "certificates": report.certificates})
-        return
-    for change, users in names.items():
-        if users:
-            say(f"users {change}: {', '.join(map(shown, users))}")
-    if not any(names.values()):
-        say("no user changed since the file was last read")
-    if report.certificates:
-        say("the certificates were read again")
+    try:
+        report = client.reload()
+    except StartError as exc:
+        raise CommandError(f"the broker keeps what it read from that file before: {exc.text}") from exc
+    names = {"added": report.added, "deleted": report.removed, "changed": report.changed}
+    lines = [f"users {change}: {', '.join(map(shown, users))}" for change, users in names.items() if users]
+    return Reply(
+        {"users": names, "certificates": report.certificates},
+        *(lines or ["no user changed since the file was last read"]),
+        *(["the certificates were read again"] if report.certificates else []),
+        old_names={"deleted": "removed"},
+    )
 
 
 @broker_tools.command(
     "hand-over", epilog="Example: opendata-queue broker hand-over opendatas://admin@queue.example.org"
 )
-@click.argument("place", required=False, metavar="[URL|FOLDER]")
-@call_options
-def hand_over(place: str | None, target: Target, as_json: bool) -> None:
+@place_argument
+@asks_running
+def hand_over(client: QueueClient) -> Reply:
     """Move the service to the standby, and end the broker.
 
     The command fails if no standby is connected. Clients resume their sessions at the standby.
     """
-    with target.or_at(place).client(looks=True) as client:
-        addresses = client.hand_over()
-    if as_json:
-        print_json({"addresses": addresses})
-    else:
-        say(f"the broker hands over to {', '.join(addresses)}")
+    addresses = client.hand_over()
+    return Reply({"addresses": addresses}, f"the broker hands over to {', '.join(addresses)}")
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue maintain collect")
 @click.argument("duties", metavar="[DUTY]...", nargs=-1, type=click.Choice(_DUTIES))
-@click.option(
-    "--timeout",
-    type=Bounded(Seconds(above=0)),
-    default=60,
-    show_default=True,
-    help="how long to wait for the report",
-)
-@call_options
-def maintain(duties: tuple[str, ...], timeout: float, target: Target, as_json: bool) -> None:
+@click.option("--timeout", type=Bounded(Seconds(above=0)), default=60, show_default=True, help="wait this long")
+@at_target
+def maintain(duties: tuple[str, ...], timeout: float, target: Target) -> Reply:
     """Run the broker's maintenance now, and show what was done.
 
     A DUTY is route, expire_leases or collect; without one, all are run. If no broker runs for a folder, this starts it.
@@ -178,13 +200,39 @@ def maintain(duties: tuple[str, ...], timeout: float, target: Target, as_json: b
 
     with target.connection() as connection:
         report = run_maintenance(connection, duties, timeout=timeout)
-    if as_json:
-        print_json(report)
-        return
     counts = {label: report[name] for name, label in _COUNTS.items() if name in report}
-    print_facts({**counts, "seconds": f"{report['seconds']:.3f}"})
-    if report["joined"]:
-        say(f"was already running, and is part of this report: {', '.join(report['joined'])}")
+    joined = f"was already running, and is part of this report: {', '.join(report['joined'])}"
+    facts = {**counts, "seconds": f"{report['seconds']:.3f}"}
+    return Reply(report, facts, *([joined] if report["joined"] else []))
+
+
+# ---------------------------------------------------------------------- instances
+@instance_group.command(epilog="Example: opendata-queue instance create staging")
+@click.argument("name")
+@changes
+def create(client: QueueClient, name: str) -> Reply:
+    """Create an instance.
+
+    Its URL is opendata://host/NAME, or opendata://%2FFOLDER%2Fbroker.sock/NAME while a folder's broker runs.
+
+    --url names the broker with an existing instance, such as the default one. Nothing happens if the new instance
+    exists already.
+    """
+    created = client.create_instance(name)
+    outcome = "created" if created else "already exists"
+    return Reply({"instance": name, "created": created}, f"instance {name} {outcome}")
+
+
+@instance_group.command("list", epilog="Example: opendata-queue instance list")
+@reads
+def list_(client: QueueClient) -> Reply:
+    """List the instances of a broker.
+
+    For a store in a bucket, only open instances are listed: those named at startup, or used since.
+    """
+    rows = [{"instance": name, "open": is_open} for name, is_open in client.list_instances().items()]
+    columns = (column("instance"), column("open", lambda row: "yes" if row["open"] else "no"))
+    return Reply(rows, Table(columns, none="no instances", rows=rows))
 
 
 for _command in (start, stop, status):

@@ -1,23 +1,92 @@
-"""Commands ``opendata-queue broker`` and ``hash-secret``."""
+"""Commands ``broker``, ``config check`` and ``config show``: a broker with its options, made from their definition."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from ...configuration.kinds import Choice, File, Flag
+from ...configuration.options import public_specs, specs
+from ...configuration.specs import Spec
 from ...errors import OpenDataError
-from ..exit_codes import USAGE, Command, CommandError
-from ..target import json_option
-from ..terminal.output import print_json
-from .broker_options import broker_options, collected
+from ..exit_codes import REFUSED, USAGE, Command, CommandError, CommandGroup
+from ..output import Reply
+from ..target import prints
 from .brokers import broker_tools
-from .secret_prompt import read_secret
+
+if TYPE_CHECKING:
+    from ...configuration.sources import Configuration
 
 
+# ---------------------------------------------------------------------- options
+class _Value(click.ParamType):  # type: ignore[type-arg]
+    """An unvalidated value of an option: the errors of all sources are reported together."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.name = spec.option.kind.metavar
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:
+        kind = self.spec.option.kind
+        if isinstance(kind, Choice):
+            return [CompletionItem(word) for word in kind.words if word.lower().startswith(incomplete.lower())]
+        return [CompletionItem(incomplete, type="file")] if isinstance(kind, File) else []
+
+
+def _option(spec: Spec) -> Callable[[Any], Any]:
+    option = spec.option
+    names = (spec.flag, spec.field)
+    if isinstance(option.kind, Flag):
+        return click.option(*names, is_flag=True, default=None, hidden=option.internal, help=option.help)
+    return click.option(
+        *names, type=_Value(spec), multiple=option.repeated, metavar=option.kind.metavar, hidden=option.internal,
+        help=_help(spec),
+    )  # fmt: skip
+
+
+def _help(spec: Spec) -> str:
+    """Return the help of an option, with its default and permitted values in brackets."""
+    option = spec.option
+    default = "" if spec.required else spec.described(spec.default)
+    facts = [
+        f"default: {default}" if default else "",
+        "" if option.kind.allowed == "at least 0" else option.kind.allowed,
+        "may be repeated" if option.repeated else "",
+    ]
+    text = "; ".join(fact for fact in facts if fact)
+    return f"{option.help}  [{text}]" if text else option.help
+
+
+def _broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add all options of the broker; the command receives those of the command line, and None for the others."""
+    for spec in reversed(specs()):
+        command = _option(spec)(command)
+    text = "a TOML file with any of these options; default: $OPENDATA_QUEUE_CONFIG"
+    return click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help=text)(command)
+
+
+def _collected(config: Path | None, given: dict[str, Any]) -> Configuration:
+    """Return the options of all sources.
+
+    An embedded broker has only those of its command line: the environment of the user that happens to start it must not
+    decide how the broker behaves that all clients of the folder share.
+    """
+    from ...configuration.sources import configuration
+
+    options = {name: value for name, value in given.items() if value not in (None, ())}
+    if options.get("embedded"):
+        return configuration(options, {}, None)
+    return configuration(options, os.environ, config)
+
+
+# ---------------------------------------------------------------------- broker
 class _Broker(Command):
     """The command ``broker``, which also completes ``status`` and ``stop``."""
 
@@ -35,14 +104,14 @@ class _Broker(Command):
 @click.command(
     cls=_Broker, epilog="Example: opendata-queue broker --store /var/lib/app-queue --listen unix:/run/app-queue.sock"
 )
-@broker_options
+@_broker_options
 @click.option("--ready-fd", type=int, hidden=True)
 def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
     """Run a broker: the one process that owns a store. SIGTERM stops it cleanly.
 
     \b
     broker start      start the broker of a folder in the background
-    broker status     show a running broker's queues, depths and consumers
+    broker status     show a running broker's queues, backlogs and consumers
     broker reload     let a running broker read its users file and certificates again
     broker stop       stop the broker of a folder
     broker hand-over  move the service to the standby
@@ -52,7 +121,7 @@ def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
     """  # noqa: D301 - click looks for the character itself
     from ...broker.process.process import Readiness, run
 
-    configuration = collected(config, given)
+    configuration = _collected(config, given)
     try:
         options = configuration.options()
     except OpenDataError as exc:
@@ -61,23 +130,73 @@ def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
     sys.exit(run(options, ready_fd, configuration.warnings))
 
 
-@click.command("hash-secret", cls=Command, epilog="Example: opendata-queue hash-secret < secret.txt")
-@json_option
-def hash_secret(as_json: bool) -> None:
-    """Print the hash of a secret for the --users file.
+# ---------------------------------------------------------------------- config
+@click.group("config", cls=CommandGroup)
+def config_group() -> None:
+    """Check or show the options of a broker."""
 
-    The hash is the secret of a table [users.NAME]; user add writes it there.
 
-    The command prompts for the secret, or reads it from standard input if that is not a terminal. There is no option
-    for it, because other users of the machine could see it in the list of processes.
+_FILE = click.argument("file", required=False, metavar="[FILE]", type=click.Path(path_type=Path))
+
+
+@config_group.command(cls=Command, epilog="Example: opendata-queue config check /etc/opendata-queue/broker.toml")
+@_FILE
+@_broker_options
+@prints
+def check(file: Path | None, config: Path | None, **given: Any) -> Reply:
+    """Report every error that would keep a broker from starting.
+
+    FILE is a broker's --config file. The command checks its values, those of the environment, the options given here,
+    and the files that they name: whether this user can read them, whether others can read secrets, whether the
+    certificate is valid and belongs to its key, the users file, the store's folder, the addresses. Nothing is changed,
+    and no bucket is contacted. Run it as the user that the broker runs as.
     """
-    from ...broker.access.secret_hashes import hash_secret as make
+    from ...broker.process.start_settings import start_faults
+    from ...configuration.sources import invalid
 
-    try:
-        hashed = make(read_secret())
-    except OpenDataError as exc:
-        raise CommandError(exc.text, USAGE) from exc
-    if as_json:
-        print_json({"secret": hashed})
-    else:
-        click.echo(hashed)
+    configuration = _collected(file or config, given)
+    errors = list(configuration.faults)
+    if (options := configuration.valid_part()) is not None:
+        errors += start_faults(options, whole=not errors)
+    return Reply(
+        {"ok": not errors, "errors": errors, "warnings": configuration.warnings},
+        *(() if errors else ("the configuration is good",)),
+        notes=[
+            *(f"Warning: {text}" for text in configuration.warnings),
+            *(f"Error: {invalid(errors).text}".split("\n") if errors else ()),
+        ],
+        error=click.exceptions.Exit(REFUSED) if errors else None,
+        old_names={"errors": "faults"},
+    )
+
+
+@config_group.command(cls=Command, epilog="Example: opendata-queue config show --config broker.toml --json")
+@_FILE
+@_broker_options
+@prints
+def show(file: Path | None, config: Path | None, **given: Any) -> Reply:
+    """Show a broker's options, and the source of each.
+
+    FILE is a broker's --config file; the options given here and the environment also apply. The output can be used as
+    such a file. Secrets in the store's URL are not shown.
+    """
+    configuration = _collected(file or config, given)
+    options = configuration.options()
+    document, lines = {}, []
+    for spec in public_specs():
+        value, source = _shown(spec, getattr(options, spec.field)), configuration.sources.get(spec.field, "default")
+        document[spec.key] = {"value": value, "source": source}
+        is_set = value not in (None, [])
+        lines.append(f"{spec.key} = {as_toml(value)}  # {source}" if is_set else f"# {spec.key} is not set")
+    return Reply(document, *lines)
+
+
+def _shown(spec: Spec, value: Any) -> Any:
+    from ...masking import masked
+
+    return masked(value) if spec.field == "store" else spec.shown(value)
+
+
+def as_toml(value: Any) -> str:
+    """Return a value in TOML, which writes texts, numbers and lists as JSON does, except for one control character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

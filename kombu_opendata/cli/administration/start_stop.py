@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -14,13 +13,11 @@ from ...configuration.kinds import Seconds
 from ..exit_codes import NO_BROKER, NOT_NOW, Command, CommandError
 from ..hints import command
 from ..option_types import Bounded
-from ..target import Target, call_options
-from ..terminal.output import print_json, say
+from ..output import Reply
+from ..target import Target, at_target, folder_argument
 
 _PID_NAME = "broker.pid"
 _POLL_SECONDS = 0.05
-
-_place_argument = click.argument("place", required=False, metavar="[FOLDER]")
 
 
 def _folder_of(target: Target, advice: str) -> Path:
@@ -31,16 +28,11 @@ def _folder_of(target: Target, advice: str) -> Path:
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue broker start /var/lib/app-queue")
-@_place_argument
-@click.option(
-    "--idle-exit",
-    type=Bounded(Seconds()),
-    default=0,
-    show_default=True,
-    help="stop it after this long without a client; 0: never",
-)
-@call_options
-def start(place: str | None, idle_exit: float, target: Target, as_json: bool) -> None:
+@folder_argument
+@click.option("--idle-exit", type=Bounded(Seconds()), default=0, show_default=True,
+              help="stop it after this long without a client; 0: never")  # fmt: skip
+@at_target
+def start(idle_exit: float, target: Target) -> Reply:
     """Start the broker of a folder in the background, as any client does.
 
     Nothing happens if it runs. It runs until `broker stop` or a restart of the host; a broker that a client started
@@ -48,39 +40,36 @@ def start(place: str | None, idle_exit: float, target: Target, as_json: bool) ->
     """
     from ...protocol.messages import GetStatus
 
-    target = target.or_at(place)
     folder = _folder_of(target, "start that broker where it runs, with its service manager")
     previous_pid = _running(folder)
     with target.connection(idle_exit=idle_exit) as connection:
         report = connection.call(GetStatus(0)).report
-    pid, url = report["pid"], target.address.as_uri()
-    stays = report.get("idle_exit_seconds", 0)
-    if as_json:
-        facts = {"pid": pid, "url": url, "folder": str(folder), "socket": target.address.socket_path}
-        print_json({**facts, "started": pid != previous_pid, "idle_exit_seconds": stays})
-        return
+    pid, url, seconds = report["pid"], target.address.as_uri(), report.get("idle_exit_seconds", 0)
     action = "runs already" if pid == previous_pid else "started"
-    if stays:
-        ending = f"it ends after {stays:g} s without clients"
-    else:
-        ending = f"'{command('broker stop', str(folder))}' ends it"
-    say(f"broker {action}: pid {pid}, {url}; {ending}")
+    ending = f"'{command('broker stop', str(folder))}' ends it"
+    if seconds:
+        ending = f"it ends after {seconds:g} s without clients"
+    return Reply(
+        {
+            "pid": pid, "url": url, "folder": str(folder), "socket": target.address.socket_path,
+            "started": pid != previous_pid, "idle_exit_seconds": seconds,
+        },
+        f"broker {action}: pid {pid}, {url}; {ending}",
+    )  # fmt: skip
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue broker stop /var/lib/app-queue")
-@_place_argument
-@click.option(
-    "--timeout", type=Bounded(Seconds()), default=30, show_default=True, help="how long to wait for it to end"
-)
-@call_options
-def stop(place: str | None, timeout: float, target: Target, as_json: bool) -> None:
+@folder_argument
+@click.option("--timeout", type=Bounded(Seconds()), default=30, show_default=True, help="how long to wait for its end")
+@at_target
+def stop(timeout: float, target: Target) -> Reply:
     """Stop the broker of a folder, and wait for it to end.
 
     The broker stops cleanly (SIGTERM). The next client that needs it starts it again. A broker on another host must be
     stopped on that host.
     """
     folder = _folder_of(
-        target.or_at(place),
+        target,
         "stop that broker where it runs, with its service manager or with kill -TERM and the pid that "
         "'opendata-queue broker status' shows",
     )
@@ -93,14 +82,13 @@ def stop(place: str | None, timeout: float, target: Target, as_json: bool) -> No
         pass
     except PermissionError as exc:
         raise CommandError(f"the broker (pid {pid}) belongs to another user: stop it as that user") from exc
-    if not _wait(lambda: _running(folder) != pid, timeout):
-        raise CommandError(
-            f"the broker (pid {pid}) has not stopped within {timeout:g} s: see {folder}/broker.log", NOT_NOW
-        )
-    if as_json:
-        print_json({"pid": pid, "folder": str(folder), "stopped": True})
-    else:
-        say(f"broker {pid} stopped")
+    deadline = time.monotonic() + timeout
+    while _running(folder) == pid:
+        if time.monotonic() >= deadline:
+            text = f"the broker (pid {pid}) has not stopped within {timeout:g} s: see {folder}/broker.log"
+            raise CommandError(text, NOT_NOW)
+        time.sleep(_POLL_SECONDS)
+    return Reply({"pid": pid, "folder": str(folder), "stopped": True}, f"broker {pid} stopped")
 
 
 def _running(folder: Path) -> int | None:
@@ -123,12 +111,3 @@ def _running(folder: Path) -> int | None:
     except (OSError, IndexError, ValueError):
         return None
     return pid
-
-
-def _wait(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_POLL_SECONDS)
-    return True

@@ -6,18 +6,19 @@ Backup and restore are in :mod:`.backups`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import click
 
+from ...errors import RequestError
 from ...json_values import moment, with_times
 from ...readable_text import counted, number, shown
 from ..exit_codes import DAMAGED, NOT_NOW, CommandError, CommandGroup
 from ..option_types import MESSAGE_ID, limit_option, with_options
-from ..target import Target, complete_queues, json_option
-from ..terminal.output import print_facts, print_json, print_json_line, say
-from ..terminal.tables import Column, print_table
+from ..output import JsonLines, Reply, Table, column, numbers
+from ..progress import bar
+from ..target import Target, complete_queues, prints
 
 _CELL = 100
 _SHOWN_IDS = 20
@@ -30,15 +31,10 @@ def store_group() -> None:
 
 store_options = with_options(
     click.argument("store", required=False, metavar="[FOLDER|URL]"),
-    click.option(
-        "--url", "--store", "url", metavar="URL|FOLDER",
-        help="the store, as an option; default: the app's folder, or $OPENDATA_QUEUE_URL",
-    ),
-    click.option(
-        "--instance", metavar="NAME",
-        help="the database in the store; default: the only one, or the one that is named default",
-    ),
-    json_option,
+    click.option("--url", "--store", "url", metavar="URL|FOLDER",
+                 help="the store, as an option; default: the app's folder, or $OPENDATA_QUEUE_URL"),
+    click.option("--instance", metavar="NAME",
+                 help="the database in the store; default: the only one, or the one that is named default"),
 )  # fmt: skip
 
 
@@ -58,92 +54,87 @@ def store_location(store: str | None, url: str | None) -> str:
 # ---------------------------------------------------------------------- verify
 @store_group.command(epilog="Example: opendata-queue store verify s3://bucket/queue")
 @store_options
-def verify(store: str | None, url: str | None, instance: str | None, as_json: bool) -> None:
+@prints
+def verify(store: str | None, url: str | None, instance: str | None) -> Reply:
     """Check every file, every record and every invariant. Nothing is changed.
 
     Exits with 4 if the store is damaged or contradicts itself, and with 5 if not everything could be checked.
     """
     from ...offline import verify_store
-    from ..terminal.progress import bar
 
     with bar("verifying") as update:
         report = asyncio.run(
             verify_store(store_location(store, url), instance, progress=lambda far: update(far.done, far.total))
         )
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        _print_report(report)
+    error = None
     if report.status.name == "FINDINGS":
-        raise CommandError("the store is damaged, or contradicts itself", DAMAGED)
-    if report.incomplete:
-        raise CommandError("not everything could be checked", NOT_NOW)
+        error = CommandError("the store is damaged, or contradicts itself", DAMAGED)
+    elif report.incomplete:
+        error = CommandError("not everything could be checked", NOT_NOW)
+    return Reply(report.as_dict(), *_findings(report), error=error)
 
 
-def _print_report(report: Any) -> None:
+def _findings(report: Any) -> Iterator[str]:
     for finding in report.findings:
         where = "".join(
             f" {name} {shown(value)}"
             for name, value in (("queue", finding.queue), ("message", finding.message_id), ("file", finding.file))
             if value is not None
         )
-        say(f"{finding.severity.value}  {finding.code}{where}: {finding.text}")
-        say(f"    what it means: {finding.meaning}")
-        say(f"    what to do: {finding.remedy}")
-    for reason in report.incomplete:
-        say(f"not checked: {reason}")
+        yield f"{finding.severity.value}  {finding.code}{where}: {finding.text}"
+        yield f"    what it means: {finding.meaning}"
+        yield f"    what to do: {finding.remedy}"
+    yield from (f"not checked: {reason}" for reason in report.incomplete)
     remaining = sum(report.counts.values()) - len(report.findings)
     if remaining:
-        say(f"and {remaining:,} more of the same kinds")
-    records = sum(report.records.values())
+        yield f"and {remaining:,} more of the same kinds"
+    records = counted(sum(report.records.values()), "record")
     verdict = {"CLEAN": "clean", "FINDINGS": "damaged", "INCOMPLETE": "not fully checked"}[report.status.name]
-    say(
-        f"{verdict}: {counted(report.files, 'file')}, {counted(records, 'record')} and "
-        f"{counted(report.messages, 'message')} checked"
-    )
+    files, messages = counted(report.files, "file"), counted(report.messages, "message")
+    yield f"{verdict}: {files}, {records} and {messages} checked"
 
 
 # ---------------------------------------------------------------------- repair
-@store_group.command(epilog="Example: opendata-queue store repair --drop-damaged /var/lib/app-queue")
+@store_group.command(epilog="Example: opendata-queue store repair --delete-damaged /var/lib/app-queue")
 @store_options
-@click.option("--drop-damaged", is_flag=True, help="give up what is damaged, so that a broker can start")
-def repair(store: str | None, url: str | None, instance: str | None, as_json: bool, drop_damaged: bool) -> None:
+@click.option("--delete-damaged", is_flag=True, help="give up what is damaged, so that a broker can start")
+@prints
+def repair(store: str | None, url: str | None, instance: str | None, delete_damaged: bool) -> Reply:
     """List the losses of a damaged journal, and accept them.
 
-    Without --drop-damaged, nothing is changed, and the exit status is 4 if the journal is damaged. Try to restore the
+    Without --delete-damaged, nothing is changed, and the exit status is 4 if the journal is damaged. Try to restore the
     damaged file first. No broker may run. The original files are kept beside the journal.
     """
     from ...offline.repair import repair as run
 
-    losses = asyncio.run(run(store_location(store, url), instance, drop_damaged=drop_damaged))
-    if as_json:
-        print_json(losses.as_dict())
-    else:
-        _print_repair(losses)
-    if not drop_damaged and not losses.is_sound:
-        raise CommandError("the journal is damaged: restore its files, or repeat this with --drop-damaged", DAMAGED)
+    losses = asyncio.run(run(store_location(store, url), instance, drop_damaged=delete_damaged))
+    error = None
+    if not delete_damaged and not losses.is_sound:
+        remedy = "restore its files, or repeat this with --delete-damaged"
+        error = CommandError(f"the journal is damaged: {remedy}", DAMAGED)
+    return Reply(losses.as_dict(), *_losses(losses), error=error)
 
 
-def _print_repair(found: Any) -> None:
-    if found.is_sound:
-        say("the journal is not damaged, so nothing was changed; store verify checks the other files")
-    for path in found.headers:
-        say(f"the header of {path} is damaged; nothing is lost with it")
-    if found.first is not None:
-        say(f"record {found.first.sequence} at byte {found.first.offset} of {found.first.path} is damaged or missing")
-        say(f"lost with it: {counted(found.records, 'complete record')} after it")
-        if found.unread:
-            say(f"{counted(found.unread, 'record')} can't be read, so this list is not complete")
-        if found.uncertain:
-            say(f"{counted(found.uncertain, 'damaged record')} could be read in part, so the list may be wrong there")
-    for queue, ids in sorted(found.published.items()):
-        say(f"lost from queue {shown(queue)}: {counted(len(ids), 'message')}: {_some(ids)}")
-    for queue, ids in sorted(found.settled.items()):
-        say(f"returned to queue {shown(queue)}: {counted(len(ids), 'settled message')}: {_some(ids)}")
-    if found.other:
-        say(f"lost besides: {counted(found.other, 'other change')}, such as deliveries, definitions and results")
-    for path in found.kept:
-        say(f"kept as it was: {path}")
+def _losses(losses: Any) -> Iterator[str]:
+    if losses.is_sound:
+        yield "the journal is not damaged, so nothing was changed; store verify checks the other files"
+    for path in losses.headers:
+        yield f"the header of {path} is damaged; nothing is lost with it"
+    if (first := losses.first) is not None:
+        yield f"record {first.sequence} at byte {first.offset} of {first.path} is damaged or missing"
+        yield f"lost with it: {counted(losses.records, 'complete record')} after it"
+        if losses.unread:
+            yield f"{counted(losses.unread, 'record')} can't be read, so this list is not complete"
+        if losses.uncertain:
+            damaged = counted(losses.uncertain, "damaged record")
+            yield f"{damaged} could be read in part, so the list may be wrong there"
+    for queue, ids in sorted(losses.published.items()):
+        yield f"lost from queue {shown(queue)}: {counted(len(ids), 'message')}: {_some(ids)}"
+    for queue, ids in sorted(losses.settled.items()):
+        yield f"returned to queue {shown(queue)}: {counted(len(ids), 'settled message')}: {_some(ids)}"
+    if losses.other:
+        yield f"lost besides: {counted(losses.other, 'other change')}, such as deliveries, definitions and results"
+    yield from (f"kept as it was: {path}" for path in losses.kept)
 
 
 def _some(ids: list[int]) -> str:
@@ -157,92 +148,83 @@ def _some(ids: list[int]) -> str:
 @store_group.command(epilog="Example: opendata-queue store stats /var/lib/app-queue --payloads")
 @click.option("--payloads", is_flag=True, help="also sum payload bytes by queue; slower")
 @store_options
-def stats(store: str | None, url: str | None, instance: str | None, payloads: bool, as_json: bool) -> None:
+@prints
+def stats(store: str | None, url: str | None, instance: str | None, payloads: bool) -> Reply:
     """Count the queues, records and files of a store."""
-    from ..terminal.progress import bar
+    from ...offline import stats as count
 
     with bar("counting") as update:
-        report = asyncio.run(_stats(store_location(store, url), instance, payloads, update))
-    if as_json:
-        print_json(with_times(report.as_dict()))
-        return
-    running = "none" if report.broker_pid is None else f"pid {report.broker_pid}"
-    print_facts(
-        {
-            "store": report.location,
-            "instance": report.instance,
-            "created": moment(report.created_at_ms),
-            "format": report.format_version,
-            "broker": running,
-            "messages": report.messages,
-            "corrupt records": report.corrupt,
-        }
-    )
-    columns: list[Column] = [
-        ("queue", False), ("ready", True), ("delayed", True), ("in flight", True), ("done", True),
-        ("failed", True), ("archived failed", True), ("payload bytes", True),
-    ]  # fmt: skip
+        report = _with_store(store_location(store, url), instance, "stats", lambda opened: count(
+            opened, payloads=payloads, progress=lambda far: update(far.done, far.total)
+        ))  # fmt: skip
+    facts = {
+        "store": report.location,
+        "instance": report.instance,
+        "created": moment(report.created_at_ms),
+        "format": report.format_version,
+        "broker": "none" if report.broker_pid is None else f"pid {report.broker_pid}",
+        "messages": report.messages,
+        "corrupt records": report.corrupt,
+    }
     rows = [
-        (name, counts.ready, counts.delayed, counts.in_flight, counts.done, counts.failed,
-         counts.archived_failed, "-" if counts.payload_bytes is None else number(sum(counts.payload_bytes.values())))
-        for name, counts in sorted(report.queues.items())
+        {
+            "queue": name, "ready": queue.ready, "delayed": queue.delayed, "in_flight": queue.in_flight,
+            "done": queue.done, "failed": queue.failed, "archived": queue.archived_failed,
+            "payload_bytes": number(sum(queue.payload_bytes.values())) if queue.payload_bytes is not None else "",
+        }
+        for name, queue in sorted(report.queues.items())
     ]  # fmt: skip
-    print_table(
-        columns if payloads else columns[:-1], rows if payloads else [row[:-1] for row in rows], none="no queues"
-    )
-    kinds = [
-        (name, counts.records, counts.key_bytes + counts.value_bytes) for name, counts in sorted(report.records.items())
+    records = [
+        {"records": name, "number": counts.records, "bytes": counts.key_bytes + counts.value_bytes}
+        for name, counts in sorted(report.records.items())
     ]
-    print_table([("records", False), ("number", True), ("bytes", True)], kinds, none="no records")
-    files = [(name, counts.files, counts.bytes) for name, counts in sorted(report.files.items())]
-    if report.journal is not None:
-        files.append(("journal", report.journal.segments + report.journal.spares, report.journal.bytes))
-    if files:
-        print_table([("files", False), ("number", True), ("bytes", True)], files, none="")
+    files = [
+        {"files": name, "number": counts.files, "bytes": counts.bytes} for name, counts in sorted(report.files.items())
+    ]
+    if (journal := report.journal) is not None:
+        files.append({"files": "journal", "number": journal.segments + journal.spares, "bytes": journal.bytes})
+    document = with_times(report.as_dict())
+    for row in rows:
+        document["queues"][row["queue"]]["ready"] = row["ready"]  # "available" in earlier versions
+    return Reply(
+        document,
+        facts,
+        Table(_QUEUES, none="no queues", rare=("payload bytes",), rows=rows),
+        Table((column("records"), *_SIZES), none="no records", rows=records),
+        *([Table((column("files"), *_SIZES), none="", rows=files)] if files else []),
+    )
 
 
-async def _stats(location: str, instance: str | None, payloads: bool, update: Callable[[int, int | None], None]) -> Any:
-    from ...offline import open_store, stats
-
-    async with await open_store(location, instance, who="stats") as store:
-        return await stats(store, payloads=payloads, progress=lambda far: update(far.done, far.total))
+_QUEUES = (
+    column("queue"), *numbers("ready", "delayed", "in flight", "done", "failed", "archived", "payload bytes"),
+)  # fmt: skip
+_SIZES = numbers("number", "bytes")
 
 
 # ---------------------------------------------------------------------- inspect
 @store_group.command(epilog="Example: opendata-queue store inspect /var/lib/app-queue --message 1234")
 @store_options
 @click.option("--message", "message", type=MESSAGE_ID, help="everything about the message with this id")
-@click.option(
-    "--queue",
-    metavar="QUEUE",
-    help="everything about a queue; with --kind, its records of that kind",
-    shell_complete=complete_queues,
-)
+@click.option("--queue", metavar="QUEUE", shell_complete=complete_queues,
+              help="everything about a queue; with --kind, its records of that kind")  # fmt: skip
 @click.option("--key", metavar="HEX", help="the record with this key")
 @click.option("--kind", metavar="KIND", help="records of this kind, such as active or metadata")
 @click.option("--prefix", metavar="HEX", default="", help="records whose keys begin with these bytes")
 @limit_option("how many records at most", 100, low=1)
+@prints
 def inspect(
-    store: str | None,
-    url: str | None,
-    instance: str | None,
-    as_json: bool,
-    message: int | None,
-    queue: str | None,
-    key: str | None,
-    kind: str | None,
-    prefix: str,
-    limit: int,
-) -> None:
+    store: str | None, url: str | None, instance: str | None, message: int | None, queue: str | None, key: str | None,
+    kind: str | None, prefix: str, limit: int,
+) -> Reply:  # fmt: skip
     """Show a message, a queue, or stored records.
 
     Records are shown in the order of their keys. With --json, each is a separate document on its line.
     """
+    from ...offline import inspect, scan
+
     if sum(item is not None for item in (message, key, kind or queue)) > 1:
         raise click.UsageError("choose one of: --message, --key, or --queue with --kind")
-    from ...errors import RequestError
-
-    item: bytes | int | str | None = message if message is not None else None
+    item: bytes | int | str | None = message
     if key is not None:
         item = _hexadecimal(key, "--key")
         if not item:
@@ -250,25 +232,22 @@ def inspect(
     elif queue is not None and kind is None:
         item = queue
     start = _hexadecimal(prefix, "--prefix")
+
+    async def records(opened: Any) -> list[Any]:
+        query: Any = {"kind": kind, "queue": queue, "prefix": start, "limit": limit}
+        return [record async for record in scan(opened, **query)]
+
+    location = store_location(store, url)
     try:
         if item is not None:
-            _print_one(asyncio.run(_inspect(store_location(store, url), instance, item)), as_json)
-            return
-        query = {"kind": kind, "queue": queue, "prefix": start, "limit": limit}
-        records = asyncio.run(_scan(store_location(store, url), instance, query))
+            document = _with_store(location, instance, "inspect", lambda opened: inspect(opened, item)).as_dict()
+            return Reply(document, *_lines(document))
+        found = _with_store(location, instance, "inspect", records)
     except RequestError as exc:
         if type(exc) is RequestError:
             raise click.UsageError(exc.text) from exc
         raise
-    if as_json:
-        for record in records:
-            print_json_line(record.as_dict())
-        return
-    columns: list[Column] = [("key", False), ("kind", False), ("of", False), ("bytes", True), ("value", False)]
-    rows = [
-        (item.key, item.kind, _flat(item.of), item.size, shown(item.problem or item.value, _CELL)) for item in records
-    ]
-    print_table(columns, rows, none="no records")
+    return Reply(JsonLines(record.as_dict() for record in found), _RECORDS.of(found))
 
 
 def _hexadecimal(text: str, option: str) -> bytes:
@@ -278,36 +257,40 @@ def _hexadecimal(text: str, option: str) -> bytes:
         raise click.UsageError(f"{option} {text!r} is not hexadecimal") from exc
 
 
-async def _inspect(location: str, instance: str | None, what: bytes | int | str) -> Any:
-    from ...offline import inspect, open_store
+def _with_store(location: str, instance: str | None, who: str, read: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+    """Open a store, and return what a function reads in it."""
+    from ...offline import open_store
 
-    async with await open_store(location, instance, who="inspect") as store:
-        return await inspect(store, what)
+    async def run() -> Any:
+        async with await open_store(location, instance, who=who) as opened:
+            return await read(opened)
+
+    return asyncio.run(run())
 
 
-async def _scan(location: str, instance: str | None, wanted: dict[str, Any]) -> list[Any]:
-    from ...offline import open_store, scan
-
-    async with await open_store(location, instance, who="inspect") as store:
-        return [record async for record in scan(store, **wanted)]
+_RECORDS = Table(
+    (
+        column("key"),
+        column("kind"),
+        column("of", lambda record: _flat(record.of)),
+        *numbers(bytes="size"),
+        column("value", lambda record: shown(record.problem or record.value, _CELL)),
+    ),
+    none="no records",
+)
 
 
 def _flat(values: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _print_one(found: Any, as_json: bool) -> None:
-    if as_json:
-        print_json(found.as_dict())
-        return
-    for name, value in found.as_dict().items():
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    for name, value in document.items():
         if isinstance(value, list):
-            say(f"{name}: {'' if value else 'none'}")
-            for element in value:
-                say(f"  {_flat(element) if isinstance(element, dict) else element}")
+            yield f"{name}: {'' if value else 'none'}"
+            yield from (f"  {_flat(element) if isinstance(element, dict) else element}" for element in value)
         elif isinstance(value, dict):
-            say(f"{name}:")
-            for inner, inside in value.items():
-                say(f"  {inner}: {inside}")
+            yield f"{name}:"
+            yield from (f"  {inner}: {inside}" for inner, inside in value.items())
         else:
-            say(f"{name}: {'' if value is None else value}")
+            yield f"{name}: {'' if value is None else value}"

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...errors import OpenDataError
 from ...readable_text import shown
-from ..exit_codes import CommandGroup, confirm
+from ..exit_codes import USAGE, Command, CommandError, CommandGroup, confirm
 from ..hints import command
-from ..target import Target, json_option, look_options, yes_option
-from ..terminal.output import note, print_json, say
-from ..terminal.tables import print_table
-from .secret_prompt import read_secret
+from ..option_types import several
+from ..output import Reply, Table, column
+from ..target import prints, reads, yes_option
 
 if TYPE_CHECKING:
     from ...broker.access.rights import User
+    from ...queue_client import QueueClient
 
 ROLES = ("monitor", "operator", "admin")
 #: names that a Celery app uses beside its queues: remote control, events, results
@@ -45,39 +47,68 @@ def celery_pattern(queues: tuple[str, ...]) -> str:
     return f"^({'|'.join((*map(re.escape, queues), *_CELERY))})$"
 
 
-def _say_when() -> None:
-    note("A broker with this file reads it within a second; 'opendata-queue broker reload' does it at once.")
+def _secret() -> str:
+    """Read a secret, from the terminal with confirmation, or from standard input.
+
+    There is no option for it, because other users could see it in the list of processes.
+    """
+    if sys.stdin.isatty():
+        return str(click.prompt("Secret", hide_input=True, confirmation_prompt=True, err=True))
+    try:
+        secret = sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as exc:
+        raise CommandError("the secret on standard input is not UTF-8", USAGE) from exc
+    if "\n" in secret:
+        raise CommandError("standard input has more than one line: give the secret alone", USAGE)
+    return secret
+
+
+@click.command("hash-secret", cls=Command, epilog="Example: opendata-queue hash-secret < secret.txt")
+@prints
+def hash_secret() -> Reply:
+    """Print the hash of a secret for the --users file.
+
+    The hash is the secret of a table [users.NAME]; user add writes it there.
+
+    The command prompts for the secret, or reads it from standard input if that is not a terminal. There is no option
+    for it, because other users of the machine could see it in the list of processes.
+    """
+    from ...broker.access.secret_hashes import hash_secret as make
+
+    try:
+        hashed = make(_secret())
+    except OpenDataError as exc:
+        raise CommandError(exc.text, USAGE) from exc
+    return Reply({"secret": hashed}, hashed)
+
+
+def _changed(path: Path, name: str, text: str, *notes: str) -> Reply:
+    """Return the reply about a change: as JSON, the user after it."""
+    from ...broker.access.users_file import UsersFile
+
+    user = UsersFile(path).users.get(name)
+    document = {"name": name, "deleted": True} if user is None else _facts(user)
+    when = "A broker with this file reads it within a second; 'opendata-queue broker reload' does it immediately."
+    return Reply(document, text, notes=[*notes, when], old_names={"deleted": "removed"})
 
 
 @user_group.command(epilog="Example: opendata-queue user add celery --users users.toml")
 @click.argument("name")
 @_users_option
-@click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, help="a role of the user; may be repeated")
-@click.option(
-    "--certificate",
-    "certificates",
-    multiple=True,
-    metavar="NAME",
-    help="a name in client certificates (CN, DNS, URI or email) that log in as this user; may be repeated",
-)
+@several("--role", type=click.Choice(ROLES), help="a role of the user")
+@several("--certificate", metavar="NAME", help="a name in client certificates (CN, DNS, URI or email) of this user")
 @click.option("--no-secret", is_flag=True, help="the user logs in by certificate only")
 @click.option("--new-secret", is_flag=True, help="the user exists, and gets another secret")
-@json_option
+@prints
 def add(
-    name: str,
-    path: Path,
-    roles: tuple[str, ...],
-    certificates: tuple[str, ...],
-    no_secret: bool,
-    new_secret: bool,
-    as_json: bool,
-) -> None:
+    name: str, path: Path, roles: tuple[str, ...], certificates: tuple[str, ...], no_secret: bool, new_secret: bool
+) -> Reply:
     """Add a user, which has no permissions before 'user permit'.
 
     The file is created if there is none. The command prompts for the secret, or reads it from standard input if that is
     not a terminal. The file contains only a hash of it.
     """
-    from ...broker.access.secret_hashes import hash_secret
+    from ...broker.access.secret_hashes import hash_secret as make
     from ...broker.access.users_editor import edited
 
     if no_secret and not certificates:
@@ -87,50 +118,34 @@ def add(
             file.user(name)  # fails if there is no such user
         else:
             file.add(name)
-        file.set_secret(name, "" if no_secret else hash_secret(read_secret()))
+        file.set_secret(name, "" if no_secret else make(_secret()))
         file.set_words(name, "roles", roles)
         file.set_words(name, "certificates", certificates)
-    _done(path, name, as_json, f"user {shown(name)} {'has a new secret' if new_secret else 'added'}")
-    if not new_secret and "admin" not in roles:
-        note(f"It has no rights yet: '{command('user permit', name)}' with --everything, --celery, …")
-    _say_when()
+    if new_secret or "admin" in roles:
+        return _changed(path, name, f"user {shown(name)} {'has a new secret' if new_secret else 'added'}")
+    hint = f"It has no permissions yet: '{command('user permit', name)}' with --everything, --celery, …"
+    return _changed(path, name, f"user {shown(name)} added", hint)
 
 
 @user_group.command(epilog="Example: opendata-queue user permit celery --celery --queue mail --users users.toml")
 @click.argument("name")
 @_users_option
-@click.option(
-    "--instance",
-    metavar="NAME",
-    default="default",
-    show_default=True,
-    help="the instance; '*': each without its own entry",
-)
+@click.option("--instance", metavar="NAME", default="default", show_default=True,
+              help="the instance; '*': each without its own entry")  # fmt: skip
 @click.option("--configure", metavar="PATTERN", help="queues and exchanges that it may declare and delete")
 @click.option("--write", metavar="PATTERN", help="exchanges that it may publish to, queues that it may bind")
 @click.option("--read", metavar="PATTERN", help="queues that it may consume and purge, exchanges that it may bind to")
 @click.option("--everything", is_flag=True, help="all three for every name")
 @click.option("--celery", is_flag=True, help="what a Celery app needs: producers, workers, inspect, events, Flower")
-@click.option(
-    "--queue", "queues", multiple=True, metavar="NAME", help="with --celery: a queue of the app; default: celery"
-)
+@click.option("--queue", "queues", multiple=True, metavar="NAME", help="with --celery: a queue; default: celery")
 @click.option("--nothing", is_flag=True, help="take away the entry for the instance")
-@click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, help="a role that it gets; may be repeated")
+@several("--role", type=click.Choice(ROLES), help="a role that it gets")
 @click.option("--no-role", "not_roles", type=click.Choice(ROLES), multiple=True, help="a role that it loses")
-@json_option
+@prints
 def permit(
-    name: str,
-    path: Path,
-    instance: str,
-    everything: bool,
-    celery: bool,
-    queues: tuple[str, ...],
-    nothing: bool,
-    roles: tuple[str, ...],
-    not_roles: tuple[str, ...],
-    as_json: bool,
-    **given: str | None,
-) -> None:
+    name: str, path: Path, instance: str, everything: bool, celery: bool, queues: tuple[str, ...], nothing: bool,
+    roles: tuple[str, ...], not_roles: tuple[str, ...], **given: str | None,
+) -> Reply:  # fmt: skip
     """Set the permissions of a user in an instance.
 
     A PATTERN is a regular expression that is searched for in the name: '^mail' permits all names that begin with mail,
@@ -155,34 +170,20 @@ def permit(
         elif patterns:
             file.permit(name, instance, patterns)
         file.set_words(name, "roles", roles, not_roles)
-    _done(path, name, as_json, f"user {shown(name)} changed")
-    _say_when()
-
-
-def _done(path: Path, name: str, as_json: bool, text: str) -> None:
-    """Print the change, or as JSON the user after it."""
-    from ...broker.access.users_file import UsersFile
-
-    if as_json:
-        print_json(_facts(UsersFile(path).users[name]))
-    else:
-        say(text)
+    return _changed(path, name, f"user {shown(name)} changed")
 
 
 @user_group.command("list", epilog="Example: opendata-queue user list --users users.toml")
 @_users_option
-@json_option
-def list_(path: Path, as_json: bool) -> None:
+@prints
+def list_(path: Path) -> Reply:
     """List the users of a file, and their permissions."""
     from ...broker.access.users_file import UsersFile
 
-    users = sorted(UsersFile(path).users.values(), key=lambda user: user.name)
-    if as_json:
-        print_json([_facts(user) for user in users])
-        return
+    users = [_facts(user) for user in sorted(UsersFile(path).users.values(), key=lambda user: user.name)]
     headings = ("user", "login", "roles", "instance", "configure", "write", "read")
-    rows = [row for user in users for row in _rows(_facts(user))]
-    print_table([(heading, False) for heading in headings], rows, none="no users")
+    rows = [dict(zip(headings, row, strict=True)) for user in users for row in _rows(user)]
+    return Reply(users, Table([*map(column, headings)], none="no users", rows=rows))
 
 
 def _facts(user: User) -> dict[str, Any]:
@@ -203,11 +204,9 @@ def _facts(user: User) -> dict[str, Any]:
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return a row for each instance, or a single row if there is none."""
-    login = ", ".join(
-        (["secret"] if facts["secret"] else [])
-        + [f"certificate {certificate}" for certificate in facts["certificates"]]
-    )
-    columns = (facts["name"], login, ", ".join(facts["roles"]))
+    logins = ["secret"] if facts["secret"] else []
+    logins += [f"certificate {certificate}" for certificate in facts["certificates"]]
+    columns = (facts["name"], ", ".join(logins), ", ".join(facts["roles"]))
     is_admin = "admin" in facts["roles"]
     if not facts["instances"]:
         return [(*columns, "every" if is_admin else "none", *([".*" if is_admin else ""] * 3))]
@@ -217,38 +216,35 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-@user_group.command(epilog="Example: opendata-queue user remove celery --users users.toml")
+@user_group.command(epilog="Example: opendata-queue user delete celery --users users.toml")
 @click.argument("name")
 @_users_option
 @yes_option
-@json_option
-def remove(name: str, path: Path, yes: bool, as_json: bool) -> None:
-    """Remove a user. The broker closes the user's connections when it reads the file."""
+@prints
+def delete(name: str, path: Path, yes: bool) -> Reply:
+    """Delete a user.
+
+    The broker closes the user's connections when it reads the file.
+    """
     from ...broker.access.users_editor import edited
 
-    confirm(f"Remove user {shown(name)}?", yes)
+    confirm(f"Delete user {shown(name)}?", yes)
     with edited(path) as file:
         file.remove(name)
-    if as_json:
-        print_json({"name": name, "removed": True})
-    else:
-        say(f"user {shown(name)} removed")
-    _say_when()
+    return _changed(path, name, f"user {shown(name)} deleted")
 
 
 @user_group.command(epilog="Example: opendata-queue user whoami --url opendatas://ann@broker.example.org/app")
-@look_options
-def whoami(as_json: bool, target: Target) -> None:
+@reads
+def whoami(client: QueueClient) -> Reply:
     """Show the connected user and its permissions."""
     from msgspec.structs import asdict
 
-    with target.client(looks=True) as client:
-        identity = {name: value for name, value in asdict(client.whoami()).items() if name != "rid"}
-    if as_json:
-        print_json(identity)
-        return
+    identity = {name: value for name, value in asdict(client.whoami()).items() if name != "rid"}
     login = f"user {shown(identity['user'])}" if identity["user"] else "an anonymous user (the broker has no users)"
-    say(f"You are {login} in instance {shown(identity['instance'])}.")
-    say(f"roles: {', '.join(identity['roles']) or 'none'}")
-    for right in ("configure", "write", "read"):
-        say(f"{right}: {shown(identity[right]) or 'nothing'}")
+    return Reply(
+        identity,
+        f"You are {login} in instance {shown(identity['instance'])}.",
+        f"roles: {', '.join(identity['roles']) or 'none'}",
+        *(f"{right}: {shown(identity[right]) or 'nothing'}" for right in ("configure", "write", "read")),
+    )

@@ -11,8 +11,8 @@ import click
 
 from ..exit_codes import Command, CommandError
 from ..hints import START
+from ..output import note, say
 from ..target import BrokerTarget, Target, target_options
-from ..terminal.output import note, say
 
 if TYPE_CHECKING:
     from ...web.settings import WebSettings
@@ -21,20 +21,16 @@ _FILE = click.Path(exists=True, dir_okay=False)
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue web --url /var/lib/app-queue --listen 127.0.0.1:8080")
-@click.option(
-    "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="address of the web UI"
-)
+@click.option("--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="its address")
 @click.option("--read-only", is_flag=True, help="show everything, change nothing")
 @click.option("--start", START, is_flag=True, help="start the folder's broker if none runs")
 @click.option("--https-cert", metavar="FILE", type=_FILE, help="certificate of the web UI (PEM), for HTTPS")
 @click.option("--https-key", metavar="FILE", type=_FILE, help="its private key (PEM), if it is not in that file")
 @click.option("--behind-https", is_flag=True, help="browsers reach it by the HTTPS of a proxy: cookies are for HTTPS")
 @click.option("--allowed-host", "hosts", multiple=True, metavar="NAME", help="a name of its host; may be repeated")
+@click.option("--trusted-proxy", "proxies", multiple=True, metavar="CIDR", help="network of a proxy that logs users in")
 @click.option(
-    "--trusted-proxy", "proxies", multiple=True, metavar="CIDR", help="the network of a proxy that logs users in"
-)
-@click.option(
-    "--user-header", default="X-Forwarded-User", show_default=True, metavar="NAME", help="header with the user's name"
+    "--user-header", default="X-Forwarded-User", show_default=True, metavar="NAME", help="with the user's name"
 )
 @click.option("--mask", multiple=True, metavar="NAME", help="hide values of this name, too; may be repeated")
 @target_options

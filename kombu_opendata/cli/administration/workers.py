@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,14 +13,12 @@ from ...json_values import plain
 from ...readable_text import age, counted
 from ..exit_codes import CommandError, CommandGroup
 from ..hints import next_command
-from ..option_types import limit_option
-from ..target import Target, call_options, complete_queues, completion, look_options
-from ..terminal.output import print_json, say
-from ..terminal.tables import Column, print_table
+from ..option_types import limit_option, state_name
+from ..output import Reply, Table, column, numbers
+from ..target import changes, complete_queues, completion, reads
 
 if TYPE_CHECKING:
     from ...queue_client import QueueClient
-    from ...queue_client.message_models import MessageState
     from ...queue_client.queue_models import Worker
 
 _MAX_MESSAGES = 1000
@@ -42,83 +40,83 @@ worker_argument = click.argument("worker", shell_complete=_complete_workers)
 
 
 # ---------------------------------------------------------------------- list, messages
-@worker_group.command("list", epilog="Example: opendata-queue worker list")
-@look_options
-def list_workers(target: Target, as_json: bool) -> None:
-    """List workers and other clients.
-
-    The list has clients that are connected or still hold messages. A Celery worker is one row, however many connections
-    its processes have. Clients without consumers and messages, such as producers and this command, are one row for each
-    name. With --json, each client is listed.
-    """
-    with target.client(looks=True) as client:
-        workers = client.workers()
-    if as_json:
-        print_json(workers)
-        return
-    columns: list[Column] = [
-        ("worker", False), ("name", False), ("state", False), ("for", False), ("holds", True), ("runs", True),
-        ("longest", True), ("consumes", False),
-    ]  # fmt: skip
-    rows = [
-        (
-            row.id[-_SHORT_ID:], row.name, _state(row), _time_since(row.since if row.connected else None),
-            row.held, row.running, _time_since(row.oldest_since),
-            ", ".join(queue for queue in row.consumers if not is_control_queue(queue)),
-        )
-        for row in _rows(workers)
-    ]  # fmt: skip
-    print_table(columns, rows, none="no workers", spare=("for", "longest"))
-
-
-def _rows(found: list[Worker]) -> Iterator[Worker]:
-    """Yield the clients with work, except others of the same name, and one client for each other name."""
-    by_name: dict[tuple[str, str], list[Worker]] = {}
-    for client in sorted(found, key=lambda client: (client.name, client.user, client.id)):
-        by_name.setdefault((client.name, client.user), []).append(client)
-    for clients in by_name.values():
-        yield from [client for client in clients if client.consumers or client.held or client.running] or clients[:1]
-
-
-def _state(one: Worker) -> str:
-    if one.suspended:
-        return "suspended"
-    return "connected" if one.connected else "gone"
+def _state(worker: Worker) -> str:
+    return "suspended" if worker.suspended else "connected" if worker.connected else "gone"
 
 
 def _time_since(at: datetime | None) -> str:
     return "" if at is None else age((datetime.now(UTC) - at).total_seconds())
 
 
+_WORKERS = Table(
+    (
+        column("worker", lambda worker: worker.id[-_SHORT_ID:]),
+        column("name"),
+        column("state", _state),
+        column("for", lambda worker: _time_since(worker.since if worker.connected else None)),
+        *numbers(
+            holds="held", runs="running", longest=lambda worker: _time_since(worker.oldest_since)
+        ),
+        column("consumes", lambda worker: ", ".join(name for name in worker.consumers if not is_control_queue(name))),
+    ),
+    none="no workers",
+    spare=("for", "longest"),
+)  # fmt: skip
+
+
+@worker_group.command("list", epilog="Example: opendata-queue worker list")
+@reads
+def list_workers(client: QueueClient) -> Reply:
+    """List workers and other clients.
+
+    The list has clients that are connected or still hold messages. A Celery worker is one row, however many connections
+    its processes have. Clients without consumers and messages, such as producers and this command, are one row for each
+    name. With --json, each client is listed.
+    """
+    workers = client.workers()
+    return Reply(workers, _WORKERS.of(_rows(workers)))
+
+
+def _rows(workers: list[Worker]) -> Iterator[Worker]:
+    """Yield the clients with work, except others of the same name, and one client for each other name."""
+    by_name: dict[tuple[str, str], list[Worker]] = {}
+    for worker in sorted(workers, key=lambda worker: (worker.name, worker.user, worker.id)):
+        by_name.setdefault((worker.name, worker.user), []).append(worker)
+    for same in by_name.values():
+        yield from [worker for worker in same if worker.consumers or worker.held or worker.running] or same[:1]
+
+
+_MESSAGES = Table(
+    (
+        column("queue"),
+        *numbers(message=lambda state: str(state.id)),
+        column("state", lambda state: state_name(state.state)),
+        *numbers("attempts"),
+        column("running since"),
+        column("leased until"),
+    ),
+    none="",
+    spare=("attempts", "leased until"),
+)
+
+
 @worker_group.command(epilog="Example: opendata-queue worker messages mail-worker-1")
 @worker_argument
 @limit_option("how many at most", 100, low=1, high=_MAX_MESSAGES)
-@look_options
-def messages(worker: str, limit: int, target: Target, as_json: bool) -> None:
+@reads
+def messages(client: QueueClient, worker: str, limit: int) -> Reply:
     """List the messages that a worker holds or runs.
 
     A task that is acknowledged at its end counts as running after a second or two.
 
     WORKER is an id, the end of an id, or a name; a name selects all clients that have it.
     """
-    with target.client(looks=True) as client:
-        states = [state for entry in _named(client, worker) for state in client.worker_messages(entry.id, limit=limit)]
-    if as_json:
-        print_json([_as_json(entry) for entry in states[:limit]])
-        return
-    columns: list[Column] = [
-        ("queue", False), ("message", True), ("state", False), ("attempts", True), ("running since", False),
-        ("leased until", False),
-    ]  # fmt: skip
-    rows = [
-        (entry.queue, str(entry.id), entry.state, entry.attempts, entry.running_since, entry.leased_until)
-        for entry in states[:limit]
+    states = [state for entry in _named(client, worker) for state in client.worker_messages(entry.id, limit=limit)]
+    document = [
+        {name: value for name, value in plain(state).items() if name not in ("token", "settled_at")}
+        for state in states[:limit]
     ]
-    print_table(columns, rows, none=f"worker {worker!r} holds no messages", spare=("attempts", "leased until"))
-
-
-def _as_json(one: MessageState) -> dict[str, Any]:
-    return {name: value for name, value in plain(one).items() if name not in ("token", "settled_at")}
+    return Reply(document, _MESSAGES.of(states[:limit])._replace(none=f"worker {worker!r} holds no messages"))
 
 
 def _named(client: QueueClient, text: str) -> list[Worker]:
@@ -140,8 +138,14 @@ def _named(client: QueueClient, text: str) -> list[Worker]:
 
 
 # ---------------------------------------------------------------------- control
-def _control_command(verb: str, does: str, done: Callable[[int, int], str], call: str) -> None:
-    """Add a verb that controls workers; ``done`` makes its output from the number of workers and the broker's count."""
+def _control_command(verb: str, call: str, unit: str, does: str, done: str) -> None:
+    """Add a verb that controls workers.
+
+    Args:
+        call: the method of the client.
+        unit: the objects that the broker counts.
+        done: a template of its output, with the numbers of ``clients`` and of these objects.
+    """
 
     @worker_group.command(
         verb,
@@ -149,64 +153,59 @@ def _control_command(verb: str, does: str, done: Callable[[int, int], str], call
         epilog=f"Example: opendata-queue worker {verb} mail-worker-1",
     )
     @worker_argument
-    @call_options
-    def control(worker: str, target: Target, as_json: bool) -> None:
-        with target.client() as client:
-            # the messages of a disconnected worker can be released, but it can't be controlled
-            targets = [candidate for candidate in _named(client, worker) if candidate.connected or verb == "release"]
-            if not targets:
-                raise CommandError(f"worker {worker!r} is not connected")
-            counts = {candidate.id: getattr(client, call)(candidate.id) for candidate in targets}
-        if as_json:
-            print_json({"workers": list(counts), _COUNTED[verb]: sum(counts.values())})
-        else:
-            say(done(len(targets), sum(counts.values())))
+    @changes
+    def control(client: QueueClient, worker: str) -> Reply:
+        # the messages of a disconnected worker can be released, but it can't be controlled
+        targets = [candidate for candidate in _named(client, worker) if candidate.connected or verb == "release"]
+        if not targets:
+            raise CommandError(f"worker {worker!r} is not connected")
+        counts = {candidate.id: getattr(client, call)(candidate.id) for candidate in targets}
+        total = sum(counts.values())
+        text = done.format(clients=counted(len(targets), "client"), count=counted(total, unit))
+        return Reply({"workers": list(counts), f"{unit}s": total}, text)
 
-
-#: the objects that the broker counts
-_COUNTED = {"suspend": "consumers", "resume": "consumers", "shutdown": "consumers", "release": "messages"}
 
 _control_command(
     "suspend",
+    "suspend_worker",
+    "consumer",
     "Deliver nothing more to a worker until it is resumed.\n\nIt keeps what it holds. A suspension ends "
     "when the worker disconnects.",
-    lambda workers, consumers: f"{counted(workers, 'client')} with {counted(consumers, 'consumer')} suspended",
-    "suspend_worker",
+    "{clients} with {count} suspended",
 )
 _control_command(
     "resume",
-    "Deliver messages to a suspended worker again.",
-    lambda workers, consumers: f"{counted(workers, 'client')} with {counted(consumers, 'consumer')} resumed",
     "resume_worker",
+    "consumer",
+    "Deliver messages to a suspended worker again.",
+    "{clients} with {count} resumed",
 )
 _control_command(
     "release",
+    "release_worker_messages",
+    "message",
     "Return all messages that a worker holds to their queues.\n\nIt costs no attempt. The worker may still be "
     "processing them, but its acknowledgements are then refused.",
-    lambda _workers, messages: f"{counted(messages, 'message')} released",
-    "release_worker_messages",
+    "{count} released",
 )
 _control_command(
     "shutdown",
+    "shutdown_worker",
+    "consumer",
     "Cancel all consumers of a worker.\n\nA queue client's iterators end. A Celery worker consumes again: stop it with "
     "'celery control shutdown'.",
-    lambda _workers, consumers: f"{counted(consumers, 'consumer')} cancelled",
-    "shutdown_worker",
+    "{count} cancelled",
 )
 
 
 @worker_group.command(epilog="Example: opendata-queue worker reclaim orders")
 @click.argument("queue", required=False, default="", shell_complete=complete_queues)
-@call_options
-def reclaim(queue: str, target: Target, as_json: bool) -> None:
+@changes
+def reclaim(client: QueueClient, queue: str) -> Reply:
     """Return the messages that lost clients hold to their queues.
 
     Without QUEUE, in all queues. It costs an attempt. After a restart of the broker, a client counts as lost until its
     next call.
     """
-    with target.client() as client:
-        count = client.reclaim_messages(queue)
-    if as_json:
-        print_json({"queue": queue or None, "messages": count})
-    else:
-        say(f"{counted(count, 'message')} reclaimed")
+    count = client.reclaim_messages(queue)
+    return Reply({"queue": queue or None, "messages": count}, f"{counted(count, 'message')} reclaimed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,9 @@ from ...configuration.kinds import WholeNumberKind
 from ...readable_text import counted
 from ..exit_codes import Command, CommandError
 from ..option_types import LENGTH, MOMENT, Bounded, header_option, headers_of, json_value, with_options
-from ..target import Target, call_options, complete_exchanges, queue_argument
-from ..terminal.output import note, print_json, print_json_line, say
+from ..output import JsonLines, Reply, note, print_json, say
+from ..progress import bar
+from ..target import Target, at_target, complete_exchanges, json_option, queue_argument, target_options
 
 if TYPE_CHECKING:
     from ...queue_client import QueueClient
@@ -26,26 +26,16 @@ _BATCH = 1000
 
 _sending_options = with_options(
     click.option("--file", "-f", "file", type=click.File("rb"), help="read the body from this file; - for stdin"),
-    click.option(
-        "--as",
-        "kind",
-        type=click.Choice(["text", "json", "bytes"]),
-        default="text",
-        show_default=True,
-        help="type of the body",
-    ),
+    click.option("--as", "kind", type=click.Choice(["text", "json", "bytes"]), default="text", show_default=True,
+                 help="type of the body"),
     header_option("a header"),
     click.option("--delay", type=LENGTH, help="deliver it after this long"),
     click.option("--at", type=MOMENT, help="deliver it from this time on"),
-    click.option(
-        "--priority",
-        type=Bounded(WholeNumberKind(0, 255)),
-        default=0,
-        help="0 (the default) to 255; higher comes first",
-    ),
-    click.option("--ttl", type=LENGTH, help="remove it if it has not been read within this time"),
+    click.option("--priority", type=Bounded(WholeNumberKind(0, 255)), default=0,
+                 help="0 (the default) to 255; higher comes first"),
+    click.option("--ttl", type=LENGTH, help="delete it if it has not been read within this time"),
     click.option("--key", "idempotency_key", default="", help="idempotency key: a second send stores nothing"),
-)
+)  # fmt: skip
 
 
 @click.command(
@@ -55,65 +45,51 @@ _sending_options = with_options(
 @click.argument("body", required=False)
 @click.option("--lines", is_flag=True, help="each line of the body is a message")
 @_sending_options
-@call_options
+@target_options
+@json_option
 def send(
-    queue: str,
-    body: str | None,
-    lines: bool,
-    file: Any,
-    kind: str,
-    headers: tuple[str, ...],
-    at: datetime | None,
-    target: Target,
-    as_json: bool,
-    **settings: Any,
+    queue: str, body: str | None, lines: bool, file: Any, kind: str, target: Target, as_json: bool, **given: Any
 ) -> None:
     """Send a message to a queue and print its id.
 
     Without BODY and --file, the body is read from stdin. The queue must exist. The message is on disk when the command
     returns.
     """
-    header_values = headers_of(headers)
-    _check_times(at, settings)
+    settings = _settings(given)
     if lines and settings["idempotency_key"]:
         raise click.UsageError("--key is for one message: leave out --lines")
     convert = _typed(kind)
-    ids: list[int] = []
     with target.client() as client:
         if not lines:
-            ids.append(client.send(queue, convert(_whole(body, file)), header_values, at=at, **settings))
-        else:
-            del settings["idempotency_key"]
-            bodies = (convert(line, f"line {number:,}:") for number, line in enumerate(_lines(body, file), 1))
-            ids = _send_lines(client, queue, bodies, {"headers": header_values, "at": at, **settings}, as_json)
-    if as_json and not lines:
-        print_json({"queue": queue, "id": ids[0]})
-    elif not as_json:
-        say(str(ids[0]) if not lines else f"{counted(len(ids), 'message')} sent to queue {queue!r}")
+            id = client.send(queue, convert(_whole(body, file)), **settings)
+            return Reply({"queue": queue, "id": id}, str(id)).print(as_json)
+        del settings["idempotency_key"]
+        bodies = (convert(line, f"line {number:,}:") for number, line in enumerate(_lines(body, file), 1))
+        count = _send_lines(client, queue, bodies, settings, as_json)
+        if not as_json:
+            say(f"{counted(count, 'message')} sent to queue {queue!r}")
 
 
-def _check_times(at: datetime | None, settings: dict[str, Any]) -> None:
-    if at is not None and settings["delay"] is not None:
+def _settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the client's calls."""
+    if given["at"] is not None and given["delay"] is not None:
         raise click.UsageError("give --delay or --at, not both")
+    return {**given, "headers": headers_of(given["headers"])}
 
 
-def _send_lines(
-    client: QueueClient, queue: str, bodies: Iterator[Any], settings: dict[str, Any], as_json: bool
-) -> list[int]:
-    from ..terminal.progress import bar
-
-    sent: list[int] = []
+def _send_lines(client: QueueClient, queue: str, bodies: Iterator[Any], settings: dict[str, Any], as_json: bool) -> int:
+    sent = 0
     try:
         with bar(f"sending to {queue}") as update:
             while batch := list(islice(bodies, _BATCH)):
                 ids = client.send_batch(queue, batch, **settings)
-                sent += ids
-                update(len(sent), None)
+                sent += len(ids)
+                update(sent, None)
                 if as_json:
-                    print_json_line({"queue": queue, "ids": ids})
+                    print_json(JsonLines([{"queue": queue, "ids": ids}]))
     except BaseException:
         if sent:
-            note(f"lines 1 to {len(sent):,} were sent; the error concerns the lines after them")
+            note(f"lines 1 to {sent:,} were sent; the error concerns the lines after them")
         raise
     return sent
 
@@ -123,43 +99,30 @@ def _send_lines(
 @click.option(
     "--exchange",
     default="",
-    help="where to publish; default: the default exchange, which routes by queue name",
     shell_complete=complete_exchanges,
+    help="where to publish; default: the default exchange, which routes by queue name",
 )
 @click.option(
     "--routing-key", default="", help="what bindings are compared with; for the default exchange, a queue's name"
 )
 @_sending_options
-@call_options
+@at_target
 def publish(
-    body: str | None,
-    exchange: str,
-    routing_key: str,
-    file: Any,
-    kind: str,
-    headers: tuple[str, ...],
-    at: datetime | None,
-    target: Target,
-    as_json: bool,
-    **settings: Any,
-) -> None:
+    body: str | None, exchange: str, routing_key: str, file: Any, kind: str, target: Target, **given: Any
+) -> Reply:  # fmt: skip
     """Send a message to every queue that matches.
 
     A queue matches by a binding, by its name or by its filter. Exits with 1 if none matches.
     """
-    _check_times(at, settings)
-    header_values = headers_of(headers)
+    settings = _settings(given)
     content = _typed(kind)(_whole(body, file))
     with target.client() as client:
-        published = client.publish(
-            content, header_values, exchange=exchange, routing_key=routing_key, at=at, **settings
-        )
-    if as_json:
-        print_json(published)
-    elif published.id is not None:
-        say(f"{published.id}{' (sent before)' if published.repeated else ''}: {', '.join(published.queues)}")
+        published = client.publish(content, exchange=exchange, routing_key=routing_key, **settings)
     if published.id is None:
-        raise CommandError("no queue matches: nothing was stored")
+        return Reply(published, error=CommandError("no queue matches: nothing was stored"))
+    return Reply(
+        published, f"{published.id}{' (sent before)' if published.repeated else ''}: {', '.join(published.queues)}"
+    )
 
 
 def _whole(body: str | None, file: Any) -> bytes:

@@ -1,7 +1,8 @@
-"""Commands ``exchange`` and ``binding``: the routing of published messages to queues."""
+"""Commands ``exchange``, ``binding`` and ``filter explain``: the routing of published messages to queues."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,17 +11,25 @@ from ...json_values import plain
 from ...readable_text import arguments_text, counted
 from ..exit_codes import REFUSED, CommandError, CommandGroup, confirm
 from ..hints import next_command
-from ..option_types import header_option, headers_of, with_options
-from ..target import Target, call_options, complete_exchanges, complete_queues, look_options, queue_argument, yes_option
-from ..terminal.output import note, print_facts, print_json, say
-from ..terminal.tables import Column, print_table
+from ..option_types import MESSAGE_ID, header_option, headers_of, with_options
+from ..output import Reply, Table, column, numbers
+from ..target import (
+    Target,
+    changes,
+    complete_exchanges,
+    complete_queues,
+    exchange_argument,
+    queue_argument,
+    reads,
+    reads_at_target,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from ...queue_client import QueueClient
-    from ...queue_client.queue_models import ExchangeInfo
+    from ...queue_client.queue_models import ExchangeInfo, QueueInfo
 
 _TYPES = ("direct", "topic", "fanout", "headers")
-_ALTERNATE = "alternate-exchange"
 
 
 @click.group("exchange", cls=CommandGroup)
@@ -33,7 +42,9 @@ def binding_group() -> None:
     """List, create and delete bindings of queues to exchanges."""
 
 
-exchange_argument = click.argument("exchange", shell_complete=complete_exchanges)
+@click.group("filter", cls=CommandGroup)
+def filter_group() -> None:
+    """Explain filters."""
 
 
 def _exchange(client: QueueClient, name: str) -> ExchangeInfo:
@@ -50,72 +61,81 @@ def _exchange(client: QueueClient, name: str) -> ExchangeInfo:
     raise NotFound(f"no exchange {name!r}", exchange=name)
 
 
+def durability(info: QueueInfo | ExchangeInfo) -> str:
+    """Return the kind of a queue or an exchange."""
+    if getattr(info, "exclusive", False):
+        return "exclusive"
+    return "auto-delete" if info.auto_delete else "durable" if info.durable else "transient"
+
+
 # ---------------------------------------------------------------------- exchanges
+_EXCHANGES = Table(
+    (
+        column("exchange", "name"),
+        column("type"),
+        column("kind", durability),
+        *numbers("bindings"),
+        column("arguments", lambda info: arguments_text(info.arguments)),
+    ),
+    none="no exchanges",
+)
+BINDINGS = Table(
+    (
+        column("queue"),
+        column("exchange"),
+        column("routing key"),
+        column("arguments", lambda binding: arguments_text(binding.arguments)),
+    ),
+    none="no bindings",
+)
+
+
 @exchange_group.command("list", epilog="Example: opendata-queue exchange list")
-@look_options
-def list_exchanges(target: Target, as_json: bool) -> None:
+@reads
+def list_exchanges(client: QueueClient) -> Reply:
     """List the exchanges.
 
     The default exchange, which routes to each queue by its name, is not listed.
     """
-    with target.client(looks=True) as client:
-        infos = client.list_exchanges()
-    if as_json:
-        print_json(infos)
-        return
-    columns: list[Column] = [
-        ("exchange", False), ("type", False), ("kind", False), ("bindings", True), ("arguments", False),
-    ]  # fmt: skip
-    rows = [(info.name, info.type, _kind(info), info.bindings, arguments_text(info.arguments)) for info in infos]
-    print_table(columns, rows, none="no exchanges")
-
-
-def _kind(info: ExchangeInfo) -> str:
-    return "auto-delete" if info.auto_delete else "durable" if info.durable else "transient"
+    infos = client.list_exchanges()
+    return Reply(infos, _EXCHANGES.of(infos))
 
 
 @exchange_group.command("show", epilog="Example: opendata-queue exchange show news")
 @exchange_argument
-@look_options
-def show_exchange(exchange: str, target: Target, as_json: bool) -> None:
+@reads
+def show_exchange(client: QueueClient, exchange: str) -> Reply:
     """Show an exchange and its bindings."""
-    with target.client(looks=True) as client:
-        info = _exchange(client, exchange)
-        bindings = [binding for binding in client.list_bindings() if binding.exchange == exchange]
-    if as_json:
-        print_json({**plain(info), "bindings": bindings})
-        return
-    print_facts({"exchange": info.name, "type": info.type, "kind": _kind(info), **info.arguments})
-    columns: list[Column] = [("queue", False), ("routing key", False), ("arguments", False)]
-    rows = [(binding.queue, binding.routing_key, arguments_text(binding.arguments)) for binding in bindings]
-    print_table(columns, rows, title="bindings", none="no bindings")
+    info = _exchange(client, exchange)
+    bindings = [binding for binding in client.list_bindings() if binding.exchange == exchange]
+    return Reply(
+        {**plain(info), "bindings": bindings},
+        {"exchange": info.name, "type": info.type, "kind": durability(info), **info.arguments},
+        BINDINGS.of(bindings)._replace(
+            columns=[column for column in BINDINGS.columns if column.heading != "exchange"], title="bindings"
+        ),
+    )
 
 
 @exchange_group.command("explain", epilog="Example: opendata-queue exchange explain news --routing-key de.sports")
 @click.argument("exchange", default="", shell_complete=complete_exchanges)
-@click.option(
-    "--routing-key", default="", metavar="KEY", help="of the message; for the default exchange, a queue's name"
-)
+@click.option("--routing-key", default="", metavar="KEY", help="of the message; for the default exchange, a queue")
 @header_option("a header of the message")
-@look_options
-def explain_exchange(exchange: str, routing_key: str, headers: tuple[str, ...], target: Target, as_json: bool) -> None:
+@reads_at_target
+def explain_exchange(exchange: str, routing_key: str, headers: tuple[str, ...], target: Target) -> Reply:
     """Show the queues to which a message would be routed.
 
     EXCHANGE is the exchange of the publish; without it, the default exchange. Nothing is sent. Exits with 1 if no queue
     matches. `filter explain QUEUE` explains why a queue gets a message or not.
     """
-    header_values = headers_of(headers)
+    values = headers_of(headers)
     with target.client(looks=True) as client:
-        queues = client.test_routing(exchange, routing_key, header_values)
-    if as_json:
-        print_json({"exchange": exchange, "routing_key": routing_key, "headers": header_values, "queues": queues})
-    elif queues:
-        print_table([("queue", False)], [(name,) for name in queues], none="")
-    if not queues:
-        if not as_json:
-            say("no queue would get it")
-            note(f"bindings: '{next_command('binding list')}', filters of queues: '{next_command('queue list')}'")
-        raise click.exceptions.Exit(REFUSED)
+        queues = client.test_routing(exchange, routing_key, values)
+    document = {"exchange": exchange, "routing_key": routing_key, "headers": values, "queues": queues}
+    if queues:
+        return Reply(document, Table([column("queue", str)], none="", rows=queues))
+    hint = f"bindings: '{next_command('binding list')}', filters of queues: '{next_command('queue list')}'"
+    return Reply(document, "no queue would get it", notes=[hint], error=click.exceptions.Exit(REFUSED))
 
 
 @exchange_group.command("create", epilog="Example: opendata-queue exchange create news --type topic")
@@ -123,137 +143,155 @@ def explain_exchange(exchange: str, routing_key: str, headers: tuple[str, ...], 
 @click.option("--type", "type", type=click.Choice(_TYPES), default="topic", show_default=True, help="how it routes")
 @click.option("--transient", is_flag=True, help="keep it in memory only; it ends with the broker")
 @click.option("--auto-delete", is_flag=True, help="delete it when its last binding is deleted")
-@click.option(
-    "--alternate-exchange", metavar="EXCHANGE", shell_complete=complete_exchanges,
-    help="gets the messages that this exchange routes to no queue",
-)  # fmt: skip
-@call_options
+@click.option("--alternate-exchange", metavar="EXCHANGE", shell_complete=complete_exchanges,
+              help="gets the messages that this exchange routes to no queue")  # fmt: skip
+@changes
 def create_exchange(
-    exchange: str,
-    type: Any,
-    transient: bool,
-    auto_delete: bool,
-    alternate_exchange: str | None,
-    target: Target,
-    as_json: bool,
-) -> None:
+    client: QueueClient, exchange: str, type: Any, transient: bool, auto_delete: bool, alternate_exchange: str | None
+) -> Reply:
     """Create an exchange.
 
     Nothing happens if the exchange exists with the same options.
     """
-    arguments = {_ALTERNATE: alternate_exchange} if alternate_exchange is not None else {}
-    with target.client() as client:
-        client.declare_exchange(exchange, type, durable=not transient, auto_delete=auto_delete, arguments=arguments)
-        info = _exchange(client, exchange) if as_json else None
-    if as_json:
-        print_json(info)
-    else:
-        say(f"exchange {exchange!r} is ready")
+    arguments = {} if alternate_exchange is None else {"alternate-exchange": alternate_exchange}
+    client.declare_exchange(exchange, type, durable=not transient, auto_delete=auto_delete, arguments=arguments)
+    return Reply(_exchange(client, exchange), f"exchange {exchange!r} is ready")
 
 
 @exchange_group.command("delete", epilog="Example: opendata-queue exchange delete news --if-unused")
 @exchange_argument
 @click.option("--if-unused", is_flag=True, help="only if it has no bindings")
 @yes_option
-@call_options
-def delete_exchange(exchange: str, if_unused: bool, yes: bool, target: Target, as_json: bool) -> None:
+@changes
+def delete_exchange(client: QueueClient, exchange: str, if_unused: bool, yes: bool) -> Reply:
     """Delete an exchange with its bindings.
 
     Queues and their messages stay.
     """
-    with target.client() as client:
-        bindings = _exchange(client, exchange).bindings
-        if bindings and not if_unused:
-            confirm(f"Delete exchange {exchange!r} with {counted(bindings, 'binding')}?", yes)
-        client.delete_exchange(exchange, if_unused=if_unused)
-    if as_json:
-        print_json({"exchange": exchange, "deleted": True, "bindings": bindings})
-    else:
-        say(f"exchange {exchange!r} deleted, with {counted(bindings, 'binding')}")
+    bindings = _exchange(client, exchange).bindings
+    if bindings and not if_unused:
+        confirm(f"Delete exchange {exchange!r} with {counted(bindings, 'binding')}?", yes)
+    client.delete_exchange(exchange, if_unused=if_unused)
+    document = {"exchange": exchange, "deleted": True, "bindings": bindings}
+    return Reply(document, f"exchange {exchange!r} deleted, with {counted(bindings, 'binding')}")
 
 
 # ---------------------------------------------------------------------- bindings
 @binding_group.command("list", epilog="Example: opendata-queue binding list --exchange news")
 @click.argument("queue", required=False, shell_complete=complete_queues)
 @click.option("--exchange", metavar="EXCHANGE", help="only those to this exchange", shell_complete=complete_exchanges)
-@look_options
-def list_bindings(queue: str | None, exchange: str | None, target: Target, as_json: bool) -> None:
+@reads
+def list_bindings(client: QueueClient, queue: str | None, exchange: str | None) -> Reply:
     """List all bindings, or those of one queue."""
-    with target.client(looks=True) as client:
-        if queue is not None:
-            client.get_queue(queue)
-        if exchange is not None:
-            _exchange(client, exchange)
-        bindings = [binding for binding in client.list_bindings(queue) if exchange in (None, binding.exchange)]
-    if as_json:
-        print_json(bindings)
-        return
-    columns: list[Column] = [("queue", False), ("exchange", False), ("routing key", False), ("arguments", False)]
-    rows = [
-        (binding.queue, binding.exchange, binding.routing_key, arguments_text(binding.arguments))
-        for binding in bindings
-    ]
-    print_table(columns, rows, none="no bindings")
+    if queue is not None:
+        client.get_queue(queue)
+    if exchange is not None:
+        _exchange(client, exchange)
+    bindings = [binding for binding in client.list_bindings(queue) if exchange in (None, binding.exchange)]
+    return Reply(bindings, BINDINGS.of(bindings))
 
 
 _binding_options = with_options(
     queue_argument,
     exchange_argument,
-    click.option(
-        "--routing-key", default="", metavar="KEY", help="for a topic exchange, a pattern: * is one word, # any number"
-    ),
-    click.option(
-        "--argument", "-a", "arguments", multiple=True, metavar="NAME=TEXT",
-        help="for a headers exchange: a header or x-match; or NAME:=JSON",
-    ),
-    call_options,
+    click.option("--routing-key", default="", metavar="KEY",
+                 help="for a topic exchange, a pattern: * is one word, # any number"),
+    click.option("--argument", "-a", "arguments", multiple=True, metavar="NAME=TEXT",
+                 help="for a headers exchange: a header or x-match; or NAME:=JSON"),
 )  # fmt: skip
 
 
 @binding_group.command("create", epilog="Example: opendata-queue binding create orders news --routing-key 'de.#'")
 @_binding_options
+@changes
 def create_binding(
-    queue: str, exchange: str, routing_key: str, arguments: tuple[str, ...], target: Target, as_json: bool
-) -> None:
+    client: QueueClient, queue: str, exchange: str, routing_key: str, arguments: tuple[str, ...]
+) -> Reply:
     """Bind a queue to an exchange.
 
     The queue then receives the matching messages that are published there. Nothing happens if the binding exists.
     """
-    argument_values = headers_of(arguments, "argument")
-    with target.client() as client:
-        client.bind(queue, exchange, routing_key, argument_values)
-    if as_json:
-        print_json({"queue": queue, "exchange": exchange, "routing_key": routing_key, "arguments": argument_values})
-    else:
-        say(f"queue {queue!r} is bound to exchange {exchange!r}")
+    values = headers_of(arguments, "argument")
+    client.bind(queue, exchange, routing_key, values)
+    document = {"queue": queue, "exchange": exchange, "routing_key": routing_key, "arguments": values}
+    return Reply(document, f"queue {queue!r} is bound to exchange {exchange!r}")
 
 
 @binding_group.command("delete", epilog="Example: opendata-queue binding delete orders news --routing-key 'de.#'")
 @_binding_options
+@changes
 def delete_binding(
-    queue: str, exchange: str, routing_key: str, arguments: tuple[str, ...], target: Target, as_json: bool
-) -> None:
+    client: QueueClient, queue: str, exchange: str, routing_key: str, arguments: tuple[str, ...]
+) -> Reply:
     """Delete a binding of a queue to an exchange.
 
     Give the routing key and the arguments with which it was created. The queue's messages stay.
     """
-    argument_values = headers_of(arguments, "argument")
-    with target.client() as client:
-        client.get_queue(queue)
-        matched = _exchange(client, exchange).type == "headers"
-        matches = [
-            binding
-            for binding in client.list_bindings(queue)
-            if (binding.exchange, binding.routing_key) == (exchange, routing_key)
-            and (not matched or binding.arguments == argument_values)
-        ]
-        if not matches:
-            raise CommandError(
-                f"queue {queue!r} has no such binding to exchange {exchange!r}: "
-                f"'{next_command('binding list', queue)}' shows its bindings"
-            )
-        client.unbind(queue, exchange, routing_key, argument_values)
-    if as_json:
-        print_json({"queue": queue, "exchange": exchange, "routing_key": routing_key, "deleted": True})
+    values = headers_of(arguments, "argument")
+    client.get_queue(queue)
+    has_arguments = _exchange(client, exchange).type == "headers"
+    if not any(
+        (binding.exchange, binding.routing_key) == (exchange, routing_key)
+        and (not has_arguments or binding.arguments == values)
+        for binding in client.list_bindings(queue)
+    ):
+        raise CommandError(
+            f"queue {queue!r} has no such binding to exchange {exchange!r}: "
+            f"'{next_command('binding list', queue)}' shows its bindings"
+        )
+    client.unbind(queue, exchange, routing_key, values)
+    document = {"queue": queue, "exchange": exchange, "routing_key": routing_key, "deleted": True}
+    return Reply(document, f"binding of queue {queue!r} to exchange {exchange!r} deleted")
+
+
+# ---------------------------------------------------------------------- filters
+@filter_group.command(epilog="Example: opendata-queue filter explain big --id 1234")
+@click.argument("queue", required=False, default="", shell_complete=complete_queues)
+@click.option("--filter", "filter", default="", metavar="SELECTOR", help="try this filter instead of a queue's")
+@click.option("--id", type=MESSAGE_ID, help="a stored message to try")
+@header_option("a header to try")
+@reads_at_target
+def explain(queue: str, filter: str, id: int | None, headers: tuple[str, ...], target: Target) -> Reply:
+    """Explain why a queue gets a message or not.
+
+    The output has the value of each part of the filter. Exits with 1 if the queue does not get the message. --filter
+    with --header needs no broker.
+    """
+    from ...queue_client.peeking import metadata_texts
+    from ...selectors import compile_selector
+
+    if bool(queue) == bool(filter):
+        raise click.UsageError("name a QUEUE, or give a --filter")
+    if id is not None and headers:
+        raise click.UsageError("give --id or --header, not both")
+    texts = None if id is not None else metadata_texts(headers_of(headers))
+    if filter and texts is not None:
+        explanation = compile_selector(filter).explain(texts)
+        report = {"matches": explanation.value is True, "filter": explanation.to_dict()}
     else:
-        say(f"binding of queue {queue!r} to exchange {exchange!r} deleted")
+        with target.client(looks=True) as client:
+            report = client.explain(queue, id=id, headers=texts, filter=filter)
+    error = None if report["matches"] else click.exceptions.Exit(REFUSED)
+    return Reply(report, *_explanation_lines(report), error=error)
+
+
+def _explanation_lines(report: dict[str, Any]) -> Iterator[str]:
+    from ...selectors import Explanation
+
+    def lines(explanation: dict[str, Any]) -> Iterator[str]:
+        yield from (f"  {line}" for line in str(Explanation.from_dict(explanation)).splitlines())
+
+    if queue := report.get("queue"):
+        yield f"queue {queue!r} {'gets it' if report['matches'] else 'does not get it'}"
+    else:
+        yield f"the filter {'matches' if report['matches'] else 'does not match'}"
+    if report["filter"] is not None:
+        yield f"filter{f' (mode {mode})' if (mode := report.get('mode')) else ''}:"
+        yield from lines(report["filter"])
+    for binding in report.get("bindings", ()):
+        to = f"{binding['type']} exchange {binding['exchange']!r}" if binding["exchange"] else "the default exchange"
+        verdict = "matches" if binding["matches"] else "does not match"
+        yield f"binding to {to}, key {binding['routing_key']!r}: {verdict}"
+        yield from lines(binding["explanation"])
+    if report.get("bindings_omitted"):
+        yield f"and {report['bindings_omitted']} more bindings"

@@ -1,4 +1,4 @@
-"""Commands ``queue list|show|create|drop|purge|metrics``; the neighbouring modules have the other verbs."""
+"""Commands ``queue list|show|create|delete|purge|metrics|figures``; the neighbouring modules have the other verbs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...errors import NotFound
 from ...json_values import plain
-from ...readable_text import age, arguments_text, counted
+from ...readable_text import age, counted
 from ..exit_codes import CommandGroup, confirm
 from ..option_types import POINT, every_queue_option, headers_of, listed
-from ..target import Target, call_options, look_options, queue_argument, queues_argument, yes_option
-from ..terminal.output import local, note_hidden, print_facts, print_json, say
-from ..terminal.tables import Column, print_table
-from .argument_options import argument_options, whole_seconds
-from .figures import figures
+from ..output import Reply, Table, column, hidden_queues, local, numbers
+from ..progress import watched
+from ..target import Target, at_target, changes, queue_argument, queues_argument, reads, yes_option
+from .alter import alter, argument_options, pause, resume, whole_seconds
+from .exchanges import BINDINGS, durability
 from .moves import copy, move
-from .steering import alter, pause, resume
 from .top import top
 
 if TYPE_CHECKING:
+    from ...queue_client import QueueClient
     from ...queue_client.queue_models import QueueInfo, QueueMetrics
 
 
@@ -28,31 +29,7 @@ def queue_group() -> None:
     """Manage queues: list, show, create, alter, pause and more."""
 
 
-@queue_group.command("list", epilog="Example: opendata-queue queue list")
-@every_queue_option
-@look_options
-def list_queues(every: bool, target: Target, as_json: bool) -> None:
-    """List the queues and their arguments. With --json, all of them."""
-    with target.client(looks=True) as client:
-        infos = client.list_queues()
-    if as_json:
-        print_json(infos)
-        return
-    columns: list[Column] = [
-        ("queue", False), ("kind", False), ("consumers", True), ("paused", False), ("arguments", False),
-    ]  # fmt: skip
-    listed_infos = listed({info.name: info for info in infos}, every).values()
-    rows = [(info.name, _kind(info), info.consumers, _paused(info), _arguments(info)) for info in listed_infos]
-    print_table(columns, rows, none="no queues", spare=() if any(info.paused for info in infos) else ("paused",))
-    note_hidden(len(infos) - len(listed_infos))
-
-
-def _kind(info: QueueInfo) -> str:
-    if info.exclusive:
-        return "exclusive"
-    return "auto-delete" if info.auto_delete else "durable" if info.durable else "transient"
-
-
+# ---------------------------------------------------------------------- list, show
 def _paused(info: QueueInfo) -> str:
     return "deliveries, publishes" if info.publishes_paused else "deliveries" if info.paused else ""
 
@@ -70,44 +47,60 @@ def _argument(info: QueueInfo, name: str) -> str:
     return f"{'none' if value is None else value} ({declared})"
 
 
+_QUEUES = Table(
+    (
+        column("queue", "name"),
+        column("kind", durability),
+        *numbers("consumers"),
+        column("paused", _paused),
+        column("arguments", _arguments),
+    ),
+    none="no queues",
+)
+
+
+@queue_group.command("list", epilog="Example: opendata-queue queue list")
+@every_queue_option
+@reads
+def list_queues(client: QueueClient, every: bool) -> Reply:
+    """List the queues and their arguments.
+
+    With --json, all of them.
+    """
+    infos = client.list_queues()
+    rows = listed({info.name: info for info in infos}, every).values()
+    table = _QUEUES.of(rows)._replace(spare=() if any(info.paused for info in infos) else ("paused",))
+    return Reply(infos, table, notes=hidden_queues(len(infos) - len(rows)))
+
+
 @queue_group.command(epilog="Example: opendata-queue queue show orders")
 @queue_argument
-@look_options
-def show(queue: str, target: Target, as_json: bool) -> None:
-    """Show a queue's arguments, figures and bindings."""
-    with target.client(looks=True) as client:
-        info, bindings, metrics = client.get_queue(queue), client.list_bindings(queue), client.metrics(queue)
-    if as_json:
-        print_json({**plain(info), "bindings": bindings, "metrics": metrics})
-        return
-    facts = {"queue": info.name, "kind": _kind(info), "created": local(info.created_at)}
+@reads
+def show(client: QueueClient, queue: str) -> Reply:
+    """Show a queue's arguments, metrics and bindings."""
+    info, bindings, metrics = client.get_queue(queue), client.list_bindings(queue), client.metrics(queue)
+    facts = {"queue": info.name, "kind": durability(info), "created": local(info.created_at)}
     if info.paused:
         facts["paused"] = f"{_paused(info)}, since {local(info.paused_at)}"
     arguments = info.arguments | {name: _argument(info, name) for name in info.overrides}
-    print_facts({**facts, **arguments, **_figures(metrics)})
-    columns: list[Column] = [("exchange", False), ("routing key", False), ("arguments", False)]
-    rows = [(binding.exchange, binding.routing_key, arguments_text(binding.arguments)) for binding in bindings]
-    print_table(columns, rows, title="bindings", none="no bindings")
+    return Reply(
+        {**plain(info), "bindings": bindings, "metrics": metrics_document(metrics)},
+        {**facts, **arguments, **_facts(metrics)},
+        BINDINGS.of(bindings)._replace(columns=BINDINGS.columns[1:], title="bindings"),
+    )
 
 
+# ---------------------------------------------------------------------- create, delete, purge
 @queue_group.command(epilog='Example: opendata-queue queue create big --filter "amount > 100" --done-retention 30d')
 @click.argument("queue")
 @argument_options
-@click.option(
-    "--start",
-    type=POINT,
-    help="fill it with stored messages from here on: first, now, a time, how long ago, a message id",
-)
+@click.option("--start", type=POINT, help="fill it with messages from first, now, a time, an age, or an id on")
 @click.option("--single-active-consumer", is_flag=True, help="deliver to one consumer at a time")
 @click.option("--transient", is_flag=True, help="keep it in memory only; it ends with the broker")
-@click.option(
-    "--argument", "arguments", multiple=True, metavar="NAME=TEXT", help="any other x- argument, or NAME:=JSON"
-)
+@click.option("--argument", "arguments", multiple=True, metavar="NAME=TEXT", help="another x- argument, or NAME:=JSON")
 @click.option("--force", is_flag=True, help="accept arguments that this broker does not know")
-@call_options
-def create(
-    queue: str, transient: bool, arguments: tuple[str, ...], force: bool, target: Target, as_json: bool, **given: Any
-) -> None:
+@at_target
+def create(queue: str, transient: bool, arguments: tuple[str, ...], force: bool, target: Target, **given: Any) -> Reply:
     """Create a queue.
 
     Nothing happens if the queue exists with the same options. If the folder has no store, the command creates one and
@@ -119,116 +112,133 @@ def create(
     options = QueueOptions(durable=not transient, arguments=headers_of(arguments, "argument"), **given)
     with target.client(creates=True) as client:
         client.create(queue, options, force=force)
-        info = client.get_queue(queue) if as_json else None
-    if as_json:
-        print_json(info)
-    else:
-        say(f"queue {queue!r} is ready")
+        return Reply(client.get_queue(queue), f"queue {queue!r} is ready")
 
 
-@queue_group.command(epilog="Example: opendata-queue queue drop big --if-unused")
+@queue_group.command(epilog="Example: opendata-queue queue delete big --if-unused")
 @queue_argument
 @click.option("--if-unused", is_flag=True, help="only if it has no consumers")
-@click.option("--if-empty", is_flag=True, help="only if no messages wait in it")
+@click.option("--if-empty", is_flag=True, help="only if it has no ready or delayed messages")
 @yes_option
-@call_options
-def drop(queue: str, if_unused: bool, if_empty: bool, yes: bool, target: Target, as_json: bool) -> None:
+@changes
+def delete(client: QueueClient, queue: str, if_unused: bool, if_empty: bool, yes: bool) -> Reply:
     """Delete a queue with all its messages.
 
-    Its archived and failed messages are deleted as well, and its consumers are cancelled. Finished attempts stay in
-    the history.
+    Its done and failed messages are deleted as well, and its consumers are cancelled. Finished attempts stay in the
+    history.
     """
-    with target.client() as client:
-        metrics = client.metrics(queue)
-        confirm(
-            f"Drop queue {queue!r} with {counted(metrics.length, 'message')}, {metrics.done:,} archived and "
-            f"{metrics.failed + metrics.archived_failed:,} failed ones, and {counted(metrics.consumers, 'consumer')}?",
-            yes,
-        )
-        deleted = client.drop(queue, if_unused=if_unused, if_empty=if_empty)
-    if as_json:
-        print_json({"queue": queue, "dropped": True, "messages": deleted})
-    else:
-        say(f"queue {queue!r} deleted, with {counted(deleted, 'waiting message')}")
+    metrics = client.metrics(queue)
+    confirm(
+        f"Delete queue {queue!r} with {counted(metrics.length, 'message')}, {metrics.done:,} done and "
+        f"{metrics.failed + metrics.archived_failed:,} failed ones, and {counted(metrics.consumers, 'consumer')}?",
+        yes,
+    )
+    count = client.drop(queue, if_unused=if_unused, if_empty=if_empty)
+    document = {"queue": queue, "deleted": True, "messages": count}
+    return Reply(
+        document, f"queue {queue!r} deleted, with {counted(count, 'message')}", old_names={"deleted": "dropped"}
+    )
 
 
 @queue_group.command(epilog="Example: opendata-queue queue purge orders")
 @queue_argument
 @yes_option
-@call_options
-def purge(queue: str, yes: bool, target: Target, as_json: bool) -> None:
-    """Remove all waiting messages from a queue.
+@changes
+def purge(client: QueueClient, queue: str, yes: bool) -> Reply:
+    """Delete all ready and delayed messages of a queue.
 
-    Delayed messages are removed as well; messages in flight stay.
+    Messages in flight stay.
     """
-    from ..terminal.progress import watched
+    metrics = client.metrics(queue)
+    confirm(f"Purge queue {queue!r} of {counted(metrics.visible + metrics.delayed, 'message')}?", yes)
+    count = watched(f"purging {queue}", lambda: client.purge(queue), lambda: (0, None))
+    return Reply({"queue": queue, "purged": count}, f"{counted(count, 'message')} purged from queue {queue!r}")
 
-    with target.client() as client:
-        metrics = client.metrics(queue)
-        count = metrics.visible + metrics.delayed
-        confirm(f"Remove {counted(count, 'waiting message')} from queue {queue!r}?", yes)
-        removed = watched(f"purging {queue}", lambda: client.purge(queue), lambda: (0, None))
-    if as_json:
-        print_json({"queue": queue, "purged": removed})
-    else:
-        say(f"{counted(removed, 'message')} removed from queue {queue!r}")
+
+# ---------------------------------------------------------------------- metrics
+METRICS = Table(
+    (
+        column("queue"),
+        *numbers(ready="visible"),
+        *numbers("delayed", "in flight", "done", "failed", "consumers"),
+        *numbers(**{"sent/s": "sent_per_second", "acked/s": "acked_per_second"}),
+        *numbers(oldest=lambda metrics: age(metrics.oldest_age_seconds)),
+    ),
+    none="no queues",
+    spare=("acked/s", "sent/s", "consumers", "done", "delayed", "oldest"),
+)
 
 
 @queue_group.command(epilog="Example: opendata-queue queue metrics orders --json")
 @queues_argument
 @every_queue_option
-@look_options
-def metrics(queues: tuple[str, ...], every: bool, target: Target, as_json: bool) -> None:
+@reads
+def metrics(client: QueueClient, queues: tuple[str, ...], every: bool) -> Reply:
     """Show lengths, ages and rates of queues.
 
     Without QUEUE, of all queues. With --json, including Celery's queues for events and remote control.
     """
-    with target.client(looks=True) as client:
-        queue_metrics = [client.metrics(name) for name in queues] if queues else list(client.metrics_all().values())
-    if as_json:
-        print_json(queue_metrics)
-    elif len(queues) == 1:
-        print_facts({"queue": queue_metrics[0].queue, **_figures(queue_metrics[0]), **queue_metrics[0].counts})
-    else:
-        listed_metrics = listed({entry.queue: entry for entry in queue_metrics}, every or bool(queues)).values()
-        print_table(COLUMNS, map(row, listed_metrics), none="no queues", spare=SPARE)
-        note_hidden(len(queue_metrics) - len(listed_metrics))
+    entries = [client.metrics(name) for name in queues] if queues else list(client.metrics_all().values())
+    documents = [metrics_document(entry) for entry in entries]
+    if len(queues) == 1:
+        return Reply(documents, {"queue": entries[0].queue, **_facts(entries[0]), **entries[0].counts})
+    rows = listed({entry.queue: entry for entry in entries}, every or bool(queues)).values()
+    return Reply(documents, METRICS.of(rows), notes=hidden_queues(len(entries) - len(rows)))
 
 
-COLUMNS: list[Column] = [
-    ("queue", False), ("visible", True), ("delayed", True), ("in flight", True), ("done", True), ("failed", True),
-    ("consumers", True), ("sent/s", True), ("acked/s", True), ("oldest", True),
-]  # fmt: skip
+def metrics_document(metrics: QueueMetrics) -> dict[str, Any]:
+    """Return a queue's metrics for ``--json``; ``visible`` is the name of ``ready`` in earlier versions."""
+    return {**plain(metrics), "ready": metrics.visible}
 
 
-#: columns that are left out on a narrow terminal, the first one first
-SPARE = ("acked/s", "sent/s", "consumers", "done", "delayed", "oldest")
-
-
-def row(one: QueueMetrics) -> tuple[Any, ...]:
-    """Return a queue's metrics in the order of :data:`COLUMNS`."""
-    rates = one.sent_per_second, one.acked_per_second
-    counts = one.visible, one.delayed, one.in_flight, one.done, one.failed, one.consumers
-    return one.queue, *counts, *rates, age(one.oldest_age_seconds)
-
-
-def _figures(one: QueueMetrics) -> dict[str, Any]:
+def _facts(metrics: QueueMetrics) -> dict[str, Any]:
     return {
-        "visible": one.visible,
-        "delayed": one.delayed,
-        "in flight": one.in_flight,
-        "done": one.done,
-        "failed": one.failed,
-        "archived failed": one.archived_failed,
-        "consumers": one.consumers,
-        "oldest": age(one.oldest_age_seconds),
-        "newest": age(one.newest_age_seconds),
-        "sent/s": f"{one.sent_per_second:.1f}",
-        "delivered/s": f"{one.delivered_per_second:.1f}",
-        "acked/s": f"{one.acked_per_second:.1f}",
-        "counted since": one.counted_since,
+        "ready": metrics.visible,
+        "delayed": metrics.delayed,
+        "in flight": metrics.in_flight,
+        "done": metrics.done,
+        "failed": metrics.failed,
+        "archived": metrics.archived_failed,
+        "consumers": metrics.consumers,
+        "oldest": age(metrics.oldest_age_seconds),
+        "newest": age(metrics.newest_age_seconds),
+        "sent/s": f"{metrics.sent_per_second:.1f}",
+        "delivered/s": f"{metrics.delivered_per_second:.1f}",
+        "acked/s": f"{metrics.acked_per_second:.1f}",
+        "counted since": metrics.counted_since,
     }
 
 
-for _command in (alter, pause, resume, move, copy, figures, top):
+#: fields of :class:`~kombu_opendata.queue_client.queue_models.FigureSeries`, by their headings
+_SERIES = {
+    "sent/s": "published_per_second", "delivered/s": "delivered_per_second", "acked/s": "acked_per_second",
+    "failed/s": "failed_per_second", "ready": "ready", "in flight": "in_flight", "delayed": "delayed",
+}  # fmt: skip
+_POINTS = Table(
+    (column("time"), *numbers(**_SERIES)), none="no metrics yet", spare=("delivered/s", "delayed", "in flight")
+)
+
+
+@queue_group.command(epilog="Example: opendata-queue queue figures orders")
+@queues_argument
+@reads
+def figures(client: QueueClient, queues: tuple[str, ...]) -> Reply:
+    """Show rates and lengths of the last ten minutes.
+
+    Without QUEUE, of all queues together. The broker keeps them in memory, a point every five seconds, until it ends.
+    """
+    recent = client.figures(queues)
+    if missing := [name for name in queues if name not in recent.queues]:
+        raise NotFound(f"no queue {missing[0]!r}", queue=missing[0])
+    tables = []
+    for name, series in (recent.queues if queues else {"all queues": recent.total}).items():
+        points = [
+            {"time": local(at), **{field: getattr(series, field)[number] for field in _SERIES.values()}}
+            for number, at in enumerate(recent.times if series is not None else ())
+        ]
+        tables.append(_POINTS.of(points)._replace(title=name))
+    return Reply(recent, *tables)
+
+
+for _command in (alter, pause, resume, move, copy, top):
     queue_group.add_command(_command)

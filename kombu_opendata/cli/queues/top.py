@@ -18,9 +18,22 @@ from ...json_values import plain
 from ...readable_text import age, counted
 from ..exit_codes import Command
 from ..option_types import Bounded, every_queue_option, listed
-from ..target import Target, look_options
-from ..terminal.output import print_json_line, say
-from ..terminal.tables import Column, console, cut_middle, fitted, print_table, room_for_text, table
+from ..output import (
+    JsonLines,
+    Table,
+    cells_of,
+    column,
+    console,
+    cut_middle,
+    fitted,
+    numbers,
+    print_json,
+    print_table,
+    rich_table,
+    room_for_text,
+    say,
+)
+from ..target import Target, json_option, start_option, target_options
 
 if TYPE_CHECKING:
     from ...queue_client.queue_models import QueueMetrics
@@ -43,19 +56,28 @@ class QueueLine(NamedTuple):
     acked: float
 
 
-@click.command(cls=Command, epilog="Example: opendata-queue queue top --interval 5 --sort length")
-@click.option(
-    "--interval",
-    type=Bounded(Seconds(0.1)),
-    default=2,
-    show_default=True,
-    help="time between updates, at least 0.1",
+_TABLE = Table(
+    (
+        column("queue", lambda line: f"{line.metrics.queue}{' (paused)' if line.metrics.paused else ''}"),
+        *numbers(ready="metrics.visible", delayed="metrics.delayed", in_flight="metrics.in_flight"),
+        *numbers(**{"sent/s": "sent", "deliv/s": "delivered", "acked/s": "acked"}),
+        *numbers(oldest=lambda line: age(line.metrics.oldest_age_seconds)),
+        *numbers(failed="metrics.failed", cons="metrics.consumers"),
+    ),
+    none="no queues",
+    spare=("deliv/s", "failed", "cons", "delayed", "acked/s", "oldest", "sent/s", "in flight"),
 )
+
+
+@click.command(cls=Command, epilog="Example: opendata-queue queue top --interval 5 --sort length")
+@click.option("--interval", type=Bounded(Seconds(0.1)), default=2, show_default=True, help="time between updates")
 @click.option("--sort", type=click.Choice(_SORTS), default="rate", show_default=True, help="which queues come first")
 @click.option("--once", is_flag=True, help="show one update, with the rates of the last minute")
 @click.option("--count", type=Bounded(WholeNumberKind(1)), help="end after this many updates")
 @every_queue_option
-@look_options
+@target_options
+@start_option
+@json_option
 def top(interval: float, sort: str, once: bool, count: int | None, every: bool, target: Target, as_json: bool) -> None:
     """Show lengths, rates and ages live, until q or Ctrl-C.
 
@@ -81,13 +103,13 @@ def _show(frames: Iterator[list[QueueLine] | None], as_json: bool) -> None:
         if as_json:
             if lines is not None:
                 at = lines[0].metrics.at if lines else None
-                print_json_line({"at": at, "queues": [_as_json(line) for line in lines]})
+                print_json(JsonLines([{"at": at, "queues": list(map(_document, lines))}]))
         elif lines is None:
             say(_WAITING)
         else:
             for text in _title(lines, console().width):
                 say(text)
-            print_table(_COLUMNS, map(_cells, lines), none="no queues", spare=_SPARE)
+            print_table(_TABLE.of(lines))
         sys.stdout.flush()
 
 
@@ -149,9 +171,10 @@ def _order(sort: str) -> Callable[[QueueLine], Any]:
     return lambda line: (-keys[sort](line), line.metrics.queue)
 
 
-def _as_json(line: QueueLine) -> dict[str, Any]:
+def _document(line: QueueLine) -> dict[str, Any]:
     rates = {"sent_per_second": line.sent, "delivered_per_second": line.delivered, "acked_per_second": line.acked}
-    return {**plain(line.metrics), **{name: round(value, 3) for name, value in rates.items()}}
+    rounded = {name: round(value, 3) for name, value in rates.items()}
+    return {**plain(line.metrics), "ready": line.metrics.visible, **rounded}
 
 
 # ---------------------------------------------------------------------- keys
@@ -190,12 +213,6 @@ def _keyboard() -> Iterator[Pause]:
 
 
 # ---------------------------------------------------------------------- drawing
-_COLUMNS: list[Column] = [
-    ("queue", False), ("visible", True), ("delayed", True), ("in flight", True), ("sent/s", True), ("deliv/s", True),
-    ("acked/s", True), ("oldest", True), ("failed", True), ("cons", True),
-]  # fmt: skip
-#: columns that are left out on a narrow terminal, the first one first
-_SPARE = ("deliv/s", "failed", "cons", "delayed", "acked/s", "oldest", "sent/s", "in flight")
 #: lines of a screen besides title and queues: the headings, the line below them, and the last line
 _OTHER_LINES = 3
 _GAP = "  "
@@ -208,9 +225,9 @@ def draw(lines: list[QueueLine], width: int, height: int) -> Any:
 
     title = _title(lines, width)
     listed_lines = lines[: max(1, height - _OTHER_LINES - len(title))]
-    columns, rows, _ = fitted(_COLUMNS, [_cells(line) for line in listed_lines], width, _SPARE)
-    name_width = room_for_text(columns, rows, width)
-    body = table(columns, [(cut_middle(name, name_width), *figures) for name, *figures in rows])
+    names, *others = fitted(cells_of(_TABLE.of(listed_lines)), width, _TABLE.spare)
+    name_width = room_for_text([names, *others], width)
+    body = rich_table([names._replace(texts=[cut_middle(name, name_width) for name in names.texts]), *others])
     hidden = f"and {len(lines) - len(listed_lines):,} more{_GAP}" if len(listed_lines) < len(lines) else ""
     return Group(*map(Text, title), body, Text(f"{hidden}q: quit", style="dim"))
 
@@ -218,11 +235,11 @@ def draw(lines: list[QueueLine], width: int, height: int) -> Any:
 def _title(lines: list[QueueLine], width: int) -> list[str]:
     """Return the totals of all queues, on as few lines as the width allows."""
     at = next((line.metrics.at for line in lines if line.metrics.at is not None), None)
-    waiting = sum(line.metrics.visible + line.metrics.delayed for line in lines)
+    ready, delayed = (sum(getattr(line.metrics, name) for line in lines) for name in ("visible", "delayed"))
     in_flight = sum(line.metrics.in_flight for line in lines)
     sent, acked = sum(line.sent for line in lines), sum(line.acked for line in lines)
     parts = [] if at is None else [at.astimezone().strftime("%H:%M:%S")]
-    parts += [counted(len(lines), "queue"), f"{waiting:,} waiting", f"{in_flight:,} in flight"]
+    parts += [counted(len(lines), "queue"), f"{ready:,} ready", f"{delayed:,} delayed", f"{in_flight:,} in flight"]
     texts = [""]
     for part in (*parts, f"{sent:,.1f} sent/s", f"{acked:,.1f} acked/s"):
         longer = f"{texts[-1]}{_GAP}{part}" if texts[-1] else part
@@ -231,18 +248,3 @@ def _title(lines: list[QueueLine], width: int) -> list[str]:
         else:
             texts.append(part)
     return texts
-
-
-def _cells(line: QueueLine) -> tuple[Any, ...]:
-    metrics = line.metrics
-    counts = metrics.visible, metrics.delayed, metrics.in_flight
-    return (
-        f"{metrics.queue} (paused)" if metrics.paused else metrics.queue,
-        *counts,
-        line.sent,
-        line.delivered,
-        line.acked,
-        age(metrics.oldest_age_seconds),
-        metrics.failed,
-        metrics.consumers,
-    )

@@ -141,7 +141,7 @@ class Journal:
         path = segment.path
         return CorruptRecord(
             f"the journal is damaged: record {self.sequence + 1} at byte {offset} of {path} is not there, but {proof}; "
-            f"restore the file or a backup, or run: opendata-queue store repair --drop-damaged {self.folder.parent}",
+            f"restore the file or a backup, or run: opendata-queue store repair --delete-damaged {self.folder.parent}",
             key=path.name.encode(),
             offset=offset,
         )

@@ -102,7 +102,7 @@ class Segment:
         if not is_blank:
             raise CorruptRecord(
                 f"the journal is damaged: the header of {path}, at byte 0, is not valid; restore the file, or run: "
-                f"opendata-queue store repair --drop-damaged {path.parent.parent}",
+                f"opendata-queue store repair --delete-damaged {path.parent.parent}",
                 key=path.name.encode(),
                 offset=0,
             )

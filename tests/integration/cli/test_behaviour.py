@@ -28,14 +28,14 @@ from .conftest import HOSTILE, run
     ("words", "code", "text"),
     [
         ("queue show nobody", 1, "no queue 'nobody'"),
-        ("queue drop nobody --yes", 1, "nobody"),
+        ("queue delete nobody --yes", 1, "nobody"),
         ("peek nobody", 1, "nobody"),
         ("message 999999", 1, "999999"),
         ("send nobody x", 1, "create it first"),
         ("publish x --routing-key nobody", 1, "no queue matches"),
-        ("archive delete old", 2, "--older-than, --id, --all"),
-        ("archive delete old --older-than 30", 2, "30d"),
-        ("archive delete old --older-than 1d", 2, "add --yes"),
+        ("done delete old", 2, "--older-than, --id, --all"),
+        ("done delete old --older-than 30", 2, "30d"),
+        ("done delete old --older-than 1d", 2, "add --yes"),
         ("queue purge orders", 2, "add --yes"),
         ("send orders {x --as json", 2, "is not json"),
         ("send orders x -H nothing", 2, "name=text"),
@@ -57,7 +57,7 @@ from .conftest import HOSTILE, run
         ("broker --store memory://x --listen nowhere", 2, "'nowhere'"),
         ("broker --store memory://x --listen tcp:127.0.0.1:0 --metrics here:there", 2, "'here:there'"),
         ("broker reloa", 2, "Did you mean 'reload'?"),
-        ("replay orders --stop", 1, "no replay to stop"),
+        ("replay orders --cancel", 1, "no replay to stop"),
         ("failed retry orders --where x>", 2, "line 1, column"),
         ("queue create q2 --filter x>", 2, "line 1, column"),
         ("queue create orders --max-length 3", 1, "orders"),
@@ -106,7 +106,7 @@ def test_the_url_may_come_before_the_verb(url: str, client: QueueClient) -> None
     assert f"'opendata-queue failed list --url {url}'" in told.stderr
 
 
-@pytest.mark.parametrize("verb", ["queue list", "queue metrics", "queue top --once", "archive count"])
+@pytest.mark.parametrize("verb", ["queue list", "queue metrics", "queue top --once", "done count"])
 def test_tables_leave_out_celerys_own_queues(verb: str, url: str, client: QueueClient) -> None:
     own = ("celeryev.7d11dbb0", "celery@vm.celery.pidbox")
     for name in own:
@@ -126,8 +126,8 @@ def test_status_says_of_what_its_limit_is(url: str, client: QueueClient) -> None
 
 
 def test_a_message_that_is_due_later_says_when(url: str, client: QueueClient) -> None:
-    told = run("messages", "-q", "mails", "-s", "available", url=url, COLUMNS="200").stdout
-    assert told.count("mails: available, due 20") == 1
+    told = run("messages", "-q", "mails", "-s", "ready", url=url, COLUMNS="200").stdout
+    assert told.count("mails: delayed, due 20") == 1
 
 
 def test_arguments_of_a_failed_task_are_masked_and_cut(url: str, client: QueueClient) -> None:
@@ -260,10 +260,10 @@ def test_a_question_can_be_refused(client: QueueClient, invoke: Callable[..., An
 
     client.create("asked")
     monkeypatch.setattr(exit_codes, "can_ask", lambda: True)
-    refused = invoke("queue", "drop", "asked", input="n\n")
+    refused = invoke("queue", "delete", "asked", input="n\n")
     assert refused.exit_code == 1
     assert client.get_queue("asked").name == "asked"
-    assert invoke("queue", "drop", "asked", input="y\n").exit_code == 0
+    assert invoke("queue", "delete", "asked", input="y\n").exit_code == 0
     assert "asked" not in {info.name for info in client.list_queues()}
 
 

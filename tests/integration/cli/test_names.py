@@ -43,9 +43,9 @@ queue copy -- {q} {r}
 queue move -- {q} {r}
 messages --queue={q}
 attempts --queue={q} --consumer={w}
-archive list -- {q}
-archive count -- {q}
-archive delete --older-than=1d --yes -- {q}
+done list -- {q}
+done count -- {q}
+done delete --older-than=1d --yes -- {q}
 failed list --worker={w} -- {q}
 failed count -- {q}
 failed archive -- {q}
@@ -64,12 +64,12 @@ store inspect --queue={q}
 queue purge --yes -- {q}
 binding delete --routing-key=k -- {q} {x}
 exchange delete --yes -- {x}
-queue drop --yes -- {q}
-queue drop --yes -- {r}
+queue delete --yes -- {q}
+queue delete --yes -- {r}
 user add --users={f} someone-else
 user add --users={f} -- {u}
 user permit --everything --users={f} -- {u}
-user remove --yes --users={f} -- {u}
+user delete --yes --users={f} -- {u}
 """.strip().splitlines()
 #: parameters that name something
 NAMED = {"queue", "queues", "source", "target_queue", "exchange", "worker", "workers", "consumers", "into"}

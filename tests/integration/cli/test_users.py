@@ -1,4 +1,4 @@
-"""``user add|permit|list|remove`` through the real console script, with a broker that follows the file."""
+"""``user add|permit|list|delete`` through the real console script, with a broker that follows the file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_broker_follows_the_file(path: Path, store_folder: Path, started: Chil
             declare(channel, "other")
     user(path, "add", "root", "--role", "admin", stdin="x")
     wait_until(lambda: refused_or_none(f"opendata://root:x@127.0.0.1:{broker.port}") is None, 60, "the admin is known")
-    user(path, "remove", "app", "--yes")
+    user(path, "delete", "app", "--yes")
     done = run("broker", "reload", f"opendata://root:x@127.0.0.1:{broker.port}")
     assert done.returncode == 0, done.stderr
     assert isinstance(refused(url), errors.AccessRefused)
@@ -113,8 +113,8 @@ def test_what_the_verbs_write(path: Path) -> None:
         ("permit one --queue a", 2, "--queue goes with --celery"),
         ("permit one --read (", 1, "'(' is not a regular expression of RE2: missing )"),
         ("permit one --nothing", 1, "has no entry for instance 'default'"),
-        ("remove one", 2, "There is no terminal to ask on: add --yes"),
-        ("remove one --yes", 1, "names no user, so no login is possible"),
+        ("delete one", 2, "There is no terminal to ask on: add --yes"),
+        ("delete one --yes", 1, "names no user, so no login is possible"),
     ],
 )
 def test_what_can_not_be_done(path: Path, words: str, code: int, text: str) -> None:

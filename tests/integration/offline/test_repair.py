@@ -98,7 +98,7 @@ def test_a_damaged_record_is_refused_listed_and_given_up(store: Killed, part: st
     path, record = store.place(10)
     body = record.start + RECORD_BYTES + record.payload.index(BODIES[10])
     flip(path, {"length": record.start + 1, "checksum": record.start + 5, "sequence": record.start + 8}.get(part, body))
-    with pytest.raises(CorruptRecord, match=f"byte {record.start} of {path}.*store repair --drop-damaged") as caught:
+    with pytest.raises(CorruptRecord, match=f"byte {record.start} of {path}.*store repair --delete-damaged") as caught:
         opened(store.root)
     assert caught.value.text.endswith(str(store.root))
     assert verify(store.root).counts["journal-record"] == 1
@@ -111,14 +111,14 @@ def test_a_damaged_record_is_refused_listed_and_given_up(store: Killed, part: st
     assert {
         file: file.read_bytes() for file in path.parent.iterdir()
     } == before  # nothing is changed without the option
-    given_up = json.loads(command("repair", "--drop-damaged", "--json", store.root).output)
+    given_up = json.loads(command("repair", "--delete-damaged", "--json", store.root).output)
     assert given_up["published"] == {"q": store.ids[10:]}
     assert (given_up["records"], given_up["unread"], given_up["uncertain"]) == (len(BODIES) - 10, 0, 1)
     assert Path(given_up["kept"][0]).read_bytes() == before[path]
     assert_verified(store.root)
     assert opened(store.root)[1:] == store.ids[:10]
     assert_verified(store.root)
-    assert "not damaged" in command("repair", "--drop-damaged", store.root).output
+    assert "not damaged" in command("repair", "--delete-damaged", store.root).output
 
 
 def test_what_an_interrupted_repair_kept_stays(store: Killed) -> None:
@@ -127,7 +127,7 @@ def test_what_an_interrupted_repair_kept_stays(store: Killed) -> None:
     earlier = path.with_name(path.name + ".damaged")
     earlier.write_bytes(b"kept before")
     damaged = path.read_bytes()
-    kept = json.loads(command("repair", "--drop-damaged", "--json", store.root).output)["kept"]
+    kept = json.loads(command("repair", "--delete-damaged", "--json", store.root).output)["kept"]
     assert earlier.read_bytes() == b"kept before"
     assert Path(kept[0]).read_bytes() == damaged
     assert_verified(store.root)
@@ -141,7 +141,7 @@ def test_a_damaged_header_is_written_again(store: Killed) -> None:
         flip(path, at)
     with pytest.raises(CorruptRecord, match="journal is damaged"):
         opened(store.root)
-    given_up = json.loads(command("repair", "--drop-damaged", "--json", store.root).output)
+    given_up = json.loads(command("repair", "--delete-damaged", "--json", store.root).output)
     assert given_up["first"] is None
     assert len(given_up["headers"]) == min(len(paths) - 1, 5)
     assert opened(store.root) == store.ids
@@ -154,7 +154,7 @@ def test_a_missing_file_is_refused_and_what_follows_given_up(store: Killed) -> N
     kept = [id for id, (path, _record) in zip(store.ids, store.records, strict=True) if path == paths[0]]
     with pytest.raises(CorruptRecord, match=r"the next file begins with record"):
         opened(store.root)
-    given_up = json.loads(command("repair", "--drop-damaged", "--json", store.root).output)
+    given_up = json.loads(command("repair", "--delete-damaged", "--json", store.root).output)
     assert given_up["published"]["q"] == store.ids[-len(given_up["published"]["q"]) :]
     assert opened(store.root)[1:] == kept
     assert_verified(store.root)
@@ -163,7 +163,7 @@ def test_a_missing_file_is_refused_and_what_follows_given_up(store: Killed) -> N
 def test_a_sound_journal_and_one_in_use_are_left_alone(store: Killed) -> None:
     with (store.root / "broker.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        refused = command("repair", "--drop-damaged", store.root, ok=False)
+        refused = command("repair", "--delete-damaged", store.root, ok=False)
         assert refused.exit_code != 0
         assert "a broker runs on" in refused.output
     assert "not damaged" in command("repair", store.root).output

@@ -12,8 +12,8 @@ from ...support.command_lines import VERBS
 
 #: the calls behind each verb
 CALLS = {
-    "archive count": "metrics metrics_all", "archive delete": "delete_settled", "archive list": "iter_by_state",
     "attempts": "list_attempts", "binding create": "bind", "binding delete": "unbind", "binding list": "list_bindings",
+    "done count": "metrics metrics_all", "done delete": "delete_settled", "done list": "iter_by_state",
     "broker hand-over": "hand_over", "broker reload": "reload", "broker status": "status",
     "exchange create": "declare_exchange", "exchange delete": "delete_exchange", "exchange explain": "test_routing",
     "exchange list": "list_exchanges", "exchange show": "list_exchanges list_bindings",
@@ -24,7 +24,7 @@ CALLS = {
     "filter explain": "explain", "instance create": "create_instance", "instance list": "list_instances",
     "maintain": "maintain", "message": "get", "messages": "list_messages", "peek": "peek", "ping": "is_healthy",
     "publish": "publish", "queue alter": "alter", "queue copy": "copy_messages", "queue create": "create",
-    "queue drop": "drop", "queue figures": "figures", "queue list": "list_queues",
+    "queue delete": "drop", "queue figures": "figures", "queue list": "list_queues",
     "queue metrics": "metrics metrics_all", "queue move": "move_messages",
     "queue pause": "pause", "queue purge": "purge", "queue resume": "resume", "queue show": "get_queue",
     "queue top": "metrics_all", "replay": "replay stop_replay replay_progress",
@@ -38,7 +38,7 @@ CALLS = {
 OF_A_HOST = {
     "broker", "broker start", "broker stop", "config check", "config show", "hash-secret", "store backup",
     "store inspect", "store repair", "store restore", "store stats", "store verify", "user add", "user list",
-    "user permit", "user remove", "web",
+    "user delete", "user permit", "web",
 }  # fmt: skip
 
 

@@ -17,10 +17,10 @@ from ...support.command_lines import VERBS, parse
 WITHOUT_JSON = {"broker", "web"}
 #: verbs that ask a broker, and change nothing
 LOOKERS = {
-    "archive count",
-    "archive list",
     "attempts",
     "binding list",
+    "done count",
+    "done list",
     "broker status",
     "exchange explain",
     "exchange list",

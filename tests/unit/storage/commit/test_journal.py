@@ -189,7 +189,7 @@ def test_damaged_records_before_others_are_an_error(tmp_path: Path, damaged: ran
     with pytest.raises(CorruptRecord, match=f"record {damaged[0]} at byte {start} of {path}") as caught:
         replayed(tmp_path)
     assert (caught.value.key, caught.value.offset) == (path.name.encode(), start)
-    assert "store repair --drop-damaged" in caught.value.text
+    assert "store repair --delete-damaged" in caught.value.text
     assert len(replayed(tmp_path, after=damaged[-1])) == 20 - damaged[-1]  # the store has what is damaged
 
 

@@ -1,0 +1,328 @@
+"""Output of commands: lines, facts and tables for people, JSON for machines.
+
+Names and bodies are untrusted. For people, characters that a terminal could interpret as a command, or that change the
+direction of the text, are shown as escapes; JSON is pure ASCII. Times are local with their zone for people, ISO 8601 in
+UTC in JSON. There are no colours unless stdout is a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..json_values import plain
+from ..readable_text import counted, number, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+#: width of a table in a file or a pipe, where nothing is cut
+_WIDE = 100_000
+#: spaces between two columns
+_GAP = 3
+#: minimum widths of a text: folding stops at the first; below the second, other columns are left out
+_SHORTEST_TEXT, _EASY_TEXT = 8, 20
+
+
+# ---------------------------------------------------------------------- lines
+def local(at: datetime | None) -> str:
+    """Format a time in the user's zone, with the offset."""
+    return "" if at is None else at.astimezone().isoformat(" ", "seconds")
+
+
+def say(text: str) -> None:
+    """Print a line on stdout, made safe for terminals."""
+    _never_fail_on_a_character()
+    print(shown(text))
+
+
+def say_lines(text: str) -> None:
+    """Print a text of several lines, such as a traceback."""
+    for line in text.rstrip().split("\n"):
+        say(line)
+
+
+def note(text: str) -> None:
+    """Print a line for people on stderr: stdout has only the requested output."""
+    print(shown(text), file=sys.stderr)
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Print names and values, one pair a line."""
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        text = number(value) if type(value) is int and not name.endswith("id") else _cell(value)
+        say(f"{name:<{width}}  {text}".rstrip())
+
+
+def _never_fail_on_a_character() -> None:
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+
+
+# ---------------------------------------------------------------------- JSON
+class JsonLines(NamedTuple):
+    """Documents that are printed on a line each."""
+
+    documents: Iterable[Any]
+
+
+def print_json(value: Any, old_names: Mapping[str, str] | None = None) -> None:
+    """Print a document; for JsonLines, each document on its line.
+
+    Args:
+        old_names: the names of fields in earlier versions, by their new names; the document gets both.
+    """
+    if isinstance(value, JsonLines):
+        for document in value.documents:
+            print(json.dumps(_with_old_names(plain(document), old_names or {}), default=str))
+    else:
+        print(json.dumps(_with_old_names(plain(value), old_names or {}), indent=2, default=str))
+
+
+def _with_old_names(value: Any, old_names: Mapping[str, str]) -> Any:
+    if not old_names:
+        return value
+    if isinstance(value, list):
+        return [_with_old_names(item, old_names) for item in value]
+    if not isinstance(value, dict):
+        return value
+    document = {name: _with_old_names(item, old_names) for name, item in value.items()}
+    return {**{old: document[new] for new, old in old_names.items() if new in document}, **document}
+
+
+# ---------------------------------------------------------------------- tables
+class Column(NamedTuple):
+    """Column of a table; ``value`` returns the cell of an object. Numbers are never folded."""
+
+    heading: str
+    value: Callable[[Any], Any]
+    is_number: bool = False
+
+
+def column(heading: str, value: str | Callable[[Any], Any] = "", *, is_number: bool = False) -> Column:
+    """Return a column of texts; the value is a function, or the name of an attribute: by default, the heading."""
+    if callable(value):
+        return Column(heading, value, is_number)
+    name = value or heading.replace(" ", "_")
+    read_item, read_attribute = itemgetter(name), attrgetter(name)
+    return Column(heading, lambda row: (read_item if isinstance(row, Mapping) else read_attribute)(row), is_number)
+
+
+def numbers(*headings: str, **values: str | Callable[[Any], Any]) -> tuple[Column, ...]:
+    """Return columns of numbers: of the attributes with these names, and of keywords, in which ``_`` is a space."""
+    named = dict.fromkeys(headings, "") | {name.replace("_", " "): value for name, value in values.items()}
+    return tuple(column(heading, value, is_number=True) for heading, value in named.items())
+
+
+class Table(NamedTuple):
+    """Table of objects.
+
+    Attributes:
+        none: the line that is printed if it would be empty.
+        spare: the headings of columns that are left out on a narrow terminal, the first one first.
+        rare: the headings of columns that are left out if they have no values.
+    """
+
+    columns: Sequence[Column]
+    none: str
+    spare: Sequence[str] = ()
+    rare: Sequence[str] = ()
+    title: str = ""
+    rows: Iterable[Any] = ()
+
+    def of(self, rows: Iterable[Any]) -> Table:
+        """Return the table with these objects as rows."""
+        return self._replace(rows=rows)
+
+
+class Cells(NamedTuple):
+    """Column of a table, as texts that are safe for terminals; one that ``is_whole`` can't be folded."""
+
+    heading: str
+    texts: list[str]
+    is_number: bool
+    is_whole: bool
+
+    def width(self, text_width: int) -> int:
+        """Return the least width: the full width of numbers and times, at most ``text_width`` for texts."""
+        from rich.cells import cell_len
+
+        width = max(map(cell_len, (self.heading, *self.texts)))
+        return width if self.is_whole else min(width, text_width)
+
+
+def print_table(table: Table) -> None:
+    """Print a table.
+
+    If the terminal is too narrow, the spare columns are left out in their order, with a note on stderr. A table that is
+    still too wide is wrapped by the terminal, not cut.
+    """
+    columns = cells_of(table)
+    if not columns[0].texts:
+        say(table.none)
+        return
+    screen = console()
+    fitted_columns = fitted(columns, screen.width, table.spare)
+    screen.width = max(screen.width, _width(fitted_columns, _SHORTEST_TEXT))
+    screen.print(rich_table(fitted_columns, table.title), crop=False)
+    left_out = {column.heading for column in columns} - {column.heading for column in fitted_columns}
+    if left_out:
+        names = ", ".join(heading for heading in table.spare if heading in left_out)
+        note(f"the terminal is too narrow to show: {names}; --json has everything")
+
+
+def cells_of(table: Table) -> list[Cells]:
+    """Return the columns of a table as texts."""
+    rows = [[column.value(row) for column in table.columns] for row in table.rows]
+    columns = []
+    for at, (heading, _, is_number) in enumerate(table.columns):
+        values = [row[at] for row in rows]
+        if heading not in table.rare or any(values):
+            is_whole = is_number or any(isinstance(value, datetime) for value in values)
+            columns.append(Cells(heading, list(map(_cell, values)), is_number, is_whole))
+    return columns
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, datetime):
+        return local(value)
+    return "" if value is None else number(value) if type(value) in (int, float) else shown(value)
+
+
+def fitted(columns: Sequence[Cells], width: int, spare: Sequence[str]) -> list[Cells]:
+    """Leave out spare columns, the first one first, until the texts of the table are readable."""
+    remaining = list(columns)
+    for heading in spare:
+        if _width(remaining, _EASY_TEXT) <= width:
+            break
+        remaining = [column for column in remaining if column.heading != heading]
+    return remaining
+
+
+def _width(columns: Sequence[Cells], text_width: int) -> int:
+    return sum(column.width(text_width) for column in columns) + _GAP * (len(columns) - 1)
+
+
+def room_for_text(columns: Sequence[Cells], width: int) -> int:
+    """Return the maximum width of the first column, a text, beside the others."""
+    return max(_SHORTEST_TEXT, width - _GAP - _width(columns[1:], _SHORTEST_TEXT))
+
+
+def rich_table(columns: Sequence[Cells], title: str = "") -> RichTable:
+    """Return a table for a console."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = RichTable(
+        title=Text(shown(title)) if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
+    for column in columns:
+        table.add_column(
+            column.heading,
+            justify="right" if column.is_number else "left",
+            overflow="fold",
+            no_wrap=column.is_whole,
+            min_width=column.width(_SHORTEST_TEXT),
+        )
+    for row in zip(*(column.texts for column in columns), strict=True):
+        table.add_row(*map(Text, row))
+    return table
+
+
+def console() -> Console:
+    """Return a console for stdout, as wide as the terminal, or unbounded if there is none."""
+    from rich.console import Console
+
+    unbounded = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
+    _never_fail_on_a_character()
+    return Console(
+        file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False, width=_WIDE if unbounded else None
+    )
+
+
+def cut_middle(text: str, width: int) -> str:
+    """Return the beginning and the end of a text that is safe for terminals, in at most ``width`` columns."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{set_cell_size(text, width - 1 - tail)}…{set_cell_size(text[::-1], tail)[::-1]}"
+
+
+# ---------------------------------------------------------------------- replies
+class Alert(str):
+    """Line that needs attention, red on a terminal."""
+
+    __slots__ = ()
+
+
+Part = str | Mapping[str, Any] | Table
+
+
+class Reply:
+    """Result of a command.
+
+    Args:
+        document: the result for ``--json``.
+        parts: the result for people: lines, facts and tables, in this order.
+        notes: further lines for people, on stderr.
+        error: raised after the output: the reason of an exit code that is not 0.
+        check: returns that error, if it is known only after the output.
+        old_names: as for :func:`print_json`.
+    """
+
+    def __init__(
+        self,
+        document: Any,
+        *parts: Part,
+        notes: Iterable[str] = (),
+        error: Exception | None = None,
+        check: Callable[[], Exception | None] = lambda: None,
+        old_names: Mapping[str, str] | None = None,
+    ) -> None:
+        self._document = document
+        self._parts = parts
+        self._notes = notes
+        self._error = error
+        self._check = check
+        self._old_names = old_names
+
+    def print(self, as_json: bool) -> None:
+        """Print the result, then raise its error."""
+        if as_json:
+            print_json(self._document, self._old_names)
+        else:
+            for part in self._parts:
+                if isinstance(part, Alert):
+                    console().print(part, style="bold red")
+                elif isinstance(part, str):
+                    say(part)
+                elif isinstance(part, Table):
+                    print_table(part)
+                else:
+                    print_facts(part)
+            for text in self._notes:
+                note(text)
+        error = self._error or self._check()
+        if error is not None:
+            raise error
+
+
+def hidden_queues(queues: int) -> Iterator[str]:
+    """Yield the number of Celery's queues that a table leaves out."""
+    if queues:
+        yield f"without {counted(queues, 'queue')} of Celery for events and remote control: --all"

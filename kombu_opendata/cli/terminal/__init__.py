@@ -1,1 +1,0 @@
-"""Terminal output of commands: texts, tables, JSON, progress."""
