@@ -1,4 +1,29 @@
-"""Calls that run as tasks, and replies that are retained for clients that repeat a call."""
+"""Calls that run as tasks, and the recent replies of calls that must run once.
+
+A client repeats a call after a reconnect if it has no reply. For a call that only reads, that is harmless: it runs
+again, and the reply of the first run is dropped, because its connection is closed. A call that changes something, such
+as a move of messages, must not run twice, and its client must learn its outcome.
+
+==================  ================================================  =================================================
+the call (session,  the client repeats it                             left by
+number) is
+==================  ================================================  =================================================
+unknown             it runs                                           the call begins
+running             nothing happens: the reply follows on the new     it ends; also with an error, which is a reply
+                    connection
+answered            the retained reply is sent again                  another call of the session, which shows that the
+                                                                      reply has arrived; the session's end; the limit
+==================  ================================================  =================================================
+
+A session retains one reply: its client sends such calls one after the other. The replies of all sessions take at most
+:data:`_KEPT_BYTES`; beyond that the oldest are forgotten, and a repeated call runs again. The table is by session and
+not by connection, because the connection is what was lost, and by the session's id, because a session that was away for
+long is a new object. It is only in memory: after a restart of the broker the records of repeated calls
+(:mod:`kombu_opendata.storage.operations.repeated_calls`) let an interrupted call continue instead.
+
+Sending replies with a number and dropping duplicates at the client would not do: the lost reply is the problem, not the
+duplicate. Storing each reply would cost a commit for calls that nearly always arrive.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,47 @@
 """The delivery turn of an instance: deliver, commit, send.
 
-Calls change the state and leave replies in the outbox. A delivery turn follows, at most one in each turn of the event
-loop: it delivers the deliverable messages, commits, and sends the contents of the outbox. So nothing is sent before it
-is durable, and all messages that arrive together share one commit.
+Calls change the state in memory and leave their replies in the outbox, which schedules a turn: at most one in each turn
+of the event loop. It
 
-A commit to a bucket is delayed for a short time, so that clients that were just answered can join it. A client that
-waits for each confirmation publishes again immediately after it. If the next commit began with the first of these
-clients, all others would wait for two commits each, and a bucket would store half as many messages.
+1. delivers: takes messages for consumers and getters with credit, which claims them;
+2. removes the expired and excess messages of queues that received some;
+3. commits all changes since the last commit, of calls and deliveries, as one;
+4. sends the replies and deliveries that the outbox had when the commit began.
+
+So nothing is sent before it is durable, a delivery is never sent without its claim, and all messages that arrive
+together share one commit. A commit for each call would be simpler, and cost a sync of the disk or a request to the
+bucket for each of them. Sending at once and committing later would confirm messages that a crash loses.
+
+With a journal, a commit blocks the loop for a write and its sync, and steps 3 and 4 are in the turn. If the journal is
+full, nothing is sent, and the turn is repeated every :data:`_RETRY_SECONDS` until the store has caught up.
+
+Without a journal a commit is a request to the bucket, so it runs as a task, the *committer*, while turns continue to
+deliver and collect:
+
+===========================  ===========================================  =========================================
+committer                    a turn                                       then
+===========================  ===========================================  =========================================
+none, a client waits         collects the outbox and starts the           it commits, sends, and repeats that until
+                             committer                                    the outbox is empty
+running                      collects the outbox, for the next commit     the commit in progress sends only what was
+                                                                          taken before it began
+none, only acks are new,     sets a timer                                 they are committed with the next commit, or
+and commits are slow                                                      after :data:`_UNAWAITED_SECONDS`
+===========================  ===========================================  =========================================
+
+A commit to a bucket is delayed for a short time (:class:`CommitDelay`), so that clients that were just answered can
+join it. A client that waits for each confirmation publishes again immediately after it. If the next commit began with
+the first of these clients, all others would wait for two commits each, and a bucket would store half as many messages.
+
+Before the committer sends, the active lease must not be over: a broker that another one has replaced must not answer.
+
+A queue delivers at most :data:`_DELIVERIES_PER_TURN` messages in a turn, and a client gets at most
+:data:`.TURN_BYTES`, because it may not read them; both continue in the next turn. A turn visits only queues that were
+woken. One without a consumer with credit is woken when a channel has capacity again (``starved``, ``refilled``), when
+the client reads, or when a message arrives: visiting all queues each time would make a turn as long as their number.
+
+An unexpected error in a turn leaves the memory ahead of the store, so it fails the instance: the broker ends, and the
+next start has the last durable state.
 """
 
 from __future__ import annotations

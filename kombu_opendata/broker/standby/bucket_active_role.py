@@ -1,8 +1,42 @@
 """The active role for a bucket: the active record, which brokers replace only in place of the version they read.
 
-A standby that has lost the active broker *claims* the role in the record. The active broker reads the record once per
-period, and withdraws the claim if it is alive. It serves clients for ``lease_seconds`` after the last read of a record
-without a claim, and no longer. So after a longer wait the standby may take the role: see RFC 0009.
+The broker whose id is in the record (:mod:`.active_record`) is the active one. SlateDB's fencing already prevents that
+two brokers write; the record prevents that two brokers *answer*, and gives clients an address.
+
+====================  ===============================================  ================================================
+this broker           does                                             becomes
+====================  ===============================================  ================================================
+starting              reads the record                                 active if it is free: none, ``stopped``, handed
+                                                                       over to it, or of a process that has ended here
+standing by           follows the active broker over a connection, and active by its ``TakeOver``; claiming if the
+                      sends clients there                              connection is lost
+claiming              writes its claim, waits longer than the lease,   active if nothing changed; standing by, or ended
+                      and reads ahead what opening will need           without ``--standby``, if the claim was withdrawn
+active                reads the record once per period, withdraws a    fenced if the record is of another broker, or has
+                      claim, extends its lease                         a forced claim; stopped, or handing over
+handing over          has made its last commit and sent the           ended when the successor has the record, or may
+                      ``TakeOver``; writes nothing more                take it
+====================  ===============================================  ================================================
+
+What always holds:
+
+* Each write names the version that it replaces, so of two brokers that decide at the same time one fails
+  (:class:`.RecordChanged`) and reads again.
+* The active broker sends to clients only during its lease (:mod:`..delivery.active_lease`), which ends
+  ``lease_seconds`` after the *beginning* of its last read of a record without a claim.
+* A claimant waits :data:`_MARGIN` times as long after the write of its claim, by its own clock since the boot. So the
+  lease is over before the role is taken, whatever the clocks of the hosts show; only their speed must agree.
+* A broker without a standby has a longer lease and reads less often. When the first standby connects, the shorter lease
+  applies here before the record has it; the lease never becomes longer again.
+
+A heartbeat alone would be simpler, and wrong: a lost connection does not show whether the broker ended or the network
+is cut. A lock with a time to live in the bucket would need clocks that agree. A planned hand-over needs no wait: the
+active broker commits, stops answering, and gives its record and version to the standby, which replaces it at once. If
+the standby fails in that moment, the record is changed to ``handing-over``, so that it or a later start may take it.
+
+If the record was deleted, the active broker writes it again; a standby that has followed it waits for its lease first.
+If the bucket does not answer, the active broker becomes silent when its lease ends, and serves again after the next
+read. See RFC 0009.
 """
 
 from __future__ import annotations
