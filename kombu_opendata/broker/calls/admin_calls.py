@@ -11,7 +11,7 @@ from ..access.rights import ROLES
 from ..access.users_file import UsersFileChanges
 from ..instance.maintenance import Maintenance
 from .dispatch.context import Context
-from .dispatch.registry import handles
+from .dispatch.registry import Calls, handles
 
 
 class ReloadReport(NamedTuple):
@@ -46,8 +46,7 @@ class Directory:
     reload: Callable[[str], ReloadReport]
 
 
-@dataclass(frozen=True, slots=True)
-class AdminCalls:
+class AdminCalls(Calls):
     """The calls of an operator."""
 
     _maintenance: Maintenance

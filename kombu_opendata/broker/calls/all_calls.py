@@ -21,8 +21,9 @@ from .metrics_calls import MetricsCalls
 from .publish import PublishCalls
 from .queue_calls import QueueCalls
 from .queue_client.claimed_messages import Claiming
+from .queue_client.grouped_read import GroupedReads
 from .queue_client.peek import PeekCalls
-from .queue_client.read import ConditionalReads, ReadCalls
+from .queue_client.read import ReadCalls
 from .queue_client.send import SendCalls
 from .queue_client.sent_keys import SentKeys
 from .queue_client.settle import Holders, SettleCalls
@@ -63,7 +64,7 @@ class InstanceCalls:
         )  # fmt: skip
         holders = Holders(i.sessions, i.timed)
         claiming = Claiming(i.sessions, i.leases, i.timed, engine.pages, i.background, clock, i.traffic)
-        reads = ReadCalls(ConditionalReads(claiming, i.outbox), claiming, i.queues)
+        reads = ReadCalls(claiming, i.queues, i.outbox, GroupedReads(claiming, i.outbox))
         keys = SentKeys(i.queues, engine.idempotency, clock)
         altered = AlteredMessages(engine.store, engine.buckets, topology, clock)
         bulks = Bulks(

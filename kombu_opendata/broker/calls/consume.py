@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ...errors import AccessRefused, ConsumerTagInUse, RequestError
 from ...protocol import messages as m
@@ -21,7 +20,7 @@ from ..model import queue_arguments
 from ..model.name_checks import MAX_NAME_BYTES
 from ..model.sessions import ConsumedQueue, Consumer, Session, SessionChannel
 from .dispatch.context import Context
-from .dispatch.registry import handles
+from .dispatch.registry import Calls, handles
 
 _OUTCOMES = frozenset(map(int, m.Outcome)) - {m.Outcome.REPORT}
 _REPORTED = frozenset(map(int, m.Outcome))
@@ -63,8 +62,7 @@ class GetOne:
         """Do nothing: no message was claimed for this Get."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumeCalls:
+class ConsumeCalls(Calls):
     """The calls of consumers, and about their sessions."""
 
     _queues: Queues

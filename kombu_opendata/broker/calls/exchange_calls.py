@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -33,8 +32,8 @@ from ..instance.replay_scheduler import ReplayScheduler
 from ..model import queue_arguments
 from ..model.name_checks import MAX_NAME_BYTES, check_name, check_short, check_storable
 from ..model.sessions import Session
-from .dispatch.context import Context
-from .dispatch.registry import handles
+from .dispatch.context import Context, check_range
+from .dispatch.registry import Calls, handles
 from .publish import PublishCalls
 
 _RESERVED_PREFIX = "amq."
@@ -46,8 +45,7 @@ _PARTS_OF_A_BINDING = 20
 Typed = Mapping[Any, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeCalls:
+class ExchangeCalls(Calls):
     """The calls about exchanges, bindings and routing."""
 
     _state: StoreState
@@ -110,8 +108,7 @@ class ExchangeCalls:
         if msg.exchange == "":
             raise AccessRefused("queues can't be bound to the default exchange: it reaches every queue by its name")
         exchange = self._topology.get(msg.exchange)
-        if len(msg.routing_key.encode()) > MAX_NAME_BYTES:
-            raise RequestError(f"the routing key is over {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
+        check_short(msg.routing_key, "routing key")
         check_storable(msg.arguments, "the binding")
         self._topology.check_binding(msg.exchange, msg.arguments)
         if msg.checked and exchange.type == "topic":
@@ -182,8 +179,7 @@ class ExchangeCalls:
             return m.Explained(msg.rid, await self._report(call, msg, msg.headers, None))
         if msg.headers:
             raise RequestError("give a message id or headers, not both")
-        if msg.message_id >= keys.MAX_MESSAGE_ID:
-            raise RequestError(f"there is no message id {msg.message_id}", message_id=msg.message_id)
+        check_range("a message id", msg.message_id, 0, keys.MAX_MESSAGE_ID - 1)
         headers = await self._metadata(msg.message_id)
         check_stored_message(call.session.rights, headers)
         typed = await self._typed_headers(msg.message_id)

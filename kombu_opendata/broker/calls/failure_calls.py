@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ...errors import RequestError
 from ...protocol import messages as m
 from ...protocol.messages.failure_messages import FailureGroup, FailureInfo, FailureQuery
 from ...storage.clock import Clock
@@ -18,13 +16,12 @@ from ...storage.records.failures import HOW, NO_FAILURE, TaskFailure
 from ...storage.state.store_state import StoreState
 from .dispatch.contents import shown_failure
 from .dispatch.context import Context
-from .dispatch.registry import handles
+from .dispatch.registry import Calls, handles
 from .failure_bulk import Bulk, Bulks
-from .replay_calls import selector_of, stored_queue
+from .replay_calls import check_limit, selector_of, stored_queue
 
 
-@dataclass(frozen=True, slots=True)
-class FailureCalls:
+class FailureCalls(Calls):
     """The calls about the failures of one instance."""
 
     _view: FailureView
@@ -87,8 +84,7 @@ class FailureCalls:
 
     def _bulk(self, call: Context, msg: m.RetryFailures | m.DismissFailures) -> Bulk:
         """Return the work of a call. Failures after the start of the first call do not take part."""
-        if msg.limit < 0:
-            raise RequestError(f"a limit of {msg.limit} is not valid: give a number, or 0 for all", limit=msg.limit)
+        check_limit(msg.limit)
         filters = _filters(call, msg)
         until_ms = msg.until_ms or self._clock.now_ms()
         filters = filters._replace(until_ms=min(filters.until_ms, until_ms))

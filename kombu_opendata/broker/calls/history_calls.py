@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ...errors import PreconditionFailed, RequestError
+from ...errors import PreconditionFailed
 from ...protocol import messages as m
 from ...storage.history.lists import query
 from ...storage.history.service import History
 from .dispatch.contents import shown_attempt, shown_message
-from .dispatch.context import Context
-from .dispatch.registry import handles
+from .dispatch.context import Context, check_range
+from .dispatch.registry import Calls, handles
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryCalls:
+class HistoryCalls(Calls):
     """The calls that read the history."""
 
     _all: History
@@ -61,8 +58,7 @@ class HistoryCalls:
     @handles(m.RetrieveMessage)
     async def retrieve_message(self, call: Context, msg: m.RetrieveMessage) -> m.MessagePage:
         history = self._history
-        if not 0 <= msg.id < 1 << 63:
-            raise RequestError(f"{msg.id} is not a message id", value=msg.id)
+        check_range("a message id", msg.id, 0, (1 << 63) - 1)
         record = await history.message(msg.id)
         info = shown_message(call.session.rights, record) if record is not None else None
         return m.MessagePage(msg.rid, () if info is None else (info,))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from ...errors import RequestError
 from ...protocol import messages as m
 from ...protocol.framing import encoded
 from ...storage.clock import Clock
@@ -16,8 +14,8 @@ from ..metrics.metrics_memory import MetricsMemory
 from ..metrics.periodic_tasks import PeriodicTaskTracker
 from ..metrics.queue_depths import DueTimes, levels
 from ..model.queue import BrokerQueue
-from .dispatch.context import Context
-from .dispatch.registry import handles
+from .dispatch.context import Context, check_range
+from .dispatch.registry import Calls, handles
 
 #: maximum number of queues in one reply
 MAX_QUEUES = 1000
@@ -26,8 +24,7 @@ MAX_BUCKETS = 1000
 MAX_BUCKET_MS = 366 * 86_400_000
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsCalls:
+class MetricsCalls(Calls):
     """The calls that read the metrics of queues, and their schedules."""
 
     _queues: Queues
@@ -74,9 +71,7 @@ class MetricsCalls:
 
     @handles(m.GetFigures)
     async def get_figures(self, call: Context, msg: m.GetFigures) -> m.Figures:
-        if len(msg.queues) > MAX_QUEUES:
-            text = f"ask for the figures of at most {MAX_QUEUES} queues, not {len(msg.queues)}"
-            raise RequestError(text, value=len(msg.queues), limit=MAX_QUEUES)
+        check_range("the number of queues", len(msg.queues), 0, MAX_QUEUES)
         memory, series = self._memory, {}
         numbers, times = memory.points(msg.since_ms)
         async for queue in TimeSlice().over(self._queues.existing(dict.fromkeys(msg.queues))):
@@ -86,8 +81,8 @@ class MetricsCalls:
 
     @handles(m.CountDue)
     async def count_due(self, call: Context, msg: m.CountDue) -> m.DueCountsReply:
-        _check(msg.bucket_ms, MAX_BUCKET_MS, "a bucket of {} ms: use 1 to {} ms")
-        _check(msg.number, MAX_BUCKETS, "{} buckets: use 1 to {}")
+        check_range("the length of a bucket in ms", msg.bucket_ms, 1, MAX_BUCKET_MS)
+        check_range("the number of buckets", msg.number, 1, MAX_BUCKETS)
         may_watch = call.session.rights.may_watch
         queues = [call.queue(name) for name in msg.queues] or [
             queue for queue in self._queues.values() if not queue.deleting and may_watch(queue.name)
@@ -122,8 +117,3 @@ async def _ages(queue: BrokerQueue, now: int) -> tuple[float | None, float | Non
     oldest = min([*map(min, groups), *(summary.lowest_id for summary in cold)])
     newest = max([*map(max, groups), *(summary.highest_id for summary in cold)])
     return await queue.age_seconds(oldest, now), await queue.age_seconds(newest, now)
-
-
-def _check(value: int, highest: int, text: str) -> None:
-    if not 1 <= value <= highest:
-        raise RequestError(text.format(value, highest), value=value, limit=highest)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...errors import InvalidMessage, MessageTooLarge, Unroutable
 from ...protocol import messages as m
 from ...protocol.envelope import broker_headers, headers_of, open_properties
@@ -25,13 +23,12 @@ from ..model.sessions import Session
 from ..model.stored_queue import stored_in
 from ..model.transient_queue import TransientQueue
 from .dispatch.context import Context
-from .dispatch.registry import handles
+from .dispatch.registry import Calls, handles
 
 _CHECKED_PROPERTIES = (PROPERTY.encode(), b"user_id")
 
 
-@dataclass(frozen=True, slots=True)
-class PublishCalls:
+class PublishCalls(Calls):
     """The publishing of messages: those of publishes and sends, and dead letters."""
 
     _operations: Operations

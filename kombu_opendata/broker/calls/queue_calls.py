@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ...errors import NotFound, PreconditionFailed, RequestError
@@ -27,11 +27,10 @@ from ..model.queue import BrokerQueue, QueueProperties
 from ..model.queue_kinds import QueueMaker
 from ..model.sessions import Session
 from .dispatch.context import Context
-from .dispatch.registry import handles
+from .dispatch.registry import Calls, handles
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCalls:
+class QueueCalls(Calls):
     """The calls about whole queues."""
 
     _queues: Queues

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ...errors import PreconditionFailed, RequestError
 from ...protocol import messages as m
@@ -19,16 +18,15 @@ from ...storage.state.store_state import StoreState
 from ..delivery.outbox import Outbox
 from ..instance.replay_scheduler import ReplayScheduler, room
 from ..model.queue import BrokerQueue
-from .dispatch.context import Context
-from .dispatch.registry import handles
+from .dispatch.context import Context, check_range
+from .dispatch.registry import Calls, handles
 
 #: maximum number of message ids in one call
 MAX_IDS = 100_000
 _MAX_AGE_MS = 1 << 53
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayCalls:
+class ReplayCalls(Calls):
     """Calls that replay, move, archive or delete messages.
 
     All but a replay, which runs in the background, stop when their client disconnects.
@@ -72,7 +70,7 @@ class ReplayCalls:
     async def redrive(self, call: Context, msg: m.Redrive) -> m.Redriven:
         source = stored_queue(call, msg.queue)
         target = stored_queue(call, msg.target) if msg.target else source
-        _check_limit(msg.limit)
+        check_limit(msg.limit)
         which = list_name(msg.which)
         if which == "done":
             raise RequestError("messages that are done can't be redriven: use a replay")
@@ -89,7 +87,7 @@ class ReplayCalls:
         source, target = stored_queue(call, msg.queue), stored_queue(call, msg.target)
         if source is target:
             raise RequestError(f"the messages of queue {msg.queue!r} are there already: name another target")
-        _check_limit(msg.limit)
+        check_limit(msg.limit)
         if unknown := set(msg.states).difference((AVAILABLE, DELAYED)):
             raise RequestError(f"messages that are {min(unknown)!r} can't be moved: use {AVAILABLE!r} or {DELAYED!r}")
         selection = Selection(_ids(msg.ids), selector_of(msg.selector), None, msg.limit)
@@ -130,7 +128,7 @@ class ReplayCalls:
     @handles(m.ArchiveFailed)
     async def archive_failed(self, call: Context, msg: m.ArchiveFailed) -> m.Count:
         queue = stored_queue(call, msg.queue)
-        _check_limit(msg.limit)
+        check_limit(msg.limit)
         selection = Selection(_ids(msg.ids), selector_of(msg.selector), self._before(msg.older_than_ms), msg.limit)
         go_on = self._go_on(call, queue)
         count = await self._settled_moves.archive_failed(queue.state(), selection, go_on)
@@ -149,8 +147,7 @@ class ReplayCalls:
 
     def _before(self, age_ms: int) -> int | None:
         """Return the time before which a message of at least this age was settled; None for -1, which means any age."""
-        if not -1 <= age_ms <= _MAX_AGE_MS:
-            raise RequestError(f"an age of {age_ms} ms is out of range", value=age_ms)
+        check_range("an age in ms", age_ms, -1, _MAX_AGE_MS)
         return self._clock.now_ms() - age_ms + 1 if age_ms >= 0 else None
 
 
@@ -175,12 +172,11 @@ def selector_of(text: str) -> Selector | None:
     return compile_selector(text) if text else None
 
 
-def _check_limit(limit: int) -> None:
+def check_limit(limit: int) -> None:
     if limit < 0:
         raise RequestError(f"a limit of {limit} is not valid: give a number of messages, or 0 for all", limit=limit)
 
 
 def _ids(ids: list[int] | None) -> frozenset[int] | None:
-    if ids is not None and len(ids) > MAX_IDS:
-        raise RequestError(f"{len(ids)} message ids: name at most {MAX_IDS} at a time", limit=MAX_IDS)
+    check_range("the number of message ids", len(ids or ()), 0, MAX_IDS)
     return None if ids is None else frozenset(ids)

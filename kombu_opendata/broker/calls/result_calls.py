@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...errors import MessageTooLarge, RequestError
 from ...protocol import messages as m
@@ -18,8 +17,8 @@ from ...storage.records.results import FINAL, INTERIM, NO_INDEX, Result
 from ...storage.state.result_state import ChordState
 from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS, ResultWatches
 from ..model.sessions import Session
-from .dispatch.context import Context
-from .dispatch.registry import handles
+from .dispatch.context import Context, check_range
+from .dispatch.registry import Calls, handles
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +28,7 @@ PAGE_BYTES = 4 << 20
 _READS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class ResultCalls:
+class ResultCalls(Calls):
     """The calls of the result backend.
 
     The client whose part completes a chord is requested to send the callback. Another client that stores a part of a
@@ -53,16 +51,14 @@ class ResultCalls:
         if not msg.name and not msg.chord:
             raise RequestError("a result needs a name or a chord")
         if msg.name:
-            _check_name(msg.name, "result")
+            check_range("the length of a result's name", len(msg.name), 1, MAX_NAME_BYTES)
         if msg.chord:
-            _check_name(msg.chord, "chord")
-            _check_name(msg.member, "chord's member")
-        if not INTERIM <= msg.kind <= FINAL:
-            raise RequestError(f"result kind {msg.kind} is unknown")
-        if not -1 <= msg.index < NO_INDEX:
-            raise RequestError(f"a chord's part has an index of -1 to {NO_INDEX - 1}, not {msg.index}")
-        _check_ttl(msg.ttl_ms)
-        _check_ttl(msg.chord_ttl_ms)
+            check_range("the length of a chord's name", len(msg.chord), 1, MAX_NAME_BYTES)
+            check_range("the length of a chord member's name", len(msg.member), 1, MAX_NAME_BYTES)
+        check_range("the kind of a result", msg.kind, INTERIM, FINAL)
+        check_range("the index of a chord's part", msg.index, -1, NO_INDEX - 1)
+        check_range("a time to live in ms", msg.ttl_ms, 0, MAX_TTL_MS)
+        check_range("a time to live in ms", msg.chord_ttl_ms, 0, MAX_TTL_MS)
         if msg.name and msg.check and not self._results.find(msg.name)[0]:
             call.run(msg.rid, self._load_and_store(call, msg))
         else:
@@ -167,11 +163,10 @@ class ResultCalls:
 
     @handles(m.OpenChord)
     def open_chord(self, call: Context, msg: m.OpenChord) -> None:
-        _check_name(msg.chord, "chord")
-        _check_ttl(msg.ttl_ms)
+        check_range("the length of a chord's name", len(msg.chord), 1, MAX_NAME_BYTES)
+        check_range("a time to live in ms", msg.ttl_ms, 0, MAX_TTL_MS)
         for number in (msg.size, msg.added):
-            if not -1 <= number <= NO_INDEX:
-                raise RequestError(f"a chord of {number} tasks is out of range")
+            check_range("the number of a chord's tasks", number, -1, NO_INDEX)
         if len(msg.header) > self._max_message_bytes:
             size, limit = len(msg.header), self._max_message_bytes
             raise MessageTooLarge(f"the chord's header has {size} bytes, the limit is {limit}", size=size, limit=limit)
@@ -181,7 +176,7 @@ class ResultCalls:
 
     @handles(m.GetChord)
     async def get_chord(self, call: Context, msg: m.GetChord) -> m.ChordParts:
-        _check_name(msg.chord, "chord")
+        check_range("the length of a chord's name", len(msg.chord), 1, MAX_NAME_BYTES)
         chord = self._chords.get(msg.chord)
         if chord is None:
             return m.ChordParts(msg.rid, b"", [], 0)
@@ -201,24 +196,12 @@ class ResultCalls:
 
     @handles(m.CloseChord)
     def close_chord(self, call: Context, msg: m.CloseChord) -> None:
-        _check_name(msg.chord, "chord")
+        check_range("the length of a chord's name", len(msg.chord), 1, MAX_NAME_BYTES)
         self._results.close_chord(msg.chord)
         call.reply(m.Ok(msg.rid))
 
 
-def _check_name(name: bytes, what: str) -> None:
-    if not 0 < len(name) <= MAX_NAME_BYTES:
-        raise RequestError(f"the name of a {what} has 1 to {MAX_NAME_BYTES} bytes, not {len(name)}")
-
-
-def _check_ttl(ttl_ms: int) -> None:
-    if not 0 <= ttl_ms <= MAX_TTL_MS:
-        text = f"a time to live of {ttl_ms} ms is out of range: give 0 (no expiry) to {MAX_TTL_MS}"
-        raise RequestError(text, value=ttl_ms)
-
-
 def _check_names(names: list[bytes]) -> None:
-    if len(names) > MAX_NAMES:
-        raise RequestError(f"{len(names)} names of results: ask for at most {MAX_NAMES} at a time", limit=MAX_NAMES)
+    check_range("the number of names", len(names), 0, MAX_NAMES)
     for name in names:
-        _check_name(name, "result")
+        check_range("the length of a result's name", len(name), 1, MAX_NAME_BYTES)

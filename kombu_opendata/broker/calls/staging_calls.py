@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from ...errors import RequestError
 from ...protocol import messages as m
@@ -15,8 +14,8 @@ from ...storage.records.staged import StagedJob
 from ...storage.state.task_state import RunningTasks
 from ..access.rights import Rights
 from ..instance.staged_job_commits import StagingService
-from .dispatch.context import Context
-from .dispatch.registry import handles
+from .dispatch.context import Context, check_range
+from .dispatch.registry import Calls, handles
 
 MAX_JOBS_PAGE = 1000
 #: settings of a bucket that are not secret, by the environment variable that holds them
@@ -27,8 +26,7 @@ _SHARED_OPTIONS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class StagingCalls:
+class StagingCalls(Calls):
     """The calls of a driver that stages a job."""
 
     _instance_name: str
@@ -79,8 +77,7 @@ class StagingCalls:
     async def list_jobs(self, call: Context, msg: m.ListJobs) -> m.Jobs:
         if msg.after:
             check_job_id(msg.after)
-        if not 0 < msg.limit <= MAX_JOBS_PAGE:
-            raise RequestError(f"a page has 1 to {MAX_JOBS_PAGE} jobs, not {msg.limit}", limit=MAX_JOBS_PAGE)
+        check_range("the limit of a page", msg.limit, 1, MAX_JOBS_PAGE)
         jobs, has_more = await self._staging.page(msg.after, msg.limit)
         rights = call.session.rights
         blocked = {job.id: why for job in jobs if (why := self._blocked(job.id, rights)) is not None}

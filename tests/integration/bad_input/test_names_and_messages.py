@@ -55,7 +55,7 @@ def test_exchange_names_and_routing_keys(channel: Any) -> None:
     with pytest.raises(errors.RequestError, match="exchange type 'x-random' is not supported: use "):
         channel.exchange_declare("odd", "x-random", durable=True)
     channel.exchange_declare("e", "topic", durable=True, auto_delete=False)
-    with pytest.raises(errors.RequestError, match="the routing key is over 255 bytes"):
+    with pytest.raises(errors.RequestError, match=r"the routing key has \d+ bytes, the limit is 255"):
         channel.queue_bind("q", "e", "k" * 256)
     channel.queue_bind("q", "e", "#")
     with pytest.raises(errors.RequestError, match=r"65,?535|255"):

@@ -82,7 +82,7 @@ def test_messages_that_are_not_in_memory(client: QueueClient) -> None:
 
 @pytest.mark.parametrize(("seconds", "number"), [(0, 1), (-1, 1), (1, 0), (1, 1001), (1e9, 1)], ids=str)
 def test_what_is_refused(client: QueueClient, seconds: float, number: int) -> None:
-    with pytest.raises(RequestError, match="use 1 to"):
+    with pytest.raises(RequestError, match="is 1 to"):
         client.count_due(bucket_seconds=seconds, buckets=number)
     with pytest.raises(NotFound):
         client.count_due(["none"])

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from ....errors import AccessRefused, NotFound
+from ....errors import AccessRefused, NotFound, RequestError
 from ....protocol import messages as m
 from ....protocol.messages.message_base import WireMessage
 from ...access.audit import Audit
@@ -17,6 +17,12 @@ from ...delivery.queues import Queues
 from ...model.name_checks import check_name
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
+
+
+def check_range(what: str, value: int, low: int, high: int) -> None:
+    """Raise :class:`RequestError` for a value of a call that is out of range."""
+    if not low <= value <= high:
+        raise RequestError(f"{what} is {low} to {high}, not {value}", value=value, limit=high)
 
 
 class Context:

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from functools import wraps
 from inspect import iscoroutinefunction, isfunction
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 from ....protocol.messages.message_base import WireMessage
 from ....protocol.permissions import AccessRights
 from ...model.sessions import SessionConnection
 from .context import Context
 
-Calls = TypeVar("Calls")
+Self = TypeVar("Self")
 Call = TypeVar("Call", bound=WireMessage)
 
 #: a handler; a coroutine runs in the background, and its result is the reply
-Method = Callable[[Calls, Context, Call], Coroutine[Any, Any, WireMessage | None] | None]
+Method = Callable[[Self, Context, Call], Coroutine[Any, Any, WireMessage | None] | None]
 Filter = Callable[[Any, Call], str | None]
 
 
@@ -47,19 +47,27 @@ class Handler:
     is_plain: bool
 
 
+@dataclass_transform(frozen_default=True)
+class Calls:
+    """Base class of handlers, whose fields are their components, as in a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
 _marks: dict[Callable[..., object], tuple[type[WireMessage], Filter[Any] | None]] = {}
 
 
 def handles(
     message: type[Call], *, filter_of: Filter[Call] | None = None
-) -> Callable[[Method[Calls, Call]], Method[Calls, Call]]:
+) -> Callable[[Method[Self, Call]], Method[Self, Call]]:
     """Make a method the handler of a message. A coroutine runs in the background; see :meth:`.Background.run`.
 
     Args:
         filter_of: replaces :attr:`.Operation.filter_field`; called with the object and the message.
     """
 
-    def mark(method: Method[Calls, Call]) -> Method[Calls, Call]:
+    def mark(method: Method[Self, Call]) -> Method[Self, Call]:
         run = method
         if iscoroutinefunction(method):
             run = _in_background(method)
@@ -109,7 +117,7 @@ def _once(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Conte
     return run_once
 
 
-def bind_handlers(*objects: object) -> dict[type[WireMessage], Handler]:
+def bind_handlers(*objects: Calls) -> dict[type[WireMessage], Handler]:
     """Return the handlers that are methods of these objects, by message.
 
     Raises:

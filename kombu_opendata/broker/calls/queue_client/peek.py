@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from msgspec.structs import replace
 
 from ....errors import CorruptRecord, RequestError
@@ -20,17 +18,16 @@ from ...access.rights import Rights
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
 from ..dispatch.contents import shown_envelope, shown_headers
-from ..dispatch.context import Context
-from ..dispatch.registry import handles
-from .claimed_messages import MAX_PAGE, PAGE_BYTES, check_quantity
+from ..dispatch.context import Context, check_range
+from ..dispatch.registry import Calls, handles
+from .claimed_messages import MAX_PAGE, PAGE_BYTES
 from .settle import Holders
 
 #: the maximum number of buckets that a search for a message by its id reads
 _MAX_READS = 128
 
 
-@dataclass(frozen=True, slots=True)
-class PeekCalls:
+class PeekCalls(Calls):
     """The calls that read messages without claiming them."""
 
     _holders: Holders
@@ -42,7 +39,7 @@ class PeekCalls:
 
     @handles(m.Peek)
     async def peek(self, call: Context, msg: m.Peek) -> m.Peeked:
-        check_quantity(msg.limit, MAX_PAGE)
+        check_range("the limit of a page", msg.limit, 1, MAX_PAGE)
         queue, is_readable = call.queue(msg.queue), call.session.rights.read[msg.queue]
         rows, after = await queue.page((AVAILABLE, DELAYED), msg.after, msg.limit)
         peeked: list[tuple[m.StateRow, int, bytes]] = []
@@ -64,7 +61,7 @@ class PeekCalls:
 
     @handles(m.ListByState)
     async def list_by_state(self, call: Context, msg: m.ListByState) -> m.MessageStatePage:
-        check_quantity(msg.limit, MAX_PAGE)
+        check_range("the limit of a page", msg.limit, 1, MAX_PAGE)
         if msg.state not in STATES:
             raise RequestError(f"a message's state is one of {', '.join(STATES)}, not {msg.state!r}")
         rows, after = await call.queue(msg.queue).page((msg.state,), msg.after, msg.limit)
@@ -72,8 +69,7 @@ class PeekCalls:
 
     @handles(m.GetMessage)
     async def get_message(self, call: Context, msg: m.GetMessage) -> m.FoundMessage:
-        if not 0 <= msg.id < 1 << 63:
-            raise RequestError(f"message id {msg.id} is out of range", message_id=msg.id)
+        check_range("a message id", msg.id, 0, (1 << 63) - 1)
         queues = [call.queue(msg.queue)] if msg.queue else None
         envelope, error = await self._read(msg.id)
         about = await self._pages.metadata_of(msg.id)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import TimerHandle, get_running_loop
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import field
 from functools import partial
 from heapq import heapify, heappop, heappush
-from typing import Any
 
 from ....errors import PreconditionFailed
 from ....protocol import messages as m
@@ -24,10 +23,10 @@ from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
 from ...model.sessions import ConsumedQueue, Session
-from ..dispatch.context import Context
-from ..dispatch.registry import handles
+from ..dispatch.context import Context, check_range
+from ..dispatch.registry import Calls, handles
 from . import grouped_read
-from .claimed_messages import MAX_WAIT_MS, Claimed, Claiming, ClaimOutcome, check_ms, check_quantity
+from .claimed_messages import MAX_MS, MAX_QUANTITY, MAX_WAIT_MS, Claimed, Claiming, ClaimOutcome
 from .grouped_read import GroupedReads
 
 #: maximum number of visible messages that one search reads, and of cold buckets that it loads into memory
@@ -95,7 +94,6 @@ class PendingRead:
             self._timer.cancel()
 
 
-# ---------------------------------------------------------------------- with a condition
 def condition_of(msg: m.Read) -> Condition:
     """Return the condition on the headers of a message.
 
@@ -113,35 +111,50 @@ def condition_of(msg: m.Read) -> Condition:
     return fits
 
 
-class ConditionalReads:
-    """The running conditional reads of one instance."""
+class ReadCalls(Calls):
+    """Reads with and without a condition."""
 
-    def __init__(self, uses: Claiming, outbox: Outbox) -> None:
-        self._uses = uses
-        self._outbox = outbox
-        self._clock = uses.clock
-        self._groups = GroupedReads(uses, outbox)
-        self._stops: dict[tuple[bytes, int], asyncio.Event] = {}  # by session and request number
+    _claiming: Claiming
+    _queues: Queues
+    _outbox: Outbox
+    _groups: GroupedReads
+    _stops: dict[tuple[bytes, int], asyncio.Event] = field(default_factory=dict)  # by session and request number
 
-    def stop(self, session: Session, rid: int | None) -> None:
-        """End the reads of a session, or the read with this number, after their current search."""
-        for (reader, number), stop in self._stops.items():
-            if reader == session.id and rid in (None, number):
-                stop.set()
-
-    def read(self, session: Session, queue: BrokerQueue, msg: m.Read) -> Coroutine[Any, Any, None]:
-        """Search for messages, claim them and reply.
-
-        Raises:
-            SelectorError, RequestError: the condition is not valid; raised before the first search.
-        """
+    @handles(m.Read)
+    def read(self, call: Context, msg: m.Read) -> None:
+        check_range("the quantity", msg.quantity, 1, MAX_QUANTITY)
+        check_range("the visibility timeout in ms", msg.vt_ms, 1, MAX_MS)
+        check_range("the longest wait in ms", msg.wait_ms, 0, MAX_WAIT_MS)
+        queue, session = call.queue(msg.queue), call.session
+        if session.suspended:
+            raise PreconditionFailed(f"the worker {session.name!r} is suspended: resume it", worker=session.name)
+        queue.used_at_ms = self._claiming.clock.now_ms()
         if msg.grouped:
             grouped_read.check(msg)
             search = partial(self._groups.search, session, queue, msg)
-        else:
+        elif msg.selector or msg.equal:
             search = partial(self._search, session, queue, msg, condition_of(msg))
-        return self._read(session, queue, msg, search)
+        else:
+            queue.getters.append(PendingRead(session, queue, msg, Claimed(self._claiming, session, queue, msg)))
+            self._queues.wake(queue)
+            return
+        call.run(msg.rid, self._read(session, queue, msg, search), once=True)
 
+    @handles(m.StopReading)
+    def stop_reading(self, call: Context, msg: m.StopReading) -> None:
+        self.stop(call.session, msg.read_rid)
+
+    def stop(self, session: Session, rid: int | None = None) -> None:
+        """End the waiting reads of a session, or the read with this number; a search runs to its end."""
+        for (reader, number), stop in self._stops.items():
+            if reader == session.id and rid in (None, number):
+                stop.set()
+        for queue in self._queues.values():
+            for getter in list(queue.getters):
+                if isinstance(getter, PendingRead) and getter.session is session and rid in (None, getter.rid):
+                    getter.stop()
+
+    # ------------------------------------------------------------------ with a condition
     async def _read(
         self, session: Session, queue: BrokerQueue, msg: m.Read, search: Callable[[], Awaitable[Claimed]]
     ) -> None:
@@ -169,12 +182,14 @@ class ConditionalReads:
     def _has_news(self, queue: BrokerQueue, before: tuple[int, ...]) -> bool:
         """Return whether messages may have become available since this signature."""
         next_visible = queue.messages.next_visible_at()
-        return _signature(queue) != before or (next_visible is not None and next_visible <= self._clock.now_ms())
+        return _signature(queue) != before or (
+            next_visible is not None and next_visible <= self._claiming.clock.now_ms()
+        )
 
     async def _search(self, session: Session, queue: BrokerQueue, msg: m.Read, condition: Condition) -> Claimed:
         """Search once; claims matching messages during the search."""
-        claimed, pace = Claimed(self._uses, session, queue, msg), TimeSlice()
-        async for entries in self._candidates(queue):
+        claimed, pace = Claimed(self._claiming, session, queue, msg), TimeSlice()
+        async for entries in candidates(queue, self._claiming.clock.now_ms()):
             places = [(entry.id, entry.priority) for entry in entries]
             for (id, _priority), headers in zip(places, await queue.headers(places), strict=True):
                 if pace.is_over:
@@ -185,39 +200,6 @@ class ConditionalReads:
                     return claimed
             self._outbox.schedule()
         return claimed
-
-    async def _candidates(self, queue: BrokerQueue) -> AsyncIterator[list[QueueEntry]]:
-        """Yield visible messages in the order of delivery, in parts."""
-        messages, now = queue.messages, self._clock.now_ms()
-        heap: list[tuple[int, int, int]] = [  # priority, id, cold bucket or -1
-            (entry.priority, entry.id, -1) for entry in messages.available.values() if entry.is_visible(now)
-        ]
-        bests = ((summary.best_at(now), number) for number, summary in messages.cold.items())
-        heap += [(*best, number) for best, number in bests if best is not None]
-        heapify(heap)
-        part: list[QueueEntry] = []
-        searched = loads = 0
-        while heap and searched < MAX_SEARCHED:
-            _priority, id, number = heappop(heap)
-            if number >= 0:
-                if number in messages.cold and loads < _MAX_LOADS:
-                    loads += 1
-                    await queue.load_bucket(number)
-                bucket = messages.buckets.get(number)
-                for entry in bucket.available.values() if bucket is not None else ():
-                    if entry.is_visible(now):
-                        heappush(heap, (entry.priority, entry.id, -1))
-                continue
-            candidate = messages.available.get(id)
-            if candidate is not None:
-                part.append(candidate)
-                searched += 1
-            if len(part) >= _AT_ONCE:
-                yield part
-                await asyncio.sleep(0)
-                part = []
-        if part:
-            yield part
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:
@@ -236,38 +218,35 @@ def _signature(queue: BrokerQueue) -> tuple[int, ...]:
     return counts.published, returned, ended, queue.messages.delays, len(queue.messages), queue.resumed
 
 
-# ---------------------------------------------------------------------- calls
-@dataclass(frozen=True, slots=True)
-class ReadCalls:
-    """Reads with and without a condition."""
-
-    _conditional: ConditionalReads
-    _uses: Claiming
-    _queues: Queues
-
-    @handles(m.Read)
-    def read(self, call: Context, msg: m.Read) -> None:
-        check_quantity(msg.quantity)
-        check_ms(msg.vt_ms, 1, "the visibility timeout")
-        check_ms(msg.wait_ms, 0, "the longest wait", MAX_WAIT_MS)
-        queue, session = call.queue(msg.queue), call.session
-        if session.suspended:
-            raise PreconditionFailed(f"the worker {session.name!r} is suspended: resume it", worker=session.name)
-        queue.used_at_ms = self._uses.clock.now_ms()
-        if msg.selector or msg.equal or msg.grouped:
-            call.run(msg.rid, self._conditional.read(session, queue, msg), once=True)
-        else:
-            queue.getters.append(PendingRead(session, queue, msg, Claimed(self._uses, session, queue, msg)))
-            self._queues.wake(queue)
-
-    @handles(m.StopReading)
-    def stop_reading(self, call: Context, msg: m.StopReading) -> None:
-        self.stop(call.session, msg.read_rid)
-
-    def stop(self, session: Session, rid: int | None = None) -> None:
-        """End the waiting reads of a session, or the read with this number."""
-        self._conditional.stop(session, rid)
-        for queue in self._queues.values():
-            for getter in list(queue.getters):
-                if isinstance(getter, PendingRead) and getter.session is session and rid in (None, getter.rid):
-                    getter.stop()
+async def candidates(queue: BrokerQueue, now: int) -> AsyncIterator[list[QueueEntry]]:
+    """Yield visible messages in the order of delivery, in parts."""
+    messages = queue.messages
+    heap: list[tuple[int, int, int]] = [  # priority, id, cold bucket or -1
+        (entry.priority, entry.id, -1) for entry in messages.available.values() if entry.is_visible(now)
+    ]
+    bests = ((summary.best_at(now), number) for number, summary in messages.cold.items())
+    heap += [(*best, number) for best, number in bests if best is not None]
+    heapify(heap)
+    part: list[QueueEntry] = []
+    searched = loads = 0
+    while heap and searched < MAX_SEARCHED:
+        _priority, id, number = heappop(heap)
+        if number >= 0:
+            if number in messages.cold and loads < _MAX_LOADS:
+                loads += 1
+                await queue.load_bucket(number)
+            bucket = messages.buckets.get(number)
+            for entry in bucket.available.values() if bucket is not None else ():
+                if entry.is_visible(now):
+                    heappush(heap, (entry.priority, entry.id, -1))
+            continue
+        candidate = messages.available.get(id)
+        if candidate is not None:
+            part.append(candidate)
+            searched += 1
+        if len(part) >= _AT_ONCE:
+            yield part
+            await asyncio.sleep(0)
+            part = []
+    if part:
+        yield part

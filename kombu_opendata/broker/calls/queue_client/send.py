@@ -18,8 +18,8 @@ from ...delivery.queue_policies import QueuePolicies
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from ...model.stored_queue import stored_in
-from ..dispatch.context import Context
-from ..dispatch.registry import handles
+from ..dispatch.context import Context, check_range
+from ..dispatch.registry import Calls, handles
 from ..publish import PublishCalls
 from .sent_keys import SentKeys, check_keys, key_name, key_reused, names_of, repetitions
 
@@ -47,8 +47,7 @@ class Checked:
     routes: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SendCalls:
+class SendCalls(Calls):
     """The calls that store messages, or repeat the reply of an earlier send."""
 
     _publishing: PublishCalls
@@ -60,10 +59,7 @@ class SendCalls:
 
     @handles(m.Send)
     def send(self, call: Context, msg: m.Send) -> None:
-        if not 0 < len(msg.messages) <= MAX_MESSAGES:
-            raise RequestError(
-                f"a batch has 1 to {MAX_MESSAGES} messages, not {len(msg.messages)}: send several", limit=MAX_MESSAGES
-            )
+        check_range("the number of messages of a batch", len(msg.messages), 1, MAX_MESSAGES)
         check_keys(msg)
         names = [key_name(msg, key) for key in msg.keys or [msg.key]]
         is_large = len(msg.messages) > _CHECKED_AT_ONCE

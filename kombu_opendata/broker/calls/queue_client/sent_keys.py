@@ -11,6 +11,7 @@ from ....storage.operations.repeated_requests import MAX_KEY_TTL_MS, Idempotency
 from ....storage.records.idempotency import DIGEST_BYTES, Sending, name_of
 from ...model.queue import BrokerQueue
 from ...model.stored_queue import stored_in
+from ..dispatch.context import check_range
 
 MAX_KEY_BYTES = 255
 
@@ -97,18 +98,11 @@ def check_keys(msg: Send) -> None:
     if msg.keys and (msg.key or not len(msg.keys) == len(msg.digests) == len(msg.messages)):
         raise RequestError("a batch has one idempotency key, or one for each message with its digest")
     for key, digest in zip(msg.keys or [msg.key], msg.digests if msg.keys else [msg.digest], strict=True):
-        size = len(key.encode("utf-8", "surrogatepass"))
-        if size > MAX_KEY_BYTES:
-            raise RequestError(
-                f"the idempotency key has {size} bytes, the limit is {MAX_KEY_BYTES}", limit=MAX_KEY_BYTES
-            )
-        if len(digest) != DIGEST_BYTES:
-            raise RequestError(f"the digest of a send has {DIGEST_BYTES} bytes, not {len(digest)}")
-    if not 0 < msg.key_ttl_ms <= MAX_KEY_TTL_MS:
-        raise RequestError(
-            f"an idempotency key is remembered for 1 to {MAX_KEY_TTL_MS} ms, not {msg.key_ttl_ms}",
-            limit=MAX_KEY_TTL_MS,
+        check_range(
+            "the size of an idempotency key in bytes", len(key.encode("utf-8", "surrogatepass")), 0, MAX_KEY_BYTES
         )
+        check_range("the size of a digest in bytes", len(digest), DIGEST_BYTES, DIGEST_BYTES)
+    check_range("the time to live of an idempotency key in ms", msg.key_ttl_ms, 1, MAX_KEY_TTL_MS)
 
 
 def repetitions(msg: Send, names: list[bytes], found: list[Sending | None]) -> dict[int, int]:

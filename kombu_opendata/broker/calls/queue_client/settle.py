@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ....errors import LeaseHeld, MessageNotFound, OpenDataError, PreconditionFailed, RequestError, StaleLease
 from ....protocol import messages as m
@@ -20,9 +19,9 @@ from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...model.queue import DELETED, BrokerQueue
 from ...model.sessions import Session
-from ..dispatch.context import Context
-from ..dispatch.registry import handles
-from .claimed_messages import check_ms, check_quantity
+from ..dispatch.context import Context, check_range
+from ..dispatch.registry import Calls, handles
+from .claimed_messages import MAX_MS
 
 MAX_ITEMS = 1000
 _OUTCOMES: dict[Ending, int] = {
@@ -64,8 +63,7 @@ class Holders:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SettleCalls:
+class SettleCalls(Calls):
     """The calls that settle messages by their ids."""
 
     _leases: LeaseTable
@@ -79,11 +77,10 @@ class SettleCalls:
     def settle_messages(self, call: Context, msg: m.SettleMessages) -> None:
         if msg.ending not in Ending.__members__.values():
             raise RequestError(f"a message can't be settled by {msg.ending}")
-        check_quantity(len(msg.items), MAX_ITEMS)
-        check_ms(msg.delay_ms, 0, "the delay")
+        check_range("the number of messages", len(msg.items), 1, MAX_ITEMS)
+        check_range("the delay in ms", msg.delay_ms, 0, MAX_MS)
         for id, _token in msg.items:
-            if not 0 <= id < MAX_MESSAGE_ID:
-                raise RequestError(f"message id {id} is not in 0 … {MAX_MESSAGE_ID - 1}", message_id=id)
+            check_range("a message id", id, 0, MAX_MESSAGE_ID - 1)
         queue = call.queue(msg.queue)
         ids = [id for id, _token in msg.items]
         if queue.messages.cold_buckets_of(ids):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ....errors import NotFound, RequestError
@@ -26,17 +25,16 @@ from ...metrics.client_rates import ClientRates
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session
 from ...model.stored_queue import StoredQueue
-from ..dispatch.context import Context
-from ..dispatch.registry import handles
-from .claimed_messages import MAX_PAGE, check_quantity
+from ..dispatch.context import Context, check_range
+from ..dispatch.registry import Calls, handles
+from .claimed_messages import MAX_PAGE
 from .read import ReadCalls
 from .settle import Holders
 
 SUSPEND, RESUME, SHUTDOWN, RELEASE = ACTIONS = ("suspend", "resume", "shutdown", "release")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerCalls:
+class WorkerCalls(Calls):
     """The calls about the workers of one instance."""
 
     _all_sessions: Mapping[bytes, Session]
@@ -99,7 +97,7 @@ class WorkerCalls:
 
     @handles(m.WorkerMessages)
     def worker_messages(self, call: Context, msg: m.WorkerMessages) -> None:
-        check_quantity(msg.limit, MAX_PAGE)
+        check_range("the limit", msg.limit, 1, MAX_PAGE)
         rows = [
             (queue.name, row_in_flight(entry, self._running_since_ms(queue, entry)))
             for queue, entry in self._held(msg.session)

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from kombu_opendata.broker.calls.queue_client.read import ConditionalReads
+from kombu_opendata.broker.calls.queue_client.read import candidates
 from kombu_opendata.storage.state.cold_summaries import Summary
 from kombu_opendata.storage.state.queue_buckets import Row
 from kombu_opendata.storage.state.queue_state import QueueState
@@ -28,18 +28,15 @@ def test_delayed_messages_of_cold_buckets_are_read_once_they_are_visible() -> No
         messages.restore(number, rows[number], [], clock.now_ms())
 
     queue: Any = SimpleNamespace(messages=messages, load_bucket=load_bucket)
-    uses: Any = SimpleNamespace(clock=clock)
-    outbox: Any = None
-    reads = ConditionalReads(uses, outbox)
 
-    async def candidates() -> list[int]:
-        return [entry.id async for part in reads._candidates(queue) for entry in part]
+    async def ids() -> list[int]:
+        return [entry.id async for part in candidates(queue, clock.now_ms()) for entry in part]
 
-    assert asyncio.run(candidates()) == [2]
+    assert asyncio.run(ids()) == [2]
     assert sorted(messages.cold) == [2, 3]
     clock.advance(100)
     assert messages.cold.wanted(100, messages.peek(100)) == 2
-    assert asyncio.run(candidates()) == [1, 2, 3]
+    assert asyncio.run(ids()) == [1, 2, 3]
     assert sorted(messages.cold) == [3]
     clock.advance(100)
-    assert asyncio.run(candidates()) == [4, 1, 2, 3, 5]
+    assert asyncio.run(ids()) == [4, 1, 2, 3, 5]
