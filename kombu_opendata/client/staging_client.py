@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from msgspec.structs import asdict
+from msgspec.structs import astuple
 
 from ..errors import RequestError
 from ..protocol.messages.message_base import MAX_ITEMS
@@ -18,6 +18,7 @@ from ..protocol.messages.staging_messages import (
     CommitJob,
     GetJob,
     GetStagingTarget,
+    JobInfo,
     JobReport,
     Jobs,
     ListJobs,
@@ -25,7 +26,7 @@ from ..protocol.messages.staging_messages import (
 )
 from ..staging.batch_writer import write_object
 from ..staging.folder_url import open_folder
-from ..staging.job import BatchInfo, JobInfo, StagingTarget, check_job_id
+from ..staging.job import BatchInfo, StagingTarget, check_job_id
 from ..url import Address, parse
 from .connection_options import DEFAULTS, Options
 from .session.broker_connection import BrokerConnection
@@ -69,10 +70,7 @@ class StagingClient:
             StoreError: the broker lacks a package for its store; the text names the extra.
         """
         answer: StagingInfo = self._connection.call(GetStagingTarget(0))
-        return StagingTarget(
-            answer.url, answer.instance, answer.options, answer.max_message_bytes, answer.inline_bytes,
-            answer.inline_rows,
-        )  # fmt: skip
+        return StagingTarget(*astuple(answer)[1:])
 
     def commit_job(self, job_id: str, batches: Iterable[BatchInfo], *, timeout: float | None = None) -> JobInfo:
         """Commit all messages of these batches, atomically and exactly once.
@@ -101,7 +99,8 @@ class StagingClient:
             )
         non_empty = self._fit_commit(non_empty)
         rows = [(info.uri, info.rows, info.bytes, info.checksum, info.data) for info in non_empty]
-        return _job(self._connection.call(CommitJob(0, job_id, rows), timeout))
+        report: JobReport = self._connection.call(CommitJob(0, job_id, rows), timeout)
+        return report.info
 
     def _fit_commit(self, batches: list[BatchInfo]) -> list[BatchInfo]:
         """Write inline batches as objects if they exceed the limits of a commit, or if any batch is an object."""
@@ -138,17 +137,14 @@ class StagingClient:
     def job_status(self, job_id: str) -> JobInfo:
         """Return the job; its state is ``unknown`` if it was never committed or is forgotten."""
         check_job_id(job_id)
-        return _job(self._connection.call(GetJob(0, job_id)))
+        report: JobReport = self._connection.call(GetJob(0, job_id))
+        return report.info
 
     def list_jobs(self) -> Iterator[JobInfo]:
         """Iterate over all jobs that the broker remembers, ordered by id."""
         after, more = "", True
         while more:
             answer: Jobs = self._connection.call(ListJobs(0, after))
-            yield from (JobInfo(**asdict(job), blocked=answer.blocked.get(job.job_id)) for job in answer.jobs)
+            yield from answer.infos
             more = answer.more
             after = answer.jobs[-1].job_id if answer.jobs else after
-
-
-def _job(report: JobReport) -> JobInfo:
-    return JobInfo(**asdict(report.job), added=report.added, same=report.same, blocked=report.blocked)

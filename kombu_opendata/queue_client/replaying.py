@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
-from msgspec.structs import asdict
-
 from ..protocol import messages as m
 from ..protocol.log_position import wire_position
-from ..staging.job import JobInfo
+from ..protocol.messages.staging_messages import JobInfo
 from . import checks
 from .base import Base
 from .checks import Point, Seconds
@@ -67,7 +65,7 @@ class Replaying(Base):
             RequestError: the store can't hold staged jobs, or an argument is not valid.
         """
         answer: m.Jobs = self.calls.call(m.ListJobs(0, after, checks.whole(limit, "the limit", 1, 1000)))
-        jobs = tuple(JobInfo(**asdict(job), blocked=answer.blocked.get(job.job_id)) for job in answer.jobs)
+        jobs = tuple(answer.infos)
         return JobPage(jobs, jobs[-1].job_id if answer.more and jobs else None)
 
     def redrive(

@@ -39,8 +39,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.messages.staging_messages import Blocked, JobQueueCounts
-from .job import BatchInfo, JobInfo, StagingTarget
+from ..protocol.messages.staging_messages import Blocked, JobInfo, JobQueueCounts
+from .job import BatchInfo, StagingTarget
 
 if TYPE_CHECKING:
     from .batch_writer import BatchWriter

@@ -1,4 +1,7 @@
-"""Messages between a driver, its executors and the broker about a job: plain, picklable values."""
+"""The target of a job's executors and their batches: plain, picklable values.
+
+:mod:`kombu_opendata.protocol.messages.staging_messages` has the state of a job.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from dataclasses import dataclass, field
 
 from ..errors import RequestError
 from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
-from ..protocol.messages.staging_messages import Blocked, Job
 
 MAX_JOB_ID_BYTES = 255
 MAX_PART = 0xFFFF_FFFF
@@ -58,40 +60,6 @@ class BatchInfo:
     partition: int = 0
     attempt: int = 0
     data: _Bytes = field(default=b"", repr=False)
-
-
-class JobInfo(Job, array_like=True, frozen=True):
-    """Job with the further fields of a reply.
-
-    Attributes:
-        added: True if this commit added the messages; False if the job id was committed before.
-        same: True if the batches of this commit have as many rows as those that were committed.
-        blocked: the reason why the job can't be routed now, if any.
-    """
-
-    added: bool = False
-    same: bool = True
-    blocked: Blocked | None = None
-
-    @property
-    def done(self) -> int:
-        """Number of acknowledged messages in all queues."""
-        return sum(counts.done for counts in self.queues.values())
-
-    @property
-    def failed(self) -> int:
-        """Number of messages in all queues that were rejected or are out of attempts."""
-        return sum(counts.failed for counts in self.queues.values())
-
-    @property
-    def is_settled(self) -> bool:
-        """True if each message is done, failed or removed."""
-        return self.state == "settled"
-
-    @property
-    def has_ended(self) -> bool:
-        """True if each message is settled and no task runs."""
-        return self.is_settled and not self.running
 
 
 def check_job_id(job_id: str) -> None:

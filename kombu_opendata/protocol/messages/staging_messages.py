@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
+from msgspec import structs
 
 from ..permissions import STAGED_JOBS, on_exchange
 from .message_base import Many, Numbered, Request, operation
@@ -89,6 +90,40 @@ class Job(msgspec.Struct, array_like=True, frozen=True):
     running: int = 0
 
 
+class JobInfo(Job, array_like=True, frozen=True):
+    """Job with the further fields of a reply.
+
+    Attributes:
+        added: True if this commit added the messages; False if the job id was committed before.
+        same: True if the batches of this commit have as many rows as those that were committed.
+        blocked: the reason why the job can't be routed now, if any.
+    """
+
+    added: bool = False
+    same: bool = True
+    blocked: Blocked | None = None
+
+    @property
+    def done(self) -> int:
+        """Number of acknowledged messages in all queues."""
+        return sum(counts.done for counts in self.queues.values())
+
+    @property
+    def failed(self) -> int:
+        """Number of messages in all queues that were rejected or are out of attempts."""
+        return sum(counts.failed for counts in self.queues.values())
+
+    @property
+    def is_settled(self) -> bool:
+        """True if each message is done, failed or removed."""
+        return self.state == "settled"
+
+    @property
+    def has_ended(self) -> bool:
+        """True if each message is settled and no task runs."""
+        return self.is_settled and not self.running
+
+
 # ------------------------------------------------------------------ broker → client
 class StagingInfo(Numbered, tag=195):
     """Staging target, see :class:`kombu_opendata.staging.StagingTarget`."""
@@ -113,6 +148,11 @@ class JobReport(Numbered, tag=196):
     same: bool = True
     blocked: Blocked | None = None
 
+    @property
+    def info(self) -> JobInfo:
+        """The job with the further fields."""
+        return JobInfo(**structs.asdict(self.job), added=self.added, same=self.same, blocked=self.blocked)
+
 
 class Jobs(Numbered, tag=199):
     """Page of jobs; ``blocked`` has the reasons why jobs can't be routed now, by job id."""
@@ -120,6 +160,11 @@ class Jobs(Numbered, tag=199):
     jobs: list[Job]
     more: bool
     blocked: dict[str, Blocked] = msgspec.field(default_factory=dict)
+
+    @property
+    def infos(self) -> list[JobInfo]:
+        """The jobs with the reasons why they can't be routed now."""
+        return [JobInfo(**structs.asdict(job), blocked=self.blocked.get(job.job_id)) for job in self.jobs]
 
 
 # ------------------------------------------------------------------ client → broker
