@@ -39,6 +39,9 @@ def plain(value: Any, depth: int = 0) -> Any:
         return {"base64": b64encode(value).decode()}
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name), depth + 1) for field in fields(value) if field.repr}
+    if (names := getattr(type(value), "__struct_fields__", None)) is not None:  # a message of the broker
+        shown = [_shown_as(value, name) for name in names if name != "rid"]
+        return {name: plain(getattr(value, name), depth + 1) for name in shown}
     if isinstance(value, Mapping):
         return {str(name): plain(item, depth + 1) for name, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -46,6 +49,12 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     return value
+
+
+def _shown_as(value: Any, name: str) -> str:
+    """Return the name of a field, or that of its property without the unit: ``since`` for ``since_ms``."""
+    unitless = name.removesuffix("_ms")
+    return unitless if hasattr(value, unitless) else name
 
 
 def with_times(value: Any) -> Any:

@@ -8,7 +8,7 @@ and subtle, so it exists once, and blocks. The switch to a thread costs less tha
 threads        calls                                            limit
 =============  ===============================================  ==========
 calls          short ones, one after the other                  1
-apart          long ones, over connections of their own         8
+apart          long ones, over separate connections             8
 waits          reads that wait for a message                    64
 consumes       those of one iterator over pushed messages       1 each
 =============  ===============================================  ==========
@@ -158,9 +158,10 @@ class AsyncQueueClient:
             name: the name of the method.
             undo: receives the result if the caller is cancelled during the call.
         """
-        if self._is_closed:
-            raise RequestError(CLOSED)
         client = self.blocking.cancellable()
+        if self._is_closed:
+            client.calls.cancel(CLOSED)
+            return call(client)
         try:
             return await on_thread(threads, call, client, undo=undo and partial(undo, self.blocking))
         except asyncio.CancelledError:

@@ -10,7 +10,17 @@ any other JSON value     ``application/json``               the value; also from
 (by Kombu)               anything else, or damaged          the bytes
 =======================  =================================  =============================================
 
-Bodies that Kombu compressed (header ``compression``) are decompressed. Pickle and YAML are never loaded.
+Pickle and YAML are never loaded. Bodies that Kombu compressed are decompressed:
+
+=================================  ======================  ==============================
+header ``compression``             needs                   command that decompresses it
+=================================  ======================  ==============================
+``application/x-gzip``             (Python)                ``pigz -dz``: it is zlib's format
+``application/x-bz2``              (Python)                ``bzip2 -d``
+``application/x-lzma``             (Python)                ``xz -d``
+``application/x-brotli``           ``brotli`` 1.2          ``brotli -d``
+``application/zstd``               as Kombu's              ``zstd -d``
+=================================  ======================  ==============================
 
 A :class:`Budget` limits the size of a body in memory: a few kilobytes may decompress to gigabytes, and each byte of a
 small body may become an object of a hundred bytes. Its elements are counted before it is decoded: in JSON the commas
@@ -19,16 +29,18 @@ and brackets outside of strings; in msgpack each byte may be an element.
 
 from __future__ import annotations
 
+import bz2
 import codecs
+import lzma
 import math
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from ..errors import BodyTooLarge, InvalidMessage
-from .decompression import TooMuch, command, decompress
 
 #: nesting limit of a displayed value: values are traversed by recursive functions
 MAX_DISPLAYED_DEPTH = 100
@@ -168,8 +180,8 @@ def _plain(raw: bytes, headers: Mapping[Any, Any], budget: Budget) -> bytes | No
     """Return the decompressed body; None if decompression is not possible."""
     method = headers.get("compression")
     try:
-        plain = raw if method is None else decompress(raw, str(method), budget.plain_bytes)
-    except TooMuch:
+        plain = raw if method is None else _decompress(raw, str(method), budget.plain_bytes)
+    except _TooMuch:
         reason = f"its {len(raw):,} bytes decompress to more than {budget.plain_bytes:,}"
         raise _too_large(raw, headers, reason) from None
     if method is not None and plain is not None:
@@ -178,7 +190,7 @@ def _plain(raw: bytes, headers: Mapping[Any, Any], budget: Budget) -> bytes | No
 
 
 def _too_large(raw: bytes, headers: Mapping[Any, Any], reason: str) -> BodyTooLarge:
-    with_command = command(str(headers.get("compression", "")))
+    with_command = _command(str(headers.get("compression", "")))
     advice = f"decompress it yourself with `{with_command}`" if with_command else "read it with a program of yours"
     return BodyTooLarge(f"The body is too large to display: {reason}. Save it and {advice}.", size=len(raw))
 
@@ -195,3 +207,85 @@ def is_deeper(value: Any, limit: int) -> bool:
         if not level:
             return False
     return True
+
+
+# ------------------------------------------------------------ decompression
+#: limit for the memory of LZMA's dictionary; ``xz -9`` needs 65 MiB
+_LZMA_MEMORY_BYTES = 128 << 20
+
+_ALIASES = {
+    "gzip": "application/x-gzip", "zlib": "application/x-gzip", "bzip2": "application/x-bz2",
+    "bzip": "application/x-bz2", "lzma": "application/x-lzma", "xz": "application/x-lzma",
+    "brotli": "application/x-brotli", "zstd": "application/zstd", "zstandard": "application/zstd",
+}  # fmt: skip
+_COMMANDS = {
+    "application/x-gzip": "pigz -dz", "application/x-bz2": "bzip2 -d", "application/x-lzma": "xz -d",
+    "application/x-brotli": "brotli -d", "application/zstd": "zstd -d",
+}  # fmt: skip
+
+
+class _TooMuch(Exception):
+    """The decompressed bytes exceed the limit."""
+
+
+def _decompress(raw: bytes, method: str, limit: int) -> bytes | None:
+    """Return the decompressed bytes; None if the method is not available here, or the data is damaged.
+
+    Raises:
+        _TooMuch: there are more than ``limit`` bytes.
+    """
+    read = _READERS.get(_ALIASES.get(method, method))
+    try:
+        plain = read(raw, limit + 1) if read is not None else None
+    except _TooMuch:
+        raise
+    except Exception:  # each library has its own errors, and none may prevent the display of a message
+        return None
+    if plain is not None and len(plain) > limit:
+        raise _TooMuch
+    return plain
+
+
+def _command(method: str) -> str:
+    """Return the command that decompresses a file of this method; empty for an unknown method."""
+    return _COMMANDS.get(_ALIASES.get(method, method), "")
+
+
+def _read(decompressor: Any, raw: bytes, limit: int) -> bytes | None:
+    plain: bytes = decompressor.decompress(raw, limit)
+    return plain if decompressor.eof or len(plain) >= limit else None
+
+
+def _read_brotli(raw: bytes, limit: int) -> bytes | None:
+    import brotli
+
+    decompressor = brotli.Decompressor()
+    plain: bytes = decompressor.process(raw, output_buffer_limit=limit)  # refused by versions without this argument
+    return plain if decompressor.is_finished() or len(plain) >= limit else None
+
+
+def _read_zstd(raw: bytes, limit: int) -> bytes | None:
+    try:
+        zstd = _zstd()
+    except ImportError:
+        import zstandard  # used by older versions of Kombu
+
+        with zstandard.ZstdDecompressor().stream_reader(raw) as reader:
+            return reader.read(limit)
+    return _read(zstd.ZstdDecompressor(), raw, limit)
+
+
+def _zstd() -> Any:
+    import sys
+    from importlib import import_module
+
+    return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+
+
+_READERS: dict[str, Callable[[bytes, int], bytes | None]] = {
+    "application/x-gzip": lambda raw, limit: _read(zlib.decompressobj(), raw, limit),
+    "application/x-bz2": lambda raw, limit: _read(bz2.BZ2Decompressor(), raw, limit),
+    "application/x-lzma": lambda raw, limit: _read(lzma.LZMADecompressor(memlimit=_LZMA_MEMORY_BYTES), raw, limit),
+    "application/x-brotli": _read_brotli,
+    "application/zstd": _read_zstd,
+}

@@ -20,6 +20,7 @@ from ..errors import BrokerStopping, ConnectionLost, MessageTooLarge, OpenDataEr
 from ..protocol import messages as m
 from ..protocol.framing import client_messages
 from ..protocol.messages import Cancelled, Delivery, Failed, Lease, Read, ReadMessages, Send, Sent, StopReading
+from ..protocol.messages.message_base import Reply, Request
 from ..url import Address, parse
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -61,7 +62,7 @@ class ClientConnection(BrokerConnection):
                     raise MessageTooLarge(text, **exc.values) from exc
                 raise
 
-    def call_waiting(self, message: Any) -> Any:
+    def call_waiting(self, message: Request[Reply]) -> Reply:
         """Send a request as :meth:`call`, for a reply that arrives late: the lock is free during the wait.
 
         Raises:
@@ -89,7 +90,7 @@ class ClientConnection(BrokerConnection):
             link.reentrance.run()
         if type(answer) is Failed:
             raise from_wire(answer.code, answer.text, answer.values)
-        return answer
+        return message.reply(answer)
 
     def _wait_for(self, rid: int, data: bytes, deadline: float) -> Any:
         """Return the reply to a request; from the deadline on, the broker is requested to reply immediately."""
@@ -185,7 +186,7 @@ class Connections:
         """
         self.usable().connect()
 
-    def call_apart(self, message: Any) -> Any:
+    def call_apart(self, message: Request[Reply]) -> Reply:
         """Send a request on a separate connection and wait for its reply."""
         with self._lock:
             connection = self._idle.pop() if self._idle else self._new()
@@ -273,9 +274,9 @@ class Calls:
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
         self.waiting: Read | None = None
-        self._is_cancelled = False
+        self._refusal = ""
 
-    def call(self, message: Any) -> Any:
+    def call(self, message: Request[Reply]) -> Reply:
         """Send a request and wait for its reply.
 
         Raises:
@@ -284,7 +285,7 @@ class Calls:
         self._check(message)
         return unnumbered(self.connections.usable().call(message))
 
-    def call_apart(self, message: Any) -> Any:
+    def call_apart(self, message: Request[Reply]) -> Reply:
         """Send a request that may take long, on a separate connection."""
         self._check(message)
         return unnumbered(self.connections.call_apart(message))
@@ -298,12 +299,11 @@ class Calls:
         """Read messages; a read that may wait uses a separate connection."""
         if message.wait_ms:
             self.waiting = message
-        answer: ReadMessages = self.call_apart(message) if message.wait_ms else self.call(message)
-        return answer
+        return self.call_apart(message) if message.wait_ms else self.call(message)
 
-    def cancel(self) -> None:
-        """Refuse further requests."""
-        self._is_cancelled = True
+    def cancel(self, reason: str = "the call was cancelled") -> None:
+        """Refuse further requests for this reason."""
+        self._refusal = reason
 
     def _check(self, message: Any = None) -> None:
         """Refuse a request that the broker could not decode, as it would close the connection.
@@ -311,8 +311,8 @@ class Calls:
         Raises:
             RequestError: a value has the wrong type, a text can't be encoded as UTF-8, or the caller was cancelled.
         """
-        if self._is_cancelled:
-            raise RequestError("the call was cancelled")
+        if self._refusal:
+            raise RequestError(self._refusal)
         try:
             if message is not None:
                 client_messages.decode(_encode(message))
@@ -320,7 +320,7 @@ class Calls:
             raise RequestError(f"an argument can't be sent: {exc}") from exc
 
 
-def unnumbered(answer: Any) -> Any:
+def unnumbered(answer: Reply) -> Reply:
     """Remove a reply's number, so that a user who gets the same values twice sees that they are equal."""
     answer.rid = 0
     return answer

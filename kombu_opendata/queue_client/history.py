@@ -1,18 +1,34 @@
-"""Calls that list messages and attempts of the history, and count both by time."""
+"""Calls about the history: messages, attempts and failures."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 from msgspec.structs import replace
 
+from ..errors import BulkInterrupted, OpenDataError
 from ..protocol import messages as m
+from ..protocol.messages.failure_messages import FailureInfo, FailureQuery
 from ..protocol.messages.history_messages import AttemptInfo, MessageInfo
 from .base import Base
 from .message_models import bodies_of_page
-from .queries import AttemptCount, AttemptQuery, MessageCount, MessageQuery, request
+from .queries import (
+    AttemptCount,
+    AttemptQuery,
+    FailureFilters,
+    FailureList,
+    MessageCount,
+    MessageQuery,
+    bucket_ms,
+    of_type,
+    page_limit,
+    request,
+    texts,
+)
+
+D = TypeVar("D", m.FailuresRetried, m.FailuresDismissed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +40,10 @@ class Bucket:
 
 
 class History(Base):
-    """Calls about the history; :mod:`kombu_opendata.queue_client.queries` describes their arguments.
+    """Calls about the history and about unhandled failures: failed messages, and acknowledged tasks that failed.
 
-    Each call uses a separate connection, because a long list may take some time.
+    :mod:`kombu_opendata.queue_client.queries` describes their filters. Each call uses a separate connection, because a
+    long list may take some time.
     """
 
     def list_messages(self, **query: Unpack[MessageQuery]) -> m.MessagePage:
@@ -36,8 +53,7 @@ class History(Base):
             LimitOutOfRange, InvalidFilter: an argument is not valid.
             CursorError: the cursor is not valid for this page; there is a class for each reason.
         """
-        answer: m.MessagePage = self.calls.call_apart(request("list_messages", m.ListMessages, query, MessageQuery))
-        return answer
+        return self.calls.call_apart(request("list_messages", m.ListMessages, query, MessageQuery))
 
     def list_attempts(self, **query: Unpack[AttemptQuery]) -> m.AttemptPage:
         """Return a page of the finished attempts, ordered by the time of their ends.
@@ -70,7 +86,7 @@ class History(Base):
 
     def retrieve_message(self, id: int) -> MessageInfo | None:
         """Return a message's metadata and its state in each queue; None if it is not stored (any more)."""
-        answer: m.MessagePage = self.calls.call_apart(m.RetrieveMessage(0, id))
+        answer = self.calls.call_apart(m.RetrieveMessage(0, id))
         return next(iter(answer.items), None)
 
     def retrieve_attempt(self, id: str, *, bodies: bool = False) -> AttemptInfo | None:
@@ -92,6 +108,109 @@ class History(Base):
     def count_attempts(self, **query: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
         """Return the number of attempts that ended in each bucket of time; otherwise as :meth:`count_messages`."""
         return _buckets(self.calls.call_apart(request("count_attempts", m.CountAttempts, query, AttemptCount)))
+
+    # ------------------------------------------------------------ failures
+    def list_failures(self, **query: Unpack[FailureList]) -> m.FailurePage:
+        """Return a page of failures, ordered by the time of failure; by default, newest first.
+
+        A page may have fewer than its limit if the search takes long; ``next`` is None only on the last page.
+
+        Raises:
+            LimitOutOfRange, InvalidFilter, SelectorError: an argument is not valid.
+            CursorError: the cursor is not valid for this page; there is a class for each reason.
+            NotFound: there is no such queue.
+        """
+        return self.calls.call_apart(request("list_failures", m.ListFailures, query, FailureList))
+
+    def iter_failures(self, **query: Unpack[FailureList]) -> Generator[FailureInfo, None, None]:
+        """Iterate over all failures from a page on, requested page by page."""
+        while True:
+            page = self.list_failures(**query)
+            yield from page.items
+            if page.next is None:
+                return
+            query = {**query, "next": page.next}
+
+    def group_failures(
+        self, by: Iterable[str], *, bucket_seconds: float = 0, **query: Unpack[FailureFilters]
+    ) -> m.FailureGroups:
+        """Return counts of failures with their first and last times, the largest first.
+
+        Args:
+            by: any of task, exception, queue, reason, worker.
+            bucket_seconds: also count failures over time, in ``over_time`` of each group: by the start of the bucket in
+                ms since the epoch, without zeros. The limit is 1,000 buckets from ``gte`` on.
+
+        Returns:
+            ``groups``, and ``complete``: True if all failures were counted and all groups are listed. The newest
+            500,000 failures are counted, and at most 1,000 groups are listed.
+        """
+        fields = {"by": texts("by", by), "bucket_ms": bucket_ms("bucket_seconds", bucket_seconds)}
+        message = request("group_failures", m.GroupFailures, query, FailureFilters, **fields)
+        return self.calls.call_apart(message)
+
+    def retry_failures(
+        self,
+        target: str = "",
+        *,
+        limit: int = 0,
+        progress: Callable[[m.FailuresRetried], object] | None = None,
+        **query: Unpack[FailureFilters],
+    ) -> m.FailuresRetried:
+        """Retry failures, the oldest first; failures that occur during the call are excluded.
+
+        A failed message becomes available again, with no attempts and the same id. A task whose message was
+        acknowledged is published again: as a new message with a new task id, whose ``parent_id`` is the old one and
+        which keeps ``root_id``. Each failure is retried once, even if the call is interrupted and repeated.
+
+        Args:
+            target: the queue that receives the messages; by default, their own.
+            limit: the maximum number of failures; 0 means all.
+            progress: called after each step with the counts so far.
+
+        Raises:
+            BulkInterrupted: an error occurred after some failures were retried; the values have the counts.
+        """
+        fields = {"target": of_type("target", target, str), "limit": page_limit("limit", limit)}
+        step = request("retry_failures", m.RetryFailures, query, FailureFilters, **fields)
+        return self._in_steps(step, m.FailuresRetried(0), limit, progress)
+
+    def dismiss_failures(
+        self,
+        *,
+        limit: int = 0,
+        progress: Callable[[m.FailuresDismissed], object] | None = None,
+        **query: Unpack[FailureFilters],
+    ) -> m.FailuresDismissed:
+        """Delete failed messages and dismiss acknowledged failures; arguments are as in :meth:`retry_failures`.
+
+        The attempts of dismissed failures stay in the history.
+        """
+        step = request("dismiss_failures", m.DismissFailures, query, FailureFilters, limit=page_limit("limit", limit))
+        return self._in_steps(step, m.FailuresDismissed(0), limit, progress)
+
+    def _in_steps(
+        self,
+        step: FailureQuery[D],
+        done: D,
+        limit: int,
+        progress: Callable[[D], object] | None,
+    ) -> D:
+        """Repeat the request until all is done; each reply has the position of the next step."""
+        while True:
+            try:
+                done = done.plus(self.calls.call_apart(step))
+            except OpenDataError as exc:
+                if not done.handled:
+                    raise
+                text = f"interrupted after {done.handled:,} ({exc.text}); call it again to continue with the rest"
+                raise BulkInterrupted(text, reason=exc.code, **done.values) from exc
+            if progress is not None:
+                progress(done)
+            if done.next is None or done.values.get("full") or 0 < limit <= done.handled:
+                return done
+            left = limit - done.handled if limit else 0
+            step = replace(step, next=done.next, until_ms=done.until_ms, limit=left)
 
 
 def _with_bodies(page: m.AttemptPage) -> m.AttemptPage:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -12,13 +12,9 @@ from ..errors import BodyTooLarge, OpenDataError, from_wire
 from ..protocol import messages as m
 from ..protocol.envelope import UNREADABLE
 from ..protocol.envelope import decode as open_envelope
-from ..protocol.messages import queue_messages as q
+from ..protocol.messages.message_base import moment
+from ..protocol.messages.queue_messages import ReadRow, Refusal, StateRow
 from . import bodies
-
-
-def moment(ms: int) -> datetime | None:
-    """Return a time in ms since the epoch as a datetime; None for 0."""
-    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
 
 
 @dataclass(frozen=True)
@@ -128,13 +124,13 @@ def bodies_of_page() -> Callable[[bytes], Any]:
     return body_of
 
 
-def messages_read(queue: str, answer: q.ReadMessages) -> list[Message]:
+def messages_read(queue: str, answer: m.ReadMessages) -> list[Message]:
     """Return the messages in the reply to a Read."""
     received = answer.received_at_ms or [0] * len(answer.messages)  # absent from an older broker
     return [_message_read(queue, row, moment(at)) for row, at in zip(answer.messages, received, strict=True)]
 
 
-def _message_read(queue: str, row: q.ReadRow, received_at: datetime | None) -> Message:
+def _message_read(queue: str, row: ReadRow, received_at: datetime | None) -> Message:
     id, token, attempts, until, envelope, redelivered = row
     fields: dict[str, Any] = {
         "attempts": attempts,
@@ -182,7 +178,7 @@ class MessageState:
     running_since: datetime | None = None
 
 
-def state_of(queue: str, row: q.StateRow) -> MessageState:
+def state_of(queue: str, row: StateRow) -> MessageState:
     """Return a state from a row of the broker's reply."""
     id, state, priority, visible, attempts, token, until, holder, settled = row
     ended, since = (None, moment(settled)) if state == "running" else (moment(settled), None)
@@ -191,7 +187,7 @@ def state_of(queue: str, row: q.StateRow) -> MessageState:
     )
 
 
-def messages_peeked(queue: str, answer: q.Peeked) -> list[Message]:
+def messages_peeked(queue: str, answer: m.Peeked) -> list[Message]:
     """Return the messages in the reply to a Peek."""
     messages = []
     for row, received, envelope in answer.messages:
@@ -202,7 +198,7 @@ def messages_peeked(queue: str, answer: q.Peeked) -> list[Message]:
     return messages
 
 
-def _error_of(refusal: q.Refusal | None) -> OpenDataError | None:
+def _error_of(refusal: Refusal | None) -> OpenDataError | None:
     return None if refusal is None else from_wire(*refusal)
 
 
@@ -229,7 +225,7 @@ class StoredMessage:
     complete: bool
 
 
-def stored_message_of(id: int, queue: str, answer: q.FoundMessage) -> StoredMessage:
+def stored_message_of(id: int, queue: str, answer: m.FoundMessage) -> StoredMessage:
     """Return a message from the broker's reply, which has it."""
     states = tuple(state_of(name, row) for name, row in answer.states)
     return StoredMessage(
@@ -289,7 +285,7 @@ class Settled:
     until: datetime | None = None
 
     @classmethod
-    def of(cls, answer: q.SettledMessages) -> Settled:
+    def of(cls, answer: m.SettledMessages) -> Settled:
         refused = {id: from_wire(code, text, values) for id, code, text, values in answer.refused}
         return cls(tuple(answer.done), refused, moment(answer.until_ms))
 

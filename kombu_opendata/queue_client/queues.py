@@ -4,16 +4,81 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from ..errors import NotFound, RequestError
 from ..protocol import messages as m
-from ..protocol.messages import queue_messages as q
+from ..protocol.messages.message_base import moment
 from ..protocol.topic_syntax import check_routing_key, check_topic_pattern
 from . import checks
 from .base import Base
-from .queue_models import Binding, ExchangeInfo, QueueAlteration, QueueInfo, QueuePause, queue_infos
 from .queue_options import QueueOptions
+
+
+@dataclass(frozen=True)
+class QueueInfo:
+    """Queue as it was declared, with the changes of operators.
+
+    Attributes:
+        arguments: the ``x-`` arguments of docs/queue-arguments.md, as they were declared.
+        consumers: the number of connected consumers.
+        created_at: the time of creation; None if the store is from a version that did not record it.
+        overrides: the arguments that an operator has changed; None stands for a removed one.
+        paused: whether deliveries to consumers and reads are paused.
+        publishes_paused: whether publishes are refused.
+        paused_at: the time of the pause; None if it is not paused.
+    """
+
+    name: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+    consumers: int
+    created_at: datetime | None = None
+    overrides: dict[str, Any] = field(default_factory=dict, hash=False)
+    paused: bool = False
+    publishes_paused: bool = False
+    paused_at: datetime | None = None
+
+    @property
+    def effective(self) -> dict[str, Any]:
+        """Arguments in effect."""
+        arguments = self.arguments | self.overrides
+        return {name: value for name, value in arguments.items() if self.overrides.get(name, value) is not None}
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Binding of a queue, which receives the exchange's messages with this routing key or one that matches it.
+
+    Attributes:
+        arguments: for a headers exchange, the headers that a message must have, and ``x-match``.
+    """
+
+    queue: str
+    exchange: str
+    routing_key: str
+    arguments: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class ExchangeInfo:
+    """Exchange as it was created.
+
+    Attributes:
+        type: ``direct``, ``topic``, ``fanout`` or ``headers``.
+        bindings: the number of its bindings.
+    """
+
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+    bindings: int
 
 
 class Queues(Base):
@@ -50,13 +115,12 @@ class Queues(Base):
         """
         checks.name(queue, "the queue's name")
         self.calls.call(m.DeclareQueue(0, queue, True, False, False, {}, True))
-        answer: m.Count = self.calls.call(m.DeleteQueue(0, queue, if_unused, if_empty))
-        return answer.count
+        return self.calls.call(m.DeleteQueue(0, queue, if_unused, if_empty)).count
 
     def list_queues(self) -> list[QueueInfo]:
         """Return all queues, by name."""
-        answer: q.QueueList = self.calls.call(q.ListQueues(0))
-        return queue_infos(answer)
+        answer = self.calls.call(m.ListQueues(0))
+        return _queue_infos(answer)
 
     def get_queue(self, queue: str) -> QueueInfo:
         """Return a queue as it was declared, with the changes of operators.
@@ -75,8 +139,7 @@ class Queues(Base):
         The call returns the number of removed messages, even if the broker ended during it, because its successor
         continues.
         """
-        answer: m.Count = self.calls.call(m.PurgeQueue(0, checks.name(queue, "the queue's name")))
-        return answer.count
+        return self.calls.call(m.PurgeQueue(0, checks.name(queue, "the queue's name"))).count
 
     # ------------------------------------------------------------ changes of a queue
     def alter(
@@ -88,7 +151,7 @@ class Queues(Base):
         reset: bool = False,
         force: bool = False,
         dry_run: bool = False,
-    ) -> QueueAlteration:
+    ) -> m.QueueAltered:
         """Override declared arguments of a queue; apps may continue to declare the old ones.
 
         The change stays in effect until it is undone or the queue is deleted. See docs/queue-arguments.md for the
@@ -111,10 +174,9 @@ class Queues(Base):
         if isinstance(unset, str):
             raise RequestError(f"unset must be a list of arguments, not {unset!r}", name="unset")
         message = m.AlterQueue(0, queue, overrides, list(unset), reset, force, dry_run)
-        answer: m.QueueAltered = self.calls.call(message)
-        return QueueAlteration.of(queue, answer)
+        return self.calls.call(message)
 
-    def pause(self, queue: str, *, publishes: bool = False) -> QueuePause:
+    def pause(self, queue: str, *, publishes: bool = False) -> m.QueuePauseReply:
         """Pause a queue: consumers and reads receive nothing until it is resumed. Messages in flight may be settled.
 
         Args:
@@ -123,10 +185,9 @@ class Queues(Base):
         Raises:
             NotFound: there is no such queue.
         """
-        answer: m.QueuePauseReply = self.calls.call(m.PauseQueue(0, checks.name(queue, "the queue's name"), publishes))
-        return QueuePause.of(queue, answer)
+        return self.calls.call(m.PauseQueue(0, checks.name(queue, "the queue's name"), publishes))
 
-    def resume(self, queue: str, *, publishes_only: bool = False) -> QueuePause:
+    def resume(self, queue: str, *, publishes_only: bool = False) -> m.QueuePauseReply:
         """Undo :meth:`pause`; nothing happens if the queue is not paused.
 
         Args:
@@ -136,8 +197,7 @@ class Queues(Base):
             NotFound: there is no such queue.
         """
         message = m.ResumeQueue(0, checks.name(queue, "the queue's name"), publishes_only)
-        answer: m.QueuePauseReply = self.calls.call(message)
-        return QueuePause.of(queue, answer)
+        return self.calls.call(message)
 
     # ------------------------------------------------------------ exchanges and bindings
     def declare_exchange(
@@ -158,8 +218,8 @@ class Queues(Base):
         self.calls.call(message)
 
     def list_exchanges(self) -> list[ExchangeInfo]:
-        """Return all exchanges but the default one, by name; those that always exist begin with ``amq.``."""
-        answer: m.Bindings = self.calls.call(m.ListBindings(0))
+        """Return all exchanges but the default one, by name; those that always exist begin with ``amm.``."""
+        answer = self.calls.call(m.ListBindings(0))
         bindings = Counter(exchange for _queue, exchange, _key in answer.bindings)
         infos = (ExchangeInfo(*row, bindings[row[0]]) for row in answer.exchanges)
         return sorted(infos, key=lambda info: info.name)
@@ -214,7 +274,7 @@ class Queues(Base):
 
     def list_bindings(self, queue: str | None = None) -> list[Binding]:
         """Return all bindings, or those of one queue."""
-        answer: m.Bindings = self.calls.call(m.ListBindings(0))
+        answer = self.calls.call(m.ListBindings(0))
         arguments = answer.arguments or [{} for _ in answer.bindings]
         bindings = [Binding(*names, more) for names, more in zip(answer.bindings, arguments, strict=True)]
         return [each for each in bindings if queue is None or each.queue == queue]
@@ -228,5 +288,18 @@ class Queues(Base):
         sent, _digest = checks.outgoing(
             b"", headers, exchange, routing_key, priority=0, due_ms=0, ttl=None, now_ms=self._now_ms()
         )
-        answer: q.Routed = self.calls.call(q.AskRoutes(0, exchange, routing_key, sent[0], sent[1]))
-        return answer.queues
+        return self.calls.call(m.AskRoutes(0, exchange, routing_key, sent[0], sent[1])).queues
+
+
+def _queue_infos(answer: m.QueueList) -> list[QueueInfo]:
+    """Return all queues, by name."""
+    created = answer.created_at_ms or [0] * len(answer.queues)  # absent from an older broker
+    changed = answer.overrides or [{}] * len(answer.queues)
+    paused = answer.paused or [(False, False, 0)] * len(answer.queues)
+    infos = [
+        QueueInfo(*queue, moment(at), overrides, deliveries, publishes, moment(since))
+        for queue, at, overrides, (deliveries, publishes, since) in zip(
+            answer.queues, created, changed, paused, strict=True
+        )
+    ]
+    return sorted(infos, key=lambda info: info.name)

@@ -1,20 +1,37 @@
-"""Calls that read messages: leased for a time, popped, or pushed to an iterator."""
+"""Calls that read messages: leased for a time, popped, pushed to an iterator, or only shown."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from typing import Any, Literal
 
-from ..protocol.messages import queue_messages as q
+from ..errors import MessageNotFound, RequestError
+from ..protocol import messages as m
+from ..protocol.envelope import header_text
 from . import checks
 from .base import Base
 from .checks import Seconds
-from .message_models import Message, message_delivered, messages_read
-from .requests import header_texts, read_request
+from .message_models import (
+    Message,
+    MessageState,
+    StatePage,
+    StoredMessage,
+    message_delivered,
+    messages_peeked,
+    messages_read,
+    state_of,
+    stored_message_of,
+)
+
+#: limit for the messages of one request
+MAX_QUANTITY = 1000
+MAX_POLL_SECONDS = 3600
+
+State = Literal["available", "delayed", "in_flight", "done", "failed", "archived_failed"]
 
 
 class Reading(Base):
-    """Calls that deliver messages."""
+    """Calls that deliver messages, and calls that only show them."""
 
     def read(
         self,
@@ -115,7 +132,7 @@ class Reading(Base):
             message.equal = header_texts(where)
         return self._claimed(message)
 
-    def _claimed(self, message: q.Read) -> list[Message]:
+    def _claimed(self, message: m.Read) -> list[Message]:
         answer = self.calls.read(message)
         return messages_read(message.queue, answer)
 
@@ -144,9 +161,139 @@ class Reading(Base):
         finally:
             subscription.close()
 
+    # ------------------------------------------------------------ without a lease
+    def peek(self, queue: str, qty: int = 1, *, after: int = -1) -> list[Message]:
+        """Return ready and delayed messages in the order of their ids, without leasing them.
+
+        Args:
+            qty: 1 to 1,000.
+            after: the last id of the previous page.
+        """
+        checks.whole(qty, "qty", 1, MAX_QUANTITY)
+        checks.whole(after, "after", -1, (1 << 63) - 1)
+        messages: list[Message] = []
+        while len(messages) < qty:
+            answer = self.calls.call(m.Peek(0, checks.name(queue, "the queue's name"), after, qty - len(messages)))
+            messages += messages_peeked(queue, answer)
+            if not answer.more or not answer.messages:
+                break
+            after = answer.messages[-1][0][0]
+        return messages
+
+    def get(self, id: int, queue: str = "") -> StoredMessage:
+        """Return a message by its id: payload, headers, and its states in all queues or in one.
+
+        Raises:
+            MessageNotFound: the message does not exist (any more).
+        """
+        checks.whole(id, "a message id", 0, (1 << 63) - 1)
+        answer = self.calls.call(m.GetMessage(0, id, queue))
+        if answer.envelope is None:
+            raise MessageNotFound(
+                f"no message {id}{f' in queue {queue!r}' if queue else ''}", message_id=id, queue=queue
+            )
+        return stored_message_of(id, queue, answer)
+
+    def list_by_state(self, queue: str, state: State, *, limit: int = 100, after: int | None = None) -> StatePage:
+        """Return a page of the messages in one state; settled ones are ordered by the time of settlement, others by id.
+
+        Args:
+            limit: 1 to 1,000. A page may have fewer messages if the search takes long.
+            after: the ``after`` of the previous page.
+        """
+        call = m.ListByState(
+            0, checks.name(queue, "the queue's name"), state, -1 if after is None else after,
+            checks.whole(limit, "the limit", 1, MAX_QUANTITY),
+        )  # fmt: skip
+        answer = self.calls.call(call)
+        return StatePage(
+            tuple(state_of(queue, row) for row in answer.rows), answer.after if answer.after >= 0 else None
+        )
+
+    def iter_by_state(self, queue: str, state: State) -> Generator[MessageState, None, None]:
+        """Iterate over all messages in one state, requested page by page."""
+        after = None
+        while True:
+            page = self.list_by_state(queue, state, limit=MAX_QUANTITY, after=after)
+            yield from page.messages
+            if page.after is None:
+                return
+            after = page.after
+
+    def explain(
+        self, queue: str = "", *, id: int | None = None, headers: Mapping[str, Any] | None = None, filter: str = ""
+    ) -> dict[str, Any]:
+        """Return an explanation why a queue receives a message or not.
+
+        Args:
+            queue: the queue; alternatively, a ``filter`` to try out.
+            id: the id of a stored message; alternatively, the ``headers`` of a message as sent, including ``exchange``,
+                ``routing_key`` and ``priority``.
+
+        Returns:
+            ``matches``: True if the queue receives the message, also through alternate exchanges. ``filter``: the
+            explanation of the queue's filter, None if it has no filter; and ``mode``. ``bindings``: the ``exchange``,
+            ``type`` and ``routing_key`` of each, whether it ``matches``, and an ``explanation``; at most 50, those that
+            match first, and ``bindings_omitted`` counts the rest. For a filter alone there are only ``matches`` and
+            ``filter``.
+
+            An explanation has ``text``, ``value`` (True, False, or None for unknown), ``headers`` (those that it read,
+            None for a missing header), ``parts`` (explanations) and ``omitted`` (the number of parts that are not
+            shown); see :meth:`kombu_opendata.selectors.Explanation.from_dict`.
+
+        Raises:
+            NotFound: there is no such queue or message.
+            SelectorError: the filter is not valid; the text shows the position.
+            RequestError: not exactly one of queue and filter was given; or both a message id and headers were.
+        """
+        if id is not None:
+            checks.whole(id, "a message id", 0, (1 << 63) - 1)
+        texts = metadata_texts(headers) if headers or id is None else {}
+        return self.calls.call(m.Explain(0, queue, -1 if id is None else id, texts, filter)).report
+
+
+def read_request(queue: str, vt: Seconds, qty: int, poll: Seconds) -> m.Read:
+    """Return a Read; raise RequestError for an argument that is not valid."""
+    return m.Read(
+        0,
+        checks.name(queue, "the queue's name"),
+        checks.whole(qty, "qty", 1, MAX_QUANTITY),
+        checks.milliseconds(vt, "vt", low=0.001),
+        checks.milliseconds(poll, "max_poll_seconds", high=MAX_POLL_SECONDS),
+    )
+
 
 def consumer_arguments(queue: str, prefetch: int, timeout: Seconds | None) -> tuple[str, int, float | None]:
     """Return the arguments of a consumer, after their validation; raise RequestError for one that is not valid."""
     checks.whole(prefetch, "the prefetch", 1, 10_000)
     seconds = None if timeout is None else checks.milliseconds(timeout, "the timeout", high=1e9) / 1000
     return checks.name(queue, "the queue's name"), prefetch, seconds
+
+
+def header_texts(where: Mapping[str, Any]) -> dict[str, str]:
+    """Return header values as texts, as they are stored."""
+    if not isinstance(where, Mapping):
+        raise RequestError(f"where must be a filter, or a mapping of header names to values, not {where!r}")
+    texts = {}
+    for name, value in where.items():
+        text = header_text(value)
+        if text is None:
+            raise RequestError(f"header {name!r} can be compared with a text, a number or a boolean, not {value!r}")
+        texts[name] = text
+    if not texts:
+        raise RequestError("where has no headers: leave it out to read any message")
+    return texts
+
+
+def metadata_texts(headers: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return headers as filters see them: as texts, with those that every message has.
+
+    None and nested values are omitted.
+    """
+    seen = {"exchange": "", "routing_key": "", "priority": "0"}
+    if headers is not None and not isinstance(headers, Mapping):
+        raise RequestError(f"headers must be a mapping, not {type(headers).__name__}")
+    for name, value in (headers or {}).items():
+        if (text := header_text(value)) is not None:
+            seen[name] = text
+    return seen

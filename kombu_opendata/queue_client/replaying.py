@@ -11,7 +11,6 @@ from ..protocol.messages.staging_messages import JobInfo
 from . import checks
 from .base import Base
 from .checks import Point, Seconds
-from .requests import age_ms
 
 
 class JobPage(NamedTuple):
@@ -41,18 +40,15 @@ class Replaying(Base):
             PreconditionFailed: a replay into the queue is running already.
             RequestError: the start, the end or the filter is not valid, or the queue is not stored.
         """
-        answer: m.ReplayStarted = self.calls.call(m.Replay(0, queue, wire_position(start), wire_position(until), where))
-        return answer.cursor
+        return self.calls.call(m.Replay(0, queue, wire_position(start), wire_position(until), where)).cursor
 
     def stop_replay(self, queue: str) -> dict[str, Any]:
         """Stop a replay at its current position and return its progress."""
-        answer: m.ReplayStarted = self.calls.call(m.Replay(0, queue, "now", stop=True))
-        return answer.cursor
+        return self.calls.call(m.Replay(0, queue, "now", stop=True)).cursor
 
     def replay_progress(self, queues: Iterable[str] = ()) -> list[dict[str, Any]]:
         """Return the progress of the replays of these queues, or of all queues that had one."""
-        answer: m.CursorList = self.calls.call(m.Cursors(0, list(queues)))
-        return answer.cursors
+        return self.calls.call(m.Cursors(0, list(queues))).cursors
 
     def list_staged_jobs(self, after: str = "", *, limit: int = 100) -> JobPage:
         """Return a page of staged jobs, ordered by id; the broker remembers a job until a week after it was settled.
@@ -64,7 +60,7 @@ class Replaying(Base):
         Raises:
             RequestError: the store can't hold staged jobs, or an argument is not valid.
         """
-        answer: m.Jobs = self.calls.call(m.ListJobs(0, after, checks.whole(limit, "the limit", 1, 1000)))
+        answer = self.calls.call(m.ListJobs(0, after, checks.whole(limit, "the limit", 1, 1000)))
         jobs = tuple(answer.infos)
         return JobPage(jobs, jobs[-1].job_id if answer.more and jobs else None)
 
@@ -99,8 +95,7 @@ class Replaying(Base):
             QueuePaused: publishes to the target are paused.
         """
         chosen = None if ids is None else checks.message_ids(ids)
-        answer: m.Redriven = self.calls.call_apart(m.Redrive(0, queue, target, where, chosen, limit, state))
-        return answer
+        return self.calls.call_apart(m.Redrive(0, queue, target, where, chosen, limit, state))
 
     def move_messages(
         self,
@@ -163,8 +158,7 @@ class Replaying(Base):
     ) -> m.Moved:
         chosen = None if ids is None else checks.message_ids(ids)
         request = m.MoveMessages(0, queue, target, where, chosen, limit, list(states), copy)
-        answer: m.Moved = self.calls.call_apart(request)
-        return answer
+        return self.calls.call_apart(request)
 
     def archive_failed(
         self,
@@ -191,10 +185,9 @@ class Replaying(Base):
             NotFound: there is no such queue.
             RequestError: the filter is not valid, or the queue is not stored.
         """
-        age = age_ms(older_than)
+        age = _age_ms(older_than)
         chosen = None if ids is None else checks.message_ids(ids)
-        answer: m.Count = self.calls.call_apart(m.ArchiveFailed(0, queue, age, chosen, where, limit))
-        return answer.count
+        return self.calls.call_apart(m.ArchiveFailed(0, queue, age, chosen, where, limit)).count
 
     def delete_settled(
         self,
@@ -215,7 +208,11 @@ class Replaying(Base):
             ids: delete these messages.
             all: delete all of them.
         """
-        age = age_ms(older_than)
+        age = _age_ms(older_than)
         chosen = None if ids is None else checks.message_ids(ids)
-        answer: m.SettledDeleted = self.calls.call_apart(m.DeleteSettled(0, queue, state, age, chosen, all))
-        return answer.count
+        return self.calls.call_apart(m.DeleteSettled(0, queue, state, age, chosen, all)).count
+
+
+def _age_ms(older_than: Seconds | None) -> int:
+    """Return an age in ms; -1 means any age."""
+    return -1 if older_than is None else checks.milliseconds(older_than, "older_than", high=checks.MAX_DELAY_SECONDS)

@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..protocol.messages import queue_messages as q
+from ..errors import OpenDataError
+from ..protocol import messages as m
+from ..protocol.messages.queue_messages import Outgoing
 from . import checks
 from .base import Base
 from .checks import Moment, Seconds
 from .message_models import Published, SentOnce
-from .requests import known_ids, send_request
 
 #: seconds for which an idempotency key is remembered
 KEY_SECONDS = 86_400.0
@@ -128,10 +129,10 @@ class Sending(Base):
         checks.whole(len(keys), "the number of idempotency keys", len(made), len(made))
         if not made:
             return []
-        call = send_request("", queue, [sent for sent, _part in made], "", b"", 0, now, to_queue=True)
+        call = _send_request("", queue, [sent for sent, _part in made], "", b"", 0, now, to_queue=True)
         call.keys, call.digests = keys, [part for _sent, part in made]
         call.key_ttl_ms = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001)
-        answer = known_ids(self.calls.send(call))
+        answer = _with_ids(self.calls.send(call))
         return [SentOnce(id, new) for id, new in zip(answer.ids, answer.new, strict=True)]
 
     def publish(
@@ -162,11 +163,41 @@ class Sending(Base):
             body, headers, exchange, routing_key,
             priority=priority, due_ms=due, ttl=ttl, now_ms=now, properties=properties,
         )  # fmt: skip
-        call = send_request(exchange, routing_key, [message], idempotency_key, digest, key_seconds, now)
-        answer = known_ids(self.calls.send(call))
+        call = _send_request(exchange, routing_key, [message], idempotency_key, digest, key_seconds, now)
+        answer = _with_ids(self.calls.send(call))
         id = answer.ids[0] if answer.ids[0] >= 0 else None
         return Published(id, tuple(answer.queues[0] if answer.queues else ()), answer.repeated)
 
-    def _send_to(self, queue: str, messages: list[q.Outgoing], key: str, digest: bytes, key_seconds: Seconds) -> q.Sent:
-        call = send_request("", queue, messages, key, digest, key_seconds, self._now_ms(), to_queue=True)
-        return known_ids(self.calls.send(call))
+    def _send_to(self, queue: str, messages: list[Outgoing], key: str, digest: bytes, key_seconds: Seconds) -> m.Sent:
+        call = _send_request("", queue, messages, key, digest, key_seconds, self._now_ms(), to_queue=True)
+        return _with_ids(self.calls.send(call))
+
+
+def _send_request(
+    exchange: str,
+    routing_key: str,
+    messages: list[Outgoing],
+    key: str,
+    digest: bytes,
+    key_seconds: Seconds,
+    now_ms: int,
+    *,
+    to_queue: bool = False,
+) -> m.Send:
+    """Return a Send; raise RequestError for an argument that is not valid."""
+    if to_queue:
+        checks.name(routing_key, "the queue's name")
+    for value, what in ((exchange, "the exchange"), (routing_key, "the routing key"), (key, "the idempotency key")):
+        checks.text(value, what)
+    ttl = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001) if key else 0
+    return m.Send(
+        0, 0, exchange, routing_key, messages, now_ms, to_queue,
+        key=key, digest=digest if key else b"", key_ttl_ms=ttl,
+    )  # fmt: skip
+
+
+def _with_ids(answer: m.Sent) -> m.Sent:
+    """Return the reply, if it has the messages' ids."""
+    if not answer.ids:
+        raise OpenDataError("the messages are stored, but their ids are unknown, because the broker was restarted")
+    return answer

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from ..errors import OpenDataError, StaleLease
-from ..protocol.messages import Outcome
-from ..protocol.messages import queue_messages as q
+from ..protocol.messages import Outcome, SettleMessages
 from ..protocol.messages.queue_messages import Ending
 from . import checks
 from .base import Base
@@ -124,7 +123,7 @@ class Settling(Base):
                 items.pop(target.id, None)
         pairs = list(items.items())
         for start in range(0, len(pairs), _ITEMS):
-            call = q.SettleMessages(0, queue, ending, pairs[start : start + _ITEMS], wait)
+            call = SettleMessages(0, queue, ending, pairs[start : start + _ITEMS], wait)
             parts.append(Settled.of(self.calls.call(call)))
         settled = together(parts)
         for target in held:

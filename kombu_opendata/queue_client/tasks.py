@@ -2,32 +2,99 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from ..errors import AccessRefused, MessageNotFound
-from ..protocol.messages import GetResults, Results
+from ..errors import AccessRefused, BodyTooLarge, MessageNotFound
+from ..protocol import revocation
+from ..protocol.messages import GetResults
 from ..protocol.messages.failure_messages import FailureInfo
-from ..protocol.messages.history_messages import AttemptInfo, MessageInfo
-from .failures import Failures
+from ..protocol.messages.history_messages import AttemptInfo, MessageInfo, QueueStatus
+from . import bodies
 from .history import History
 from .message_models import Message
-from .peeking import Peeking
-from .task_models import (
-    RESULT_PREFIX,
-    RelatedTask,
-    Task,
-    TaskResult,
-    arguments_of,
-    related,
-    result_of,
-    state_of,
-)  # fmt: skip
+from .reading import Reading
 
+#: prefix of a task's id in Celery's backends
+RESULT_PREFIX = "celery-task-meta-"
+#: every pickle since protocol 2 begins with this byte
+_PICKLE = b"\x80"
 #: limit for the messages, attempts, children and failures of a task that are listed
 _MOST = 100
 
 
-class Tasks(Peeking, History, Failures):
+@dataclass(frozen=True)
+class TaskResult:
+    """Result in the broker's store. A pickle is never loaded.
+
+    Attributes:
+        encoding: ``json``; or ``pickle``, ``unknown`` or ``too large`` to display, and then everything else is empty.
+        size: the size of the stored result, in bytes.
+        state: Celery's state: ``SUCCESS``, ``FAILURE``, …
+        value: the return value of the task; for a failure, a mapping with ``exc_type`` and ``exc_message``.
+        traceback: the traceback of a failure.
+        date_done: the time of completion, as Celery wrote it.
+    """
+
+    encoding: str
+    size: int
+    state: str = ""
+    value: Any = None
+    traceback: str = ""
+    date_done: str = ""
+
+
+@dataclass(frozen=True)
+class RelatedTask:
+    """Task that another one started, or that retries another one."""
+
+    message_id: int
+    task_id: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """Celery task: its messages (more than one if it was retried), its attempts, its result.
+
+    Attributes:
+        id, name: Celery's id and name; the name is empty if the message is no longer stored and the task did not fail.
+        state: ``available``, ``delayed``, ``in_flight``, ``running``, ``done`` or ``failed``, from its newest message;
+            for a task that ended, the outcome of its last attempt, such as ``raised``; ``collected`` if it is unknown.
+        queues: the queues of its newest message.
+        message_ids: its messages, the oldest first.
+        args, kwargs: None if the body can't be displayed; ``arguments_note`` has the reason. A pickle is never loaded.
+        content_type: the content type of the body.
+        headers: the headers of the newest message, as texts.
+        attempts: its finished attempts, the oldest first, with tracebacks if the user may read them.
+        result: its result, if the broker is its result backend and the user may read results.
+        children: tasks that it started.
+        failures: its unhandled failures.
+        handled: its failures that were retried or dismissed.
+        again: the tasks that retry it.
+    """
+
+    id: str
+    name: str
+    state: str
+    queues: tuple[QueueStatus, ...]
+    message_ids: tuple[int, ...]
+    args: list[Any] | None
+    kwargs: dict[str, Any] | None
+    content_type: str
+    headers: Mapping[str, str]
+    attempts: tuple[AttemptInfo, ...]
+    result: TaskResult | None
+    children: tuple[RelatedTask, ...]
+    failures: tuple[FailureInfo, ...]
+    handled: tuple[FailureInfo, ...]
+    again: tuple[RelatedTask, ...] = ()
+    arguments_note: str = ""
+
+
+class Tasks(Reading, History):
     """Calls about single tasks."""
 
     def task(self, id: str | int) -> Task:
@@ -55,7 +122,7 @@ class Tasks(Peeking, History, Failures):
         return Task(
             id,
             newest.headers.get("task", "") if newest is not None else _name_of(*failures, *handled),
-            state_of(queues, attempts),
+            _state_of(queues, attempts),
             queues,
             tuple(item.id for item in messages) or tuple(dict.fromkeys(item.message_id for item in attempts)),
             args,
@@ -77,7 +144,7 @@ class Tasks(Peeking, History, Failures):
         Args:
             key: the name of the result, if it differs from ``celery-task-meta-`` and the id.
         """
-        reply: Results = self.calls.call(GetResults(0, [(key or RESULT_PREFIX + id).encode()]))
+        reply = self.calls.call(GetResults(0, [(key or RESULT_PREFIX + id).encode()]))
         return None if reply.values[0] is None else result_of(reply.values[0])
 
     # ------------------------------------------------------------ parts of a task
@@ -99,7 +166,7 @@ class Tasks(Peeking, History, Failures):
     def _children_of(self, id: str, others: set[int]) -> tuple[RelatedTask, ...]:
         """Return the tasks that it started, except those of these messages."""
         page = self.list_messages(headers={"parent_id": id}, order="asc", limit=_MOST)
-        return tuple(related(child) for child in page.items if child.id not in others)
+        return tuple(_related(child) for child in page.items if child.id not in others)
 
     def _message(self, about: MessageInfo | None) -> Message | None:
         if about is None:
@@ -114,7 +181,7 @@ class Tasks(Peeking, History, Failures):
         for failure in handled:
             if failure.retried_as >= 0:
                 about = self.retrieve_message(failure.retried_as)
-                tasks.append(RelatedTask(failure.retried_as, "", "") if about is None else related(about))
+                tasks.append(RelatedTask(failure.retried_as, "", "") if about is None else _related(about))
         return tuple(tasks)
 
     def _result(self, id: str, message: Message | None) -> TaskResult | None:
@@ -129,3 +196,51 @@ class Tasks(Peeking, History, Failures):
 def _name_of(*failures: FailureInfo) -> str:
     """Return the name of a task whose messages are no longer stored, if it failed."""
     return next((failure.task for failure in failures if failure.task), "")
+
+
+def result_of(stored: bytes) -> TaskResult:
+    """Return the result from its stored bytes."""
+    limit = bodies.Budget.of_display().elements
+    if bodies.json_elements(stored, limit) > limit:
+        return TaskResult("too large", len(stored))
+    try:
+        values = revocation.decode(stored) if stored.startswith(revocation.MARK) else json.loads(stored)
+        if bodies.is_deeper(values, bodies.MAX_DISPLAYED_DEPTH):
+            return TaskResult("too large", len(stored))
+        state, traceback, done = (str(values.get(name) or "") for name in ("status", "traceback", "date_done"))
+        return TaskResult("json", len(stored), state, values.get("result"), traceback, done)
+    except (ValueError, AttributeError, RecursionError):
+        return TaskResult("pickle" if stored.startswith(_PICKLE) else "unknown", len(stored))
+
+
+def arguments_of(message: Message | None) -> tuple[list[Any] | None, dict[str, Any] | None, str]:
+    """Return the positional and named arguments of a task's message, or None for each and the reason."""
+    if message is None:
+        return None, None, "The message is no longer stored."
+    try:
+        body = message.displayed()
+    except BodyTooLarge as exc:
+        return None, None, str(exc)
+    match body:
+        case [list(args), dict(kwargs), dict()]:
+            return args, kwargs, ""
+        case {"args": list(args), "kwargs": dict(kwargs)}:  # Celery's first protocol
+            return args, kwargs, ""
+    return None, None, f"The body is encoded as {message.content_type or 'something else'}, which is not loaded."
+
+
+def _related(message: MessageInfo) -> RelatedTask:
+    """Return the task of a message."""
+    return RelatedTask(message.id, message.headers.get("id", ""), message.headers.get("task", ""))
+
+
+def _state_of(queues: tuple[QueueStatus, ...], attempts: tuple[AttemptInfo, ...]) -> str:
+    """Return the current state of a task, or its outcome."""
+    for now in ("running", "in_flight", "available"):
+        for status in queues:
+            if status.status == now:
+                return now
+    last = attempts[-1] if attempts else None
+    if last is not None and last.state:
+        return last.state
+    return next((status.status for status in queues), "collected")

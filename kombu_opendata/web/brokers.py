@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from ..errors import AccessRefused, OpenDataError
 from ..protocol.messages import Identity
 from ..queue_client import AsyncQueueClient
-from ..queue_client.queue_models import AllMetrics
+from ..queue_client.metrics import AllMetrics
 from ..url import parse
 from .broker_client import PageClient
 from .settings import WebSettings

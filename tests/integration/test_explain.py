@@ -11,7 +11,7 @@ import pytest
 from kombu_opendata.errors import NotFound, RequestError, SelectorError
 from kombu_opendata.protocol.framing import frame
 from kombu_opendata.protocol.messages import Bind, Count, DeclareQueue, Explain, Explained, Failed, Ok, PurgeQueue
-from kombu_opendata.queue_client.peeking import Peeking
+from kombu_opendata.queue_client.reading import Reading
 from kombu_opendata.selectors import Explanation
 from tests.support.broker import EmbeddedBroker
 from tests.support.kombu_client import declare, send
@@ -21,7 +21,7 @@ from tests.support.raw import RawClient, publish
 @pytest.fixture
 def ask(connection: Any) -> Any:
     """Asks the broker of the module's connection."""
-    client = object.__new__(Peeking)
+    client = object.__new__(Reading)
     client.calls = SimpleNamespace(call=connection.connection.call)  # type: ignore[assignment]
     return client.explain
 

@@ -76,7 +76,7 @@ class MetricsCalls(Calls):
         numbers, times = memory.points(msg.since_ms)
         async for queue in TimeSlice().over(self._queues.existing(dict.fromkeys(msg.queues))):
             series[queue.name] = encoded(memory.of(queue, numbers))
-        total = memory.total(numbers) if "monitor" in call.session.rights.roles else None
+        total = encoded(memory.total(numbers)) if "monitor" in call.session.rights.roles else None
         return m.Figures(msg.rid, times, series, total)
 
     @handles(m.CountDue)

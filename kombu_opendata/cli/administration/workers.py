@@ -19,7 +19,7 @@ from ..target import changes, complete_queues, completion, reads
 
 if TYPE_CHECKING:
     from ...queue_client import QueueClient
-    from ...queue_client.queue_models import Worker
+    from ...queue_client.administration import Worker
 
 _MAX_MESSAGES = 1000
 #: number of digits of an id in a table: the last ones, because the first ones are often equal

@@ -19,7 +19,7 @@ from ..target import complete_clients, queues_argument
 if TYPE_CHECKING:
     from ...protocol.messages.failure_messages import FailureInfo
     from ...queue_client import QueueClient
-    from ...queue_client.task_models import Task
+    from ...queue_client.tasks import Task
 
 _REASONS = ("raised", "timed_out", "lost", "rejected", "delivery_limit")
 _KINDS = ("failed", "acknowledged")

@@ -20,7 +20,7 @@ from .failures import argument_texts, exception_text, failure_document, masked_a
 if TYPE_CHECKING:
     from ...protocol.messages.history_messages import AttemptInfo
     from ...queue_client import QueueClient
-    from ...queue_client.task_models import Task, TaskResult
+    from ...queue_client.tasks import Task, TaskResult
 
 _HEADERS = ("parent_id", "root_id", "eta", "expires")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...json_values import plain
 from ...protocol.queue_arguments import BY_NAME, KNOWN, Argument
 from ..exit_codes import Command, confirm
 from ..hints import next_command
@@ -15,8 +16,8 @@ from ..output import Reply, local, note
 from ..target import changes, queue_argument, yes_option
 
 if TYPE_CHECKING:
+    from ...protocol.messages import QueueAltered
     from ...queue_client import QueueClient
-    from ...queue_client.queue_models import QueueAlteration
 
 
 def _option(argument: Argument) -> Any:
@@ -80,7 +81,11 @@ def alter(
     if not dry_run:
         alteration = client.alter(queue, options, unset=unset, reset=reset, force=force)
     ending = "was not changed (dry run)" if dry_run else "altered"
-    return Reply(alteration, *lines, f"queue {queue!r} {ending if changes else 'has these arguments already'}")
+    return Reply(
+        {"queue": queue, **plain(alteration)},
+        *lines,
+        f"queue {queue!r} {ending if changes else 'has these arguments already'}",
+    )
 
 
 def _typed(arguments: Iterable[str]) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def _typed(arguments: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def _changes(alteration: QueueAlteration) -> Iterable[str]:
+def _changes(alteration: QueueAltered) -> Iterable[str]:
     """Yield a line for each argument whose value changes."""
     for name in sorted(alteration.before.keys() | alteration.after.keys()):
         before, after = alteration.before.get(name), alteration.after.get(name)
@@ -124,7 +129,7 @@ def pause(client: QueueClient, queue: str, publishes: bool) -> Reply:
     scope = "deliveries and publishes" if paused.publishes else "deliveries"
     already = "" if paused.changed else " already"
     text = f"queue {queue!r} is{already} paused ({scope}), since {local(paused.since)}"
-    return Reply(paused, text, notes=[f"to resume: {next_command('queue resume', queue)}"])
+    return Reply({"queue": queue, **plain(paused)}, text, notes=[f"to resume: {next_command('queue resume', queue)}"])
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue queue resume mails")
@@ -138,4 +143,4 @@ def resume(client: QueueClient, queue: str, publishes_only: bool) -> Reply:
         outcome = "takes publishes again" if paused.deliveries else "is resumed"
     else:
         outcome = "took publishes already" if paused.deliveries else "was not paused"
-    return Reply(paused, f"queue {queue!r} {outcome}")
+    return Reply({"queue": queue, **plain(paused)}, f"queue {queue!r} {outcome}")

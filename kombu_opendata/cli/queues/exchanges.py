@@ -27,7 +27,7 @@ from ..target import (
 
 if TYPE_CHECKING:
     from ...queue_client import QueueClient
-    from ...queue_client.queue_models import ExchangeInfo, QueueInfo
+    from ...queue_client.queues import ExchangeInfo, QueueInfo
 
 _TYPES = ("direct", "topic", "fanout", "headers")
 
@@ -257,7 +257,7 @@ def explain(queue: str, filter: str, id: int | None, headers: tuple[str, ...], t
     The output has the value of each part of the filter. Exits with 1 if the queue does not get the message. --filter
     with --header needs no broker.
     """
-    from ...queue_client.peeking import metadata_texts
+    from ...queue_client.reading import metadata_texts
     from ...selectors import compile_selector
 
     if bool(queue) == bool(filter):

@@ -21,7 +21,8 @@ from .top import top
 
 if TYPE_CHECKING:
     from ...queue_client import QueueClient
-    from ...queue_client.queue_models import QueueInfo, QueueMetrics
+    from ...queue_client.metrics import QueueMetrics
+    from ...queue_client.queues import QueueInfo
 
 
 @click.group("queue", cls=CommandGroup)
@@ -209,7 +210,7 @@ def _facts(metrics: QueueMetrics) -> dict[str, Any]:
     }
 
 
-#: fields of :class:`~kombu_opendata.queue_client.queue_models.FigureSeries`, by their headings
+#: fields of :class:`~kombu_opendata.protocol.messages.queue_messages.FigureSeries`, by their headings
 _SERIES = {
     "sent/s": "published_per_second", "delivered/s": "delivered_per_second", "acked/s": "acked_per_second",
     "failed/s": "failed_per_second", "ready": "ready", "in flight": "in_flight", "delayed": "delayed",

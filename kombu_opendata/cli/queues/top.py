@@ -36,7 +36,7 @@ from ..output import (
 from ..target import Target, json_option, start_option, target_options
 
 if TYPE_CHECKING:
-    from ...queue_client.queue_models import QueueMetrics
+    from ...queue_client.metrics import QueueMetrics
 
 _WAITING = "no broker answers; waiting for one"
 #: maximum duration of one wait for a key

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Generic, TypeVar, cast, get_args
 
 import msgspec
@@ -64,6 +65,11 @@ class WireMessage(msgspec.Struct, array_like=True, gc=False, tag_field="op"):
 
     #: the declaration; only messages that :func:`operation` decorates have one
     operation: ClassVar[Operation]
+
+
+def moment(ms: int) -> datetime | None:
+    """Return a time in ms since the epoch as a datetime; None for 0."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
 
 
 class Numbered(WireMessage):

@@ -6,6 +6,7 @@ repeats its reply.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any
 
@@ -119,18 +120,42 @@ class Metrics(Numbered, tag=177):
     gone: list[str] | None = None
 
 
-class Figures(Numbered, tag=182):
-    """Recent metrics. Each series of a queue has a value for each of the times, or None where that is unknown.
+class FigureSeries(msgspec.Struct, gc=False):
+    """Metrics of a queue, or of all queues together, at each of :attr:`Figures.times`.
+
+    A value is None if the broker does not remember it. Rates are messages per second since the previous time, levels
+    are messages.
 
     Attributes:
-        queues: the series by the queue's name, then by the series' name: rates per second (``published_per_second``,
-            and the same for delivered, acked and failed), and ``ready``, ``in_flight`` and ``delayed``.
-        total: the sums of all queues; None if the user may not see all.
+        failed_per_second: messages that were rejected or had no attempts left, and tasks that failed although their
+            message was acknowledged.
+    """
+
+    published_per_second: tuple[float | None, ...]
+    delivered_per_second: tuple[float | None, ...]
+    acked_per_second: tuple[float | None, ...]
+    failed_per_second: tuple[float | None, ...]
+    ready: tuple[int | None, ...]
+    in_flight: tuple[int | None, ...]
+    delayed: tuple[int | None, ...]
+
+
+class Figures(Numbered, tag=182):
+    """Metrics of the last ten minutes that the broker remembers.
+
+    Attributes:
+        times_ms: the times of the samples, about five seconds apart, the oldest first; also as ``times``.
+        queues: the requested queues that exist, by name.
+        total: the metrics of all queues together; None if the user may not see all queues.
     """
 
     times_ms: list[int]
-    queues: dict[str, dict[str, list[int | float | None]]]
-    total: dict[str, list[int | float | None]] | None
+    queues: dict[str, FigureSeries]
+    total: FigureSeries | None
+
+    @property
+    def times(self) -> tuple[datetime, ...]:
+        return tuple(datetime.fromtimestamp(at / 1000, UTC) for at in self.times_ms)
 
 
 class QueueList(Numbered, tag=178):
@@ -155,7 +180,7 @@ class Routed(Numbered, tag=179):
 
 
 class Workers(Numbered, tag=180):
-    """Connected clients; see :class:`kombu_opendata.queue_client.queue_models.Worker`."""
+    """Connected clients; see :class:`kombu_opendata.queue_client.administration.Worker`."""
 
     workers: list[dict[str, Any]]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import msgspec
 
 from ..permissions import entry, on_queues
-from .message_base import Numbered, Request, operation
+from .message_base import Numbered, Request, moment, operation
 
 
 class PeriodicTaskEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -14,7 +16,7 @@ class PeriodicTaskEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     Attributes:
         name: the name of the entry in beat's schedule; empty if the messages don't have it.
         count: the number of its publishes.
-        first_at_ms, last_at_ms: the times of its first and last publish.
+        first_at_ms, last_at_ms: the times of its first and last publish, also as ``first`` and ``last``.
         interval_ms: the time between the last two publishes; 0 if there was only one.
         last_message_id: the id of the last message.
     """
@@ -28,14 +30,30 @@ class PeriodicTaskEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     interval_ms: int
     last_message_id: int
 
+    @property
+    def first(self) -> datetime:
+        return datetime.fromtimestamp(self.first_at_ms / 1000, UTC)
+
+    @property
+    def last(self) -> datetime:
+        return datetime.fromtimestamp(self.last_at_ms / 1000, UTC)
+
+    @property
+    def interval(self) -> timedelta | None:
+        """Time between the last two publishes; None if there was only one."""
+        return timedelta(milliseconds=self.interval_ms) if self.interval_ms else None
+
 
 class DueCountsReply(Numbered, tag=183):
     """Counts of messages by due time.
 
     Attributes:
-        counts: the count of each bucket, from ``start_ms`` on.
-        later: the number of messages that are due after them.
-        is_estimate: True if messages with different due times were counted together.
+        at_ms: the time of the count, also as ``at``.
+        start_ms: the start of the first bucket, which contains ``at_ms``; also as ``start``.
+        counts: the count of each bucket.
+        later: the number of messages that are due after the last bucket.
+        is_estimate: True if some messages are not in memory; up to 256 of these are counted as if they were due evenly
+            between the first and the last of them. The sum matches the queue's metrics.
     """
 
     at_ms: int
@@ -44,12 +62,24 @@ class DueCountsReply(Numbered, tag=183):
     later: int
     is_estimate: bool
 
+    @property
+    def at(self) -> datetime:
+        return datetime.fromtimestamp(self.at_ms / 1000, UTC)
+
+    @property
+    def start(self) -> datetime:
+        return datetime.fromtimestamp(self.start_ms / 1000, UTC)
+
 
 class PeriodicTaskList(Numbered, tag=184):
-    """Periodic tasks, the latest publish first; ``since_ms`` is the time from which the broker recorded them."""
+    """Periodic tasks, the latest publish first; ``since`` is the time from which the broker recorded them."""
 
     tasks: list[PeriodicTaskEntry]
     since_ms: int
+
+    @property
+    def since(self) -> datetime | None:
+        return moment(self.since_ms)
 
 
 @operation("count delayed messages by due time", on_queues("read", or_role="monitor"), query=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from .. import permissions
 from ..permissions import LISTED, on_exchange, on_queue
-from .message_base import Numbered, Request, WireMessage, operation
+from .message_base import Numbered, Request, WireMessage, moment, operation
 from .session_messages import Ok
 
 
@@ -61,9 +62,10 @@ class QueueAltered(Numbered, tag=223):
 
     Attributes:
         declared: the arguments of the declaration.
-        overrides: the changes of operators, including this one.
+        overrides: the changes of operators, including this one; None stands for a removed argument.
         before, after: the arguments in effect before and after the change.
-        counts: the effect on messages, in numbers by name; see docs/queue-arguments.md.
+        counts: the effect on the messages of the queue, in numbers: ``waiting``, ``dropped``, ``excess``, ``examined``,
+            ``unmatched``, ``done`` and ``failed``; see docs/queue-arguments.md.
         notes: the same as sentences.
     """
 
@@ -76,12 +78,24 @@ class QueueAltered(Numbered, tag=223):
 
 
 class QueuePauseReply(Numbered, tag=224):
-    """State of a queue's pause, its start (0: not paused), and True if the call changed it."""
+    """State of a queue's pause.
+
+    Attributes:
+        deliveries: whether deliveries to consumers and reads are paused.
+        publishes: whether publishes are refused.
+        since_ms: the time of the pause; 0 if it is not paused.
+        changed: whether the call changed the state.
+    """
 
     deliveries: bool
     publishes: bool
     since_ms: int
     changed: bool
+
+    @property
+    def since(self) -> datetime | None:
+        """Time of the pause; None if it is not paused."""
+        return moment(self.since_ms)
 
 
 # ------------------------------------------------------------------ client → broker

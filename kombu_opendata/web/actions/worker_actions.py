@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from ...protocol import messages as m
-from ...queue_client.queue_models import Worker
+from ...queue_client.administration import Worker
 from ...readable_text import counted
 from ..brokers import UserBroker
 from .action import ActionOutcome, Parameters, Preview, action

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from ...errors import AccessRefused, PreconditionFailed
 from ...protocol.messages.history_messages import MessageInfo
-from ...queue_client.queue_models import QueueMetrics, Worker
+from ...queue_client.administration import Worker
+from ...queue_client.metrics import QueueMetrics
 from ..brokers import UserBroker
 from .attention_rules import HANGS_SECONDS, AttentionFinding, Busy, Seen, TaskFailures, findings, may_grow
 from .queue_metrics import Trend, all_queues, recent_metrics, trend

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, computed_field
 
-from ...queue_client.queue_models import QueueMetrics, Worker
+from ...queue_client.administration import Worker
+from ...queue_client.metrics import QueueMetrics
 from ...readable_text import age, counted, number
 from .queue_metrics import Trend
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 from ...control_queues import is_control_queue
 from ...errors import AccessRefused
-from ...queue_client.queue_models import FigureSeries, QueueMetrics, RecentFigures
+from ...protocol.messages import Figures
+from ...protocol.messages.queue_messages import FigureSeries
+from ...queue_client.metrics import QueueMetrics
 from ..brokers import UserBroker
 
 #: maximum age of metrics: all open views share one result
@@ -109,13 +111,13 @@ class Trend:
     settled: int
 
 
-async def recent_metrics(broker: UserBroker, queues: Iterable[str]) -> RecentFigures:
+async def recent_metrics(broker: UserBroker, queues: Iterable[str]) -> Figures:
     """Return the recent metrics of these queues, at most 1,000, and of all together."""
     names = tuple(queues)
     return await broker.recent(("recent", names), _RECENT_SECONDS, lambda: broker.client.figures(names))
 
 
-def charts(recent: RecentFigures, series: FigureSeries | None) -> tuple[Chart, ...]:
+def charts(recent: Figures, series: FigureSeries | None) -> tuple[Chart, ...]:
     """Return the charts of a queue, or of all queues together; none without metrics."""
     if series is None:
         return ()
@@ -133,7 +135,7 @@ def charts(recent: RecentFigures, series: FigureSeries | None) -> tuple[Chart, .
     return Chart("Messages per second", times, rates), Chart("Messages", times, levels)
 
 
-def trend(recent: RecentFigures, queue: str) -> Trend | None:
+def trend(recent: Figures, queue: str) -> Trend | None:
     """Return the trend of a queue; None if it is not known yet."""
     series = recent.queues.get(queue)
     known = [at for at, ready in enumerate(series.ready) if ready is not None] if series is not None else []

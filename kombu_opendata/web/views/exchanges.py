@@ -10,7 +10,7 @@ from fastapi import Query
 
 from ...errors import NotFound, RequestError
 from ...protocol.queue_arguments import ALTERNATE_EXCHANGE
-from ...queue_client.queue_models import Binding, ExchangeInfo
+from ...queue_client.queues import Binding, ExchangeInfo
 from ..brokers import UserBroker
 from ..reports.paging import Paged, paged
 from ..visit import AVisit

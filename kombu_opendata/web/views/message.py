@@ -12,9 +12,10 @@ from fastapi import Response
 from fastapi.responses import RedirectResponse
 
 from ...errors import AccessRefused, MessageNotFound, NotFound, PreconditionFailed
+from ...json_values import moment
 from ...masking import Masking
 from ...protocol.messages.history_messages import AttemptInfo
-from ...queue_client.message_models import MessageState, StoredMessage, moment
+from ...queue_client.message_models import MessageState, StoredMessage
 from ..rendering import link
 from ..reports.bodies import Body, body_of
 from ..reports.message_rows import Identified, id_of

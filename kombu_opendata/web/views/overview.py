@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...queue_client.queue_models import QueueMetrics
+from ...queue_client.metrics import QueueMetrics
 from ..access.guard import is_api
 from ..reports.attention import attention
 from ..reports.attention_rules import AttentionFinding

@@ -10,8 +10,10 @@ from typing import Literal
 from msgspec import structs
 
 from ...errors import AccessRefused
+from ...queue_client.administration import Worker
 from ...queue_client.message_models import MessageState
-from ...queue_client.queue_models import Binding, QueueInfo, QueueMetrics, Worker
+from ...queue_client.metrics import QueueMetrics
+from ...queue_client.queues import Binding, QueueInfo
 from ...selectors.selector import compile_selector
 from ..brokers import UserBroker
 from ..reports.message_rows import MessageRow, id_of, infos_of, row_of

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from ...errors import RequestError
+from ...json_values import moment
 from ...protocol.messages.staging_messages import JobInfo
-from ...queue_client.message_models import moment
 from ..reports.wire_structs import copied
 from ..visit import AVisit
 from .view import Views

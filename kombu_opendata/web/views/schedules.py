@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ...queue_client.queue_models import QueueMetrics
-from ...queue_client.schedule_models import DueCounts, PeriodicTask
+from ...protocol.messages import DueCountsReply
+from ...protocol.messages.schedule_messages import PeriodicTaskEntry
+from ...queue_client.metrics import QueueMetrics
 from ..brokers import UserBroker
 from ..reports.paging import Bar
 from ..reports.queue_metrics import all_queues
@@ -97,12 +98,12 @@ async def get_schedules(visit: AVisit, hours: int = 24, queue: str = "") -> Sche
     due = await _due(broker, queue, hours)
     metrics = (await all_queues(broker)).queues
     delayed = sorted((each for each in metrics if each.delayed), key=lambda each: (-each.delayed, each.queue))
-    queues = [_queue(each, await _due(broker, each.queue, hours)) for each in delayed[:MAX_QUEUES]]
+    queues = [_queue(each, await _due(broker, each.queue, hours), SPANS[hours]) for each in delayed[:MAX_QUEUES]]
     beat = await broker.recent("periodic", 2.0, broker.client.periodic_tasks)
     return Schedules(
         hours=hours,
         queue=queue,
-        bars=_bars(due),
+        bars=_bars(due, SPANS[hours]),
         delayed=sum(due.counts) + due.later,
         later=due.later,
         is_estimate=due.is_estimate,
@@ -113,7 +114,7 @@ async def get_schedules(visit: AVisit, hours: int = 24, queue: str = "") -> Sche
     )
 
 
-async def _due(broker: UserBroker, queue: str, hours: int) -> DueCounts:
+async def _due(broker: UserBroker, queue: str, hours: int) -> DueCountsReply:
     seconds = SPANS[hours]
     names = [queue] if queue else []
     return await broker.recent(
@@ -123,17 +124,17 @@ async def _due(broker: UserBroker, queue: str, hours: int) -> DueCounts:
     )
 
 
-def _bars(due: DueCounts) -> tuple[Bar, ...]:
-    length = timedelta(seconds=due.bucket_seconds)
+def _bars(due: DueCountsReply, seconds: int) -> tuple[Bar, ...]:
+    length = timedelta(seconds=seconds)
     return tuple(Bar(due.start + place * length, count) for place, count in enumerate(due.counts))
 
 
-def _queue(metrics: QueueMetrics, due: DueCounts) -> QueueDue:
-    first = next((bar.start for bar in _bars(due) if bar.count), None)
+def _queue(metrics: QueueMetrics, due: DueCountsReply, seconds: int) -> QueueDue:
+    first = next((bar.start for bar in _bars(due, seconds) if bar.count), None)
     return QueueDue(metrics.queue, metrics.delayed, sum(due.counts), first)
 
 
-def _periodic(task: PeriodicTask, now: datetime) -> Periodic:
+def _periodic(task: PeriodicTaskEntry, now: datetime) -> Periodic:
     expected = task.last + task.interval if task.interval is not None else None
     is_late = expected is not None and task.interval is not None and now > expected + max(task.interval, _LATE)
     seconds = task.interval.total_seconds() if task.interval is not None else None

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ...json_values import with_times
-from ...queue_client.message_models import moment
+from ...json_values import moment, with_times
 from ..verification import Verification
 from ..visit import AVisit
 from .view import Views

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ...errors import PreconditionFailed
+from ...json_values import moment
 from ...masking import Masking
 from ...protocol.messages.history_messages import MessageInfo, QueueStatus
-from ...queue_client.message_models import moment
-from ...queue_client.task_models import RelatedTask, Task
+from ...queue_client.tasks import RelatedTask, Task
 from ..brokers import UserBroker
 from ..reports.bodies import shown_json
 from ..reports.wire_structs import WireStruct, copied

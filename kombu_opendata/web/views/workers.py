@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ...control_queues import is_control_queue
-from ...queue_client.queue_models import Worker
+from ...queue_client.administration import Worker
 from ..brokers import UserBroker
 from ..reports.message_rows import MessageRow, infos_of, row_of
 from ..reports.paging import Paged, paged

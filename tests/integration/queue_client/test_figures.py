@@ -11,7 +11,8 @@ import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import AccessRefused, RequestError
-from kombu_opendata.queue_client.queue_models import FigureSeries, RecentFigures
+from kombu_opendata.protocol.messages import Figures
+from kombu_opendata.protocol.messages.queue_messages import FigureSeries
 
 from ...support.processes import Children, wait_until
 from ...support.served import ServedBroker
@@ -38,7 +39,7 @@ def signed_in(broker: ServedBroker, user: str = "") -> QueueClient:
     return QueueClient(f"opendata://{login}127.0.0.1:{broker.port}", connect_timeout=SECONDS)
 
 
-def sampled(client: QueueClient, queue: str, ready: int) -> RecentFigures:
+def sampled(client: QueueClient, queue: str, ready: int) -> Figures:
     """The figures of a queue, once a sample has so many messages."""
     found = client.figures([queue])
 
@@ -51,13 +52,13 @@ def sampled(client: QueueClient, queue: str, ready: int) -> RecentFigures:
     return found
 
 
-def count(found: RecentFigures, rates: tuple[float | None, ...]) -> float:
+def count(found: Figures, rates: tuple[float | None, ...]) -> float:
     """How many messages the rates after the first point are."""
     seconds = [(after - before).total_seconds() for before, after in zip(found.times, found.times[1:], strict=False)]
     return sum((rate or 0) * each for rate, each in zip(rates[1:], seconds, strict=True))
 
 
-def check(found: RecentFigures, series: FigureSeries) -> None:
+def check(found: Figures, series: FigureSeries) -> None:
     assert round(count(found, series.published_per_second), 1) == SENT + 2
     assert round(count(found, series.delivered_per_second), 1) == ACKED + REJECTED
     assert round(count(found, series.acked_per_second), 1) == ACKED

@@ -11,8 +11,8 @@ import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import NotFound, RequestError
+from kombu_opendata.protocol.messages import DueCountsReply, PeriodicTaskList
 from kombu_opendata.queue_client import QueueOptions
-from kombu_opendata.queue_client.schedule_models import DueCounts, PeriodicTasks
 
 from ...support.processes import Child, Children, tail, wait_until
 from ...support.users import user_table, write_users
@@ -40,7 +40,7 @@ def client(store_folder: Path) -> Iterator[QueueClient]:
         yield opened
 
 
-def total(found: DueCounts) -> int:
+def total(found: DueCountsReply) -> int:
     return sum(found.counts) + found.later
 
 
@@ -56,7 +56,7 @@ def test_when_messages_are_due(client: QueueClient) -> None:
     client.send("a", "ready")
     found = client.count_due(["a"], bucket_seconds=3600, buckets=HOURS + 2)
     assert found.start <= found.at < found.start + timedelta(hours=1)
-    assert found.counts[1 : HOURS + 1] == tuple(range(1, HOURS + 1))
+    assert found.counts[1 : HOURS + 1] == list(range(1, HOURS + 1))
     assert (total(found), found.later, found.is_estimate) == (HOURS * (HOURS + 1) // 2, 0, False)
     every = client.count_due(bucket_seconds=3600, buckets=HOURS + 2)
     assert (total(every), every.later) == (total(found) + 2, 1)
@@ -103,7 +103,7 @@ def test_what_a_real_beat_publishes(store_folder: Path, tmp_path: Path, started:
         client.create("plain")
         client.send("plain", 1)
 
-        def seen() -> PeriodicTasks:
+        def seen() -> PeriodicTaskList:
             return client.periodic_tasks()
 
         def often() -> bool:

@@ -18,7 +18,7 @@ from kombu_opendata.errors import BodyTooLarge, InvalidMessage
 from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.queue_client import bodies
 from kombu_opendata.queue_client.message_models import Message, bodies_of_page
-from kombu_opendata.queue_client.task_models import arguments_of, result_of
+from kombu_opendata.queue_client.tasks import arguments_of, result_of
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 
 from kombu_opendata.errors import InvalidFilter
 from kombu_opendata.queue_client.history import History
-from kombu_opendata.queue_client.peeking import metadata_texts
+from kombu_opendata.queue_client.reading import metadata_texts
 
 
 def call(name: str, **query: Any) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.queue_client.queue_models import QueueMetrics, Worker
+from kombu_opendata.queue_client.administration import Worker
+from kombu_opendata.queue_client.metrics import QueueMetrics
 from kombu_opendata.web.reports.attention_rules import AttentionFinding, Busy, Seen, TaskFailures, findings
 from kombu_opendata.web.reports.queue_metrics import Trend
 
