@@ -21,7 +21,7 @@ from .commit.journal import Journal
 from .commit.measurements import EngineFigures
 from .commit.store_files import StoreFiles, prepare
 from .engine_settings import EngineSettings
-from .history.failures.view import FailureView
+from .history.failure_view import FailureView
 from .history.service import History
 from .maintain.background_router import Router
 from .maintain.disk_space import DiskSpace

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
-from kombu_opendata.storage.history.lists import query
+from kombu_opendata.storage.history import query
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.clock import ManualClock
 

@@ -21,12 +21,12 @@ from kombu_opendata.staging.batch_block import decode_block
 from kombu_opendata.staging.batch_format import EnvelopePlace, parse_batch_uri
 from kombu_opendata.staging.batch_reader import read_index, read_tail
 from kombu_opendata.storage.commit.journal_format import complete_records
+from kombu_opendata.storage.effects.staged_jobs import StagedChunk
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.messages.payload_reader import PayloadReader, locate
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.kinds import RecordKind
-from kombu_opendata.storage.state.staged_rows import StagedChunk
 from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import QueueSettings
 

@@ -14,8 +14,8 @@ from kombu_opendata.staging.batch_block import cut, decode_block, encode_block
 from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import read_inline, read_tail
 from kombu_opendata.staging.job import BatchInfo
+from kombu_opendata.storage.effects.staged_jobs import StagedChunk
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state.staged_rows import StagedChunk
 from kombu_opendata.storage.state.staged_state import StagedBatch
 from tests.property.engine_model import Message, StagedJob, StagedPart, StagedRow, StoredMessage
 from tests.property.engine_replay_rules import ReplayRules

@@ -20,7 +20,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from kombu_opendata.errors import StoreError
 from kombu_opendata.offline import StoreStats, open_store, stats
-from kombu_opendata.storage.history.lists import query
+from kombu_opendata.storage.history import query
 from kombu_opendata.storage.records.definitions import NO_OVERRIDES
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.slatedb import object_store

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from kombu_opendata.protocol.messages.history_messages import AttemptInfo, MessageInfo
 from kombu_opendata.protocol.task_reports import STATES, TaskReport, TaskState
-from kombu_opendata.storage.history.lists import query
-from kombu_opendata.storage.history.lists.query import ListFilters
+from kombu_opendata.storage.history import query
+from kombu_opendata.storage.history.query import ListFilters
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World

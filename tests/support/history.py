@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.history.index import history_index, indexer, value_runs
-from kombu_opendata.storage.history.lists import candidates, query
+from kombu_opendata.storage.history import candidates, history_index, index_retention, indexer, query
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
 
@@ -25,7 +24,7 @@ def tiny_history(part_rows: int = 24) -> Iterator[None]:
     with small_buckets(4, 3), pytest.MonkeyPatch.context() as patch:
         patch.setattr(indexer, "PART_ROWS", part_rows)
         patch.setattr(history_index, "RARE", 2)
-        patch.setattr(value_runs, "FAN_IN", 2)
+        patch.setattr(index_retention, "FAN_IN", 2)
         patch.setattr(candidates, "MAX_BATCH", 8)
         yield
 

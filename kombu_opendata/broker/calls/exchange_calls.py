@@ -16,6 +16,7 @@ from ...protocol.permissions import check_stored_message
 from ...protocol.topic_syntax import check_topic_pattern
 from ...selectors import Explanation, Selector, compile_selector
 from ...selectors.selector import explain as explain_condition
+from ...storage.clock import TimeSlice
 from ...storage.commit.commits import Commits
 from ...storage.messages.payloads import Payloads
 from ...storage.operations.definitions import Definitions
@@ -25,7 +26,6 @@ from ...storage.routing import header_match
 from ...storage.routing.queue_filters import QueueDefinition, RouteBinding
 from ...storage.routing.topology import Topology
 from ...storage.state.store_state import StoreState
-from ...storage.time_slice import TimeSlice
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
 from ..instance.replay_scheduler import ReplayScheduler

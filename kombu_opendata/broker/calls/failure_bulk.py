@@ -20,17 +20,16 @@ from ...protocol import messages as m
 from ...protocol.envelope import Opened, encode_envelope, metadata_headers, open_envelope
 from ...protocol.message_properties import priority_of
 from ...protocol.revocation import PROPERTY
-from ...storage.clock import Clock
+from ...storage.clock import Clock, TimeSlice
 from ...storage.commit.commits import Commits
 from ...storage.effects.tasks import HandleFailuresEffect
-from ...storage.history.failures.failure import ACKNOWLEDGED, LIST_OF, Failure, FailureFilterValues, FailurePosition
-from ...storage.history.failures.view import FailureView
+from ...storage.history.failure import ACKNOWLEDGED, LIST_OF, Failure, FailureFilterValues, FailurePosition
+from ...storage.history.failure_view import FailureView
 from ...storage.messages.payloads import Payloads
 from ...storage.operations.archive_and_delete import Selection, SettledMoves
 from ...storage.operations.moves import MoveCounts, Moves, MoveTarget
 from ...storage.records.failures import DISMISSED, RETRIED
 from ...storage.state.store_state import StoreState
-from ...storage.time_slice import TimeSlice
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
 from ..instance.replay_scheduler import ReplayScheduler, room

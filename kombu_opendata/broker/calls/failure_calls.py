@@ -8,10 +8,10 @@ from typing import Any
 from ...protocol import messages as m
 from ...protocol.messages.failure_messages import FailureGroup, FailureInfo, FailureQuery
 from ...storage.clock import Clock
-from ...storage.history.failures import failure
-from ...storage.history.failures.failure import Failure, FailureFilterValues
-from ...storage.history.failures.view import FailureView
-from ...storage.history.lists.query import attempt_id
+from ...storage.history import failure
+from ...storage.history.failure import Failure, FailureFilterValues
+from ...storage.history.failure_view import FailureView
+from ...storage.history.query import attempt_id
 from ...storage.records.failures import HOW, NO_FAILURE, TaskFailure
 from ...storage.state.store_state import StoreState
 from .dispatch.contents import shown_failure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import PreconditionFailed
 from ...protocol import messages as m
-from ...storage.history.lists import query
+from ...storage.history import query
 from ...storage.history.service import History
 from .dispatch.contents import shown_attempt, shown_message
 from .dispatch.context import Context, check_range

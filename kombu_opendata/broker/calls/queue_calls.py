@@ -13,10 +13,9 @@ from ...protocol import messages as m
 from ...protocol.framing import encoded
 from ...protocol.permissions import ALL_EXCHANGES, check_alteration, check_declaration
 from ...protocol.queue_arguments import FILTER
-from ...storage.clock import Clock
+from ...storage.clock import Clock, TimeSlice
 from ...storage.operations.repeated_requests import Call, RepeatedCalls
 from ...storage.records.definitions import DELIVERIES, PUBLISHES
-from ...storage.time_slice import TimeSlice
 from ..delivery.queue_policies import QueuePolicies
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import OpenDataError, QueueFull
 from ...protocol.queue_arguments import DROP_HEAD, REJECT_PUBLISH_DLX
-from ...storage.time_slice import TimeSlice
+from ...storage.clock import TimeSlice
 from ..model.queue import BrokerQueue
 from .core import Core
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 
 from ...protocol.task_reports import STATES
+from ...storage.clock import TimeSlice
 from ...storage.commit.measurements import EngineFigures, Histogram, Standing
 from ...storage.state.queue_counters import QueueCounts
-from ...storage.time_slice import TimeSlice
 from ..delivery.task_outcomes import TaskOutcomes
 from ..instance.instance import Instance
 from ..instance.maintenance import Maintenance

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from ...storage.time_slice import TimeSlice
+from ...storage.clock import TimeSlice
 from ..instance.instance import Instance
 from ..metrics.queue_depths import standing_of
 from ..model.queue import BrokerQueue

@@ -26,7 +26,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from ...storage.time_slice import TimeSlice
+from ...storage.clock import TimeSlice
 from ...version import __version__
 from ..instance.instance import Instance
 from ..metrics.exposition import MetricsSnapshot, cumulated, render

@@ -21,7 +21,7 @@ from ...protocol import revocation
 from ...protocol.envelope import open_envelope
 from ...protocol.messages import Publish
 from ...protocol.revocation import Revocation
-from ...storage.clock import Clock
+from ...storage.clock import Clock, TimeSlice
 from ...storage.messages.payloads import Payloads
 from ...storage.operations.message_operations import Operations
 from ...storage.operations.task_results import ResultStore
@@ -30,7 +30,6 @@ from ...storage.records.results import INTERIM, NO_INDEX, READY, Result
 from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.result_state import ChordState
 from ...storage.state.store_state import StoreState, dead_letters_to
-from ...storage.time_slice import TimeSlice
 from ..delivery.core import Core
 from ..delivery.queue_policies import QueuePolicies
 from ..delivery.rate_limited_log import WarnOnce

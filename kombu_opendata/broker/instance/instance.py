@@ -11,8 +11,8 @@ from typing import Any
 from ...errors import StoreSilent
 from ...protocol.framing import encoded
 from ...protocol.queue_arguments import DEFAULT_LEASE_SECONDS
+from ...storage.clock import TimeSlice
 from ...storage.engine import Engine
-from ...storage.time_slice import TimeSlice
 from ..access.audit import Audit
 from ..delivery.active_lease import ActiveLease
 from ..delivery.background import Background

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...errors import RequestError
 from ...protocol.queue_arguments import BY_NAME, DROP_HEAD, QueueArguments
-from ...storage.clock import Clock
+from ...storage.clock import Clock, TimeSlice
 from ...storage.commit.measurements import measure_bytes
 from ...storage.read import queue_pages
 from ...storage.read.settled_buckets import SettledBuckets
@@ -21,7 +21,6 @@ from ...storage.routing.topology import Topology
 from ...storage.slatedb.store_reads import Reads
 from ...storage.state.queue_state import QueueState
 from ...storage.state.settled_list import ListName
-from ...storage.time_slice import TimeSlice
 from ..model import queue_arguments
 from ..model.name_checks import check_storable
 from ..model.queue import BrokerQueue

@@ -17,9 +17,9 @@ from ...staging.batch_block import BLOCK_ROWS, IndexBlock, cut, decode_block, en
 from ...staging.batch_format import SegmentEntry, Tail, corrupt
 from ...staging.batch_reader import read_index, read_tail
 from ...staging.folder import Folder
+from ...storage.effects.staged_jobs import StagedChunk
 from ...storage.operations.staged_jobs import Staging
 from ...storage.records.staged import StagedJob, StagedObject
-from ...storage.state.staged_rows import StagedChunk
 from ..delivery.core import Core
 from ..delivery.queue_policies import refusal_text
 from ..delivery.rate_limited_log import WarnOnce

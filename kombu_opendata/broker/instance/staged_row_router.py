@@ -12,9 +12,9 @@ from ...errors import InvalidMessage, NotFound, QueueFull, QueuePaused
 from ...protocol.envelope import broker_headers, headers_of
 from ...staging.batch_block import MAX_HEADERS, IndexBlock
 from ...staging.batch_reader import InlineBlock
+from ...storage.effects.staged_jobs import StagedChunk
 from ...storage.operations.staged_jobs import Staging
 from ...storage.routing.topology import Topology
-from ...storage.state.staged_rows import StagedChunk
 from ..delivery.core import Core
 from ..delivery.queue_policies import QueuePolicies, full_text
 from ..delivery.rate_limited_log import WarnOnce

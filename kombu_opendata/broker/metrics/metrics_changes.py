@@ -11,9 +11,8 @@ from collections import deque
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...storage.clock import Clock
+from ...storage.clock import Clock, TimeSlice
 from ...storage.state.queue_counters import NAMES
-from ...storage.time_slice import TimeSlice
 from ..delivery.queues import Queues
 from ..model.queue import BrokerQueue
 from .metrics_memory import MetricsMemory

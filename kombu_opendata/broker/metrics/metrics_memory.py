@@ -41,8 +41,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from ...storage.clock import Clock
-from ...storage.time_slice import TimeSlice
+from ...storage.clock import Clock, TimeSlice
 from ..delivery.queues import Queues
 from ..model.queue import BrokerQueue
 from .queue_depths import levels

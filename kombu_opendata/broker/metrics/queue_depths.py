@@ -10,9 +10,9 @@ from __future__ import annotations
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from ...storage.clock import TimeSlice
 from ...storage.commit.measurements import Standing
 from ...storage.state.queue_state import QueueState
-from ...storage.time_slice import TimeSlice
 
 #: messages or summaries between two checks of the time
 _PIECE = 250

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from typing import TypeVar
 
+from ..clock import TimeSlice
 from ..records import (
     active,
     dead_letter,
@@ -30,7 +31,6 @@ from ..slatedb.store_reads import Reads
 from ..state.queue_buckets import QueueEntry
 from ..state.settled_list import LISTS, ListName, bucket_key
 from ..state.store_state import DeletedQueue, Dirty, LogState, Queue, StoreState
-from ..time_slice import TimeSlice
 from .route_counts import RouteCounts, portions
 
 T = TypeVar("T")

@@ -6,11 +6,11 @@ from array import array
 from collections.abc import Iterable, Iterator
 
 from ...errors import RequestError
+from ..clock import TimeSlice
 from ..records import keys, routes_block
 from ..records.routes_block import BLOCK_BITS, KEPT, KEPT_IN_CHUNKS, LOW, MAX_COUNT
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
-from ..time_slice import TimeSlice
 
 #: blocks in memory at a time (0.6 KB each); handling all their ids takes a few milliseconds
 _BLOCKS_AT_ONCE = 256

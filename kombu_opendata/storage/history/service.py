@@ -13,14 +13,14 @@ from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog, LogChunk
 from ..state.store_state import StoreState
-from .index.history_index import Index
-from .index.index_retention import Sweep
-from .index.indexer import Indexer
-from .index.kept_headers import CollectedHeaders
-from .lists.candidates import attempt_dimensions, message_info
-from .lists.pages import ListPage, attempt_infos, count_attempts, count_messages, list_attempts, list_messages
-from .lists.query import ListFilters, Paging, TimeBuckets
-from .lists.reader import ListReader
+from .candidates import attempt_dimensions, message_info
+from .history_index import Index
+from .index_retention import Sweep
+from .indexer import Indexer
+from .kept_headers import CollectedHeaders
+from .pages import ListPage, attempt_infos, count_attempts, count_messages, list_attempts, list_messages
+from .query import ListFilters, Paging, TimeBuckets
+from .reader import ListReader
 
 #: retention of attempts
 DEFAULT_RETENTION_SECONDS = 14 * 86_400.0

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..clock import Clock
+from ..clock import Clock, TimeSlice
 from ..commit.commits import Commits
 from ..commit.route_counts import RouteCounts
 from ..operations.message_operations import Operations
@@ -30,7 +30,6 @@ from ..slatedb.store_writer import SlateStore
 from ..state.message_deadlines import stored_deadline
 from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
-from ..time_slice import TimeSlice
 
 #: messages of one step, during which no checkpoint runs, and of one pass
 _STEP_ROWS = 500

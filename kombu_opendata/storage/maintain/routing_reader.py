@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...selectors import compile_selector
-from ..clock import Clock
+from ..clock import Clock, TimeSlice
 from ..commit.commits import Commits
 from ..read.membership import Membership
 from ..read.metadata_blocks import BlockReader, MetadataBlock
@@ -18,7 +18,6 @@ from ..slatedb.store_writer import SlateStore
 from ..state.message_deadlines import TTL_HEADER
 from ..state.queue_buckets import QueueRow
 from ..state.store_state import Queue, StoreState
-from ..time_slice import TimeSlice
 
 #: ids whose membership in a queue is in memory at the same time
 _WINDOW_IDS = 1 << 16

@@ -44,14 +44,13 @@ import logging
 from collections.abc import Callable, Iterable
 
 from ...errors import CorruptRecord, StoreError
-from ..clock import Clock
+from ..clock import Clock, TimeSlice
 from ..messages.payloads import Payloads
 from ..records import active, keys
 from ..slatedb.store_writer import SlateStore
 from ..state.cold_summaries import Summary
 from ..state.queue_buckets import QueueEntry
 from ..state.store_state import Queue, StoreState
-from ..time_slice import TimeSlice
 from .message_operations import Operations
 
 log = logging.getLogger(__name__)

@@ -17,13 +17,12 @@ from ...staging.batch_block import IndexBlock
 from ...staging.folder_url import StagedFolder
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.staged_jobs import CommitStagedEffect, RouteStagedEffect
+from ..effects.staged_jobs import CommitStagedEffect, RouteStagedEffect, StagedChunk, records_of
 from ..records import keys, staged, types
 from ..records.staged import StagedJob
 from ..slatedb.store_writer import SlateStore
 from ..state import queue_state
 from ..state.queue_state import QueueState
-from ..state.staged_rows import StagedChunk, records_of
 from ..state.staged_state import StagedBatch
 from ..state.store_state import Queue, StoreState
 from .message_operations import Operations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ...selectors import Selector
+from ..clock import TimeSlice
 from ..messages.payloads import Payloads, dense_runs, read_sizes
 from ..records import keys, metadata
 from ..records.metadata import Metadata
@@ -14,7 +15,6 @@ from ..state import queue_state
 from ..state.message_deadlines import stored_deadline
 from ..state.queue_buckets import QueueRow
 from ..state.store_state import Queue
-from ..time_slice import TimeSlice
 
 #: the header with a message's priority, as in Kombu: higher first
 PRIORITY = "priority"

@@ -1,6 +1,6 @@
 """The history log in memory: rows of events, in chunks that a checkpoint writes.
 
-The log is the only complete record of what happened to messages; the index (:mod:`..history.index.indexer`) is built
+The log is the only complete record of what happened to messages; the index (:mod:`..history.indexer`) is built
 from it later. It has four kinds of rows: a new message with its queues (``headers`` and ``routed``), the routing of an
 earlier message, the end of an attempt, and the removal of a message without an attempt (``left``).
 
@@ -34,7 +34,7 @@ in memory or in the store, and memory is bounded by ``KEPT_ROWS`` and the rows s
 indexer can read the headers from there.
 
 **Deleted messages.** A checkpoint that deletes a message's metadata must keep its headers for the indexer if an attempt
-of it is not indexed yet (:mod:`..history.index.kept_headers`). :meth:`HistoryLog.attempted` answers that. Scanning
+of it is not indexed yet (:mod:`..history.kept_headers`). :meth:`HistoryLog.attempted` answers that. Scanning
 evicted chunks in the store would be too slow during a checkpoint, so for each evicted chunk the blocks of 256 ids with
 attempts are recorded, with the end of the chunk. A block counts until the index has passed that end. If there are too
 many blocks, the log counts every message as attempted until the index has passed the newest evicted chunk: this keeps

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 
 from ....errors import PreconditionFailed, RequestError
 from ....protocol import messages as m
+from ....storage.clock import TimeSlice
 from ....storage.read import queue_pages
-from ....storage.time_slice import TimeSlice
 from ...delivery.outbox import Outbox
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session

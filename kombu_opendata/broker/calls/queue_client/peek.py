@@ -8,12 +8,12 @@ from ....errors import CorruptRecord, RequestError
 from ....protocol import messages as m
 from ....protocol.envelope import headers_in
 from ....protocol.permissions import ALL_EXCHANGES
+from ....storage.clock import TimeSlice
 from ....storage.commit.commits import Commits
 from ....storage.history.service import History
 from ....storage.messages.payloads import Payloads
 from ....storage.read.queue_pages import AVAILABLE, DELAYED, STATES, QueuePages, Row
 from ....storage.records.metadata import Metadata
-from ....storage.time_slice import TimeSlice
 from ...access.rights import Rights
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue

@@ -17,8 +17,8 @@ from heapq import heapify, heappop, heappush
 from ....errors import PreconditionFailed
 from ....protocol import messages as m
 from ....selectors import compile_selector
+from ....storage.clock import TimeSlice
 from ....storage.state.queue_buckets import QueueEntry
-from ....storage.time_slice import TimeSlice
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue

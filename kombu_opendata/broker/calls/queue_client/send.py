@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from ....errors import NotFound, OpenDataError, RequestError, RetryLater, Unroutable
 from ....protocol import messages as m
+from ....storage.clock import TimeSlice
 from ....storage.commit.commits import Commits
 from ....storage.operations.message_operations import Operations
 from ....storage.records import metadata
 from ....storage.records.idempotency import Sending
-from ....storage.time_slice import TimeSlice
 from ...delivery.queue_policies import QueuePolicies
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session

@@ -13,10 +13,10 @@ from typing import Any
 from ....errors import NotFound, RequestError
 from ....protocol import messages as m
 from ....protocol.messages import Outcome
+from ....storage.clock import TimeSlice
 from ....storage.read.queue_pages import row_in_flight, row_running
 from ....storage.state.queue_buckets import QueueEntry
 from ....storage.state.task_state import RunningTasks
-from ....storage.time_slice import TimeSlice
 from ...delivery.lease_expiry import is_timed, session_of
 from ...delivery.lease_tokens import LeaseTable
 from ...delivery.outbox import Outbox

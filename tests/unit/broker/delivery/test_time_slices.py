@@ -14,8 +14,8 @@ from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.messages import queue_messages as q
-from kombu_opendata.storage import time_slice
-from kombu_opendata.storage.time_slice import TimeSlice
+from kombu_opendata.storage import clock
+from kombu_opendata.storage.clock import TimeSlice
 from tests.support.waiting import turns
 
 from ....support.caller import Caller
@@ -26,8 +26,8 @@ QUEUES = 200
 @pytest.fixture
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rest after each item."""
-    monkeypatch.setattr(time_slice, "_PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(time_slice, "LOOKS", 1)
+    monkeypatch.setattr(clock, "_PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(clock, "LOOKS", 1)
 
 
 async def turns_until_answered(call: Caller, message: Any) -> tuple[Any, int]:
@@ -116,6 +116,6 @@ def test_pieces_are_short_and_not_one_an_item() -> None:
 
         began.rest = rest  # type: ignore[method-assign]
         assert [number async for number in began.over(range(1000))] == list(range(1000))
-        assert rests <= 1000 // time_slice.LOOKS + 1
+        assert rests <= 1000 // clock.LOOKS + 1
 
     asyncio.run(main())

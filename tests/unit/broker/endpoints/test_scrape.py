@@ -20,9 +20,9 @@ from kombu_opendata.broker.model.queue import QueueProperties
 from kombu_opendata.broker.model.queue_arguments import parse
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
-from kombu_opendata.storage import time_slice
+from kombu_opendata.storage import clock
+from kombu_opendata.storage.clock import TimeSlice
 from kombu_opendata.storage.state.store_state import QueueSettings
-from kombu_opendata.storage.time_slice import TimeSlice
 from tests.support.scrape import Scrape, fetch
 from tests.support.waiting import turns
 from tests.unit.broker.model.test_queue import World
@@ -46,8 +46,8 @@ def figure(snapshot: MetricsSnapshot, name: str, queue: str) -> Any:
 @pytest.fixture
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """The snapshot rests after each queue."""
-    monkeypatch.setattr(time_slice, "_PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(time_slice, "LOOKS", 1)
+    monkeypatch.setattr(clock, "_PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(clock, "LOOKS", 1)
 
 
 @pytest.mark.usefixtures("short_pieces")

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from kombu_opendata.broker.metrics.queue_depths import DueTimes
+from kombu_opendata.storage.clock import TimeSlice
 from kombu_opendata.storage.state.cold_summaries import Summary
 from kombu_opendata.storage.state.queue_buckets import Row
 from kombu_opendata.storage.state.queue_state import QueueState
-from kombu_opendata.storage.time_slice import TimeSlice
 
 NOW, MINUTE = 1_800_000_000_000, 60_000
 

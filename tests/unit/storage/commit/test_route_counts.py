@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import RequestError
-from kombu_opendata.storage import time_slice
+from kombu_opendata.storage import clock
 from kombu_opendata.storage.commit import route_counts
 from kombu_opendata.storage.commit.route_counts import RouteCounts, portions
 from kombu_opendata.storage.records import keys, routes_block
@@ -111,7 +111,7 @@ def test_a_checkpoint_of_many_blocks_goes_through_them_in_portions(
 ) -> None:
     monkeypatch.setattr(route_counts, "_BLOCKS_AT_ONCE", 1)
     monkeypatch.setattr(route_counts, "_READ_AT_ONCE", 1)
-    monkeypatch.setattr(time_slice, "_PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(clock, "_PIECE_SECONDS", 0.0)
 
     async def steps(world: World) -> None:
         world.engine.definitions.declare_queue("r", QueueSettings())

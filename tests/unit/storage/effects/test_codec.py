@@ -24,12 +24,11 @@ from kombu_opendata.storage.effects.deliveries import (
 )
 from kombu_opendata.storage.effects.effect import Effect
 from kombu_opendata.storage.effects.message_moves import RouteEffect
-from kombu_opendata.storage.effects.staged_jobs import CommitStagedEffect, RouteStagedEffect
+from kombu_opendata.storage.effects.staged_jobs import CommitStagedEffect, RouteStagedEffect, StagedChunk
 from kombu_opendata.storage.effects.tasks import OpenChordEffect
 from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.queue_buckets import QueueRow
 from kombu_opendata.storage.state.settled_list import Taken
-from kombu_opendata.storage.state.staged_rows import StagedChunk
 from kombu_opendata.storage.state.staged_state import StagedBatch
 
 CURSOR = Cursor(1, 2, 3, 4, 5, 6, 7, 8, 9, True, False, "a = 1")

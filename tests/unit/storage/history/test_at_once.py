@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.storage.history.index import indexer
+from kombu_opendata.storage.history import indexer
 from tests.support.engine import SESSION, World, run
 from tests.support.history import attempts, index_all, message_ids, tiny_history
 from tests.support.waiting import turns

@@ -13,10 +13,10 @@ from kombu_opendata.staging import BatchWriter, StagingTarget
 from kombu_opendata.staging.batch_block import cut, decode_block, encode_block
 from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import read_index, read_tail
+from kombu_opendata.storage.effects.staged_jobs import StagedChunk
 from kombu_opendata.storage.records import active, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.routing_cursor import Cursor
-from kombu_opendata.storage.state.staged_rows import StagedChunk
 from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.engine import World, run, small_blocks, small_buckets

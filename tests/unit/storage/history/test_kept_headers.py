@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from kombu_opendata.staging.batch_block import IndexBlock, encode_block
+from kombu_opendata.storage.effects.staged_jobs import StagedChunk
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.history.index import indexer, kept_headers
+from kombu_opendata.storage.history import indexer, kept_headers
 from kombu_opendata.storage.records import decode_any, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.metadata import Pairs
 from kombu_opendata.storage.state import history_log
-from kombu_opendata.storage.state.staged_rows import StagedChunk
 from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SESSION, SETTINGS, World, run

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ....errors import (
+from ...errors import (
     CursorOfAnotherList,
     CursorOfOtherFilters,
     CursorVersionMismatch,
@@ -20,9 +20,9 @@ from ....errors import (
     RequestError,
     TooManyCursors,
 )
-from ....protocol.task_reports import STATES
-from ...records.history_log import OUTCOMES
-from .live_messages import AVAILABLE, IN_FLIGHT, RUNNING
+from ...protocol.task_reports import STATES
+from ..records.history_log import OUTCOMES
+from .sources import AVAILABLE, IN_FLIGHT, RUNNING
 
 MAX_LIMIT = 1000
 #: values of all filters together

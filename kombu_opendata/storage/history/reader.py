@@ -6,21 +6,21 @@ from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 
-from ....protocol.messages.history_messages import QueueStatus
-from ...messages.payloads import Payloads
-from ...read.stored_messages import first_received_from, read_metadata
-from ...records import failures, history_log, history_trail, keys, metadata
-from ...records.failures import TaskFailure
-from ...records.history_log import MANUAL, REASONS, SETTLED_BY, Attempt
-from ...records.history_trail import BLOCK_BITS, LEFT, TrailEvent
-from ...records.kinds import MAX_MESSAGE_ID
-from ...records.metadata import Metadata
-from ...slatedb.rows import Pair
-from ...slatedb.store_writer import SlateStore
-from ...state.history_log import HistoryLog
-from ...state.store_state import StoreState
-from ..index.history_index import Index, View
-from .live_messages import AVAILABLE, IN_FLIGHT, RUNNING, ColdBuckets
+from ...protocol.messages.history_messages import QueueStatus
+from ..messages.payloads import Payloads
+from ..read.stored_messages import first_received_from, read_metadata
+from ..records import failures, history_log, history_trail, keys, metadata
+from ..records.failures import TaskFailure
+from ..records.history_log import MANUAL, REASONS, SETTLED_BY, Attempt
+from ..records.history_trail import BLOCK_BITS, LEFT, TrailEvent
+from ..records.kinds import MAX_MESSAGE_ID
+from ..records.metadata import Metadata
+from ..slatedb.rows import Pair
+from ..slatedb.store_writer import SlateStore
+from ..state.history_log import HistoryLog
+from ..state.store_state import StoreState
+from .history_index import Index, View
+from .sources import AVAILABLE, IN_FLIGHT, RUNNING, ColdBuckets
 
 _READS = 32
 #: trails of a block in one read; blocks whose messages were settled over a long time have more

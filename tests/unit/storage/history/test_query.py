@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kombu_opendata.errors import InvalidFilter
-from kombu_opendata.storage.history.lists import query
+from kombu_opendata.storage.history import query
 
 
 @pytest.mark.parametrize("id", [-1, 1 << 63])

@@ -9,17 +9,16 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
 
-from ....protocol.messages.history_messages import MessageInfo, QueueStatus
-from ....protocol.task_reports import STATES
-from ...records.history_index import ATTEMPTS, MESSAGES
-from ...records.history_log import DETAILED, MANUAL, OUTCOMES, Attempt
-from ...records.metadata import Metadata
-from ...time_slice import TimeSlice
-from ..index import value_hashes
-from .live_messages import AVAILABLE, IN_FLIGHT, RUNNING, Live
+from ...protocol.messages.history_messages import MessageInfo, QueueStatus
+from ...protocol.task_reports import STATES
+from ..clock import TimeSlice
+from ..records.history_index import ATTEMPTS, MESSAGES
+from ..records.history_log import DETAILED, MANUAL, OUTCOMES, Attempt
+from ..records.metadata import Metadata
+from . import value_hashes
 from .query import ListFilters
 from .reader import ListReader
-from .sources import AllOf, AnyOf, CandidateSource, Fixed, values_source, walk
+from .sources import AVAILABLE, IN_FLIGHT, RUNNING, AllOf, AnyOf, CandidateSource, Fixed, Live, values_source, walk
 
 #: candidates of one batch: of the first batch, and at most
 _FIRST_BATCH = 128

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from ....errors import CursorOfOtherFilters, CursorVersionMismatch, InvalidFilter, LimitOutOfRange, MalformedCursor
-from ....protocol.task_reports import FAILED as TASKS_FAILED
-from ....selectors import Selector
-from ...state.settled_list import ListName
-from ..lists.query import MAX_LIMIT, MAX_VALUES, ORDERS, check_buckets
+from ...errors import CursorOfOtherFilters, CursorVersionMismatch, InvalidFilter, LimitOutOfRange, MalformedCursor
+from ...protocol.task_reports import FAILED as TASKS_FAILED
+from ...selectors import Selector
+from ..state.settled_list import ListName
+from .query import MAX_LIMIT, MAX_VALUES, ORDERS, check_buckets
 
 FAILED, ARCHIVED, ACKNOWLEDGED = "failed", "archived", "acknowledged"
 KINDS = (FAILED, ACKNOWLEDGED, ARCHIVED)

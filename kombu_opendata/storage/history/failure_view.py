@@ -7,16 +7,12 @@ from contextlib import aclosing
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...read.settled_buckets import SettledBuckets
-from ...read.stored_messages import matching
-from ...records.failures import TaskFailure
-from ...state.store_state import StoreState
-from ...time_slice import TimeSlice
-from ..lists.pages import PAGE_BYTES
-from ..lists.reader import ListReader
-from ..service import History
-from . import streams
-from .facts import READ_AT_ONCE, FactsCache
+from ..clock import TimeSlice
+from ..read.settled_buckets import SettledBuckets
+from ..read.stored_messages import matching
+from ..records.failures import TaskFailure
+from ..state.store_state import StoreState
+from . import failure_streams
 from .failure import (
     ACKNOWLEDGED,
     ARCHIVED,
@@ -28,7 +24,10 @@ from .failure import (
     FailurePosition,
     OpenFailure,
 )
-from .streams import FailureWindow, Stream, narrowed
+from .failure_streams import READ_AT_ONCE, FactsCache, FailureWindow, Stream, narrowed
+from .pages import PAGE_BYTES
+from .reader import ListReader
+from .service import History
 
 #: failures that a page and a count examine: beyond, a page ends early and a count is marked as incomplete
 _MOST_FOR_PAGE = 50_000
@@ -157,7 +156,7 @@ class FailureView:
             listed = await narrowed(reader, filters, window) if self._history.enabled else window
             piece, sources = TimeSlice(), self._streams(reader, filters, shows, window, listed)
             try:
-                async for batch in streams.merged(sources, descending=descending):
+                async for batch in failure_streams.merged(sources, descending=descending):
                     rest = (
                         batch
                         if after is None
@@ -168,7 +167,7 @@ class FailureView:
                         yield await self._matching(reader, filters, shows, chunk), chunk[-1].position, len(chunk)
                         await piece.pause()
             finally:
-                await streams.close_all(sources)
+                await failure_streams.close_all(sources)
 
     def _streams(
         self,
@@ -184,15 +183,15 @@ class FailureView:
         sources: list[Stream] = []
         if FAILED in filters.kinds:
             sources += [
-                streams.in_failed_list(self._buckets, queue, listed)
+                failure_streams.in_failed_list(self._buckets, queue, listed)
                 for queue in queues if queue.failed.may_have_since(listed.since_ms)
             ]  # fmt: skip
         if ARCHIVED in filters.kinds:
-            sources += [streams.in_archive(self._buckets, queue, listed) for queue in queues]
+            sources += [failure_streams.in_archive(self._buckets, queue, listed) for queue in queues]
         is_possible = not filters.reasons or set(STATES) & set(filters.reasons)
         if ACKNOWLEDGED in filters.kinds and self._history.enabled and is_possible:
             handled = self._state.handled
-            sources.append(streams.acknowledged(reader, self._facts, handled, filters, window))
+            sources.append(failure_streams.acknowledged(reader, self._facts, handled, filters, window))
         return sources
 
     async def _matching(

@@ -13,16 +13,16 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
-from ....errors import CorruptRecord
-from ...messages.payloads import Payloads
-from ...read.stored_messages import read_metadata_records
-from ...records import history_headers, keys, metadata
-from ...records.history_headers import HeaderTable
-from ...records.metadata import Pairs
-from ...slatedb.ffi import WriteBatch
-from ...slatedb.store_writer import SlateStore
-from ...state.history_log import HistoryLog
-from ...time_slice import TimeSlice
+from ...errors import CorruptRecord
+from ..clock import TimeSlice
+from ..messages.payloads import Payloads
+from ..read.stored_messages import read_metadata_records
+from ..records import history_headers, keys, metadata
+from ..records.history_headers import HeaderTable
+from ..records.metadata import Pairs
+from ..slatedb.ffi import WriteBatch
+from ..slatedb.store_writer import SlateStore
+from ..state.history_log import HistoryLog
 from .history_index import Index
 
 #: most messages of one record, and the bytes of headers at which it ends

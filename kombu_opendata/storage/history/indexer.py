@@ -11,16 +11,16 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-from ....protocol.task_reports import STATES
-from ...messages.payloads import Payloads
-from ...read.stored_messages import read_metadata
-from ...records import history_log, keys
-from ...records.history_index import ATTEMPTS, MESSAGES, PostingRun
-from ...records.history_log import DETAILED, MANUAL, OUTCOMES, SETTLED_BY
-from ...records.history_trail import LEFT, ROUTED, TrailEvent
-from ...slatedb.store_writer import SlateStore
-from ...state.history_log import HistoryLog, LogChunk, Place
-from ...time_slice import TimeSlice
+from ...protocol.task_reports import STATES
+from ..clock import TimeSlice
+from ..messages.payloads import Payloads
+from ..read.stored_messages import read_metadata
+from ..records import history_log, keys
+from ..records.history_index import ATTEMPTS, MESSAGES, PostingRun
+from ..records.history_log import DETAILED, MANUAL, OUTCOMES, SETTLED_BY
+from ..records.history_trail import LEFT, ROUTED, TrailEvent
+from ..slatedb.store_writer import SlateStore
+from ..state.history_log import HistoryLog, LogChunk, Place
 from . import value_hashes
 from .history_index import Group, Index, Part, Row
 from .kept_headers import CollectedHeaders

@@ -12,8 +12,8 @@ import pytest
 
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.effects.tasks import HandleFailuresEffect
-from kombu_opendata.storage.history.failures import facts, failure, view
-from kombu_opendata.storage.history.failures.failure import Failure
+from kombu_opendata.storage.history import failure, failure_streams, failure_view
+from kombu_opendata.storage.history.failure import Failure
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.records.failures import DISMISSED, RETRIED
 from kombu_opendata.storage.records.keys import RecordKind
@@ -31,8 +31,8 @@ REPORTS.append(TaskReport.cut(TaskState.TIMED_OUT))
 @pytest.fixture(autouse=True)
 def small() -> Iterator[None]:
     with tiny_history(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(facts, "READ_AT_ONCE", 3)
-        patch.setattr(view, "READ_AT_ONCE", 3)
+        patch.setattr(failure_streams, "READ_AT_ONCE", 3)
+        patch.setattr(failure_view, "READ_AT_ONCE", 3)
         yield
 
 
@@ -64,7 +64,7 @@ async def some(world: World, count: int = 60, seed: int = 1) -> list[int]:
 
 async def page(
     world: World, limit: int, after: Any = None, *, descending: bool = False, **asked: Any
-) -> view.FailureSlice:
+) -> failure_view.FailureSlice:
     filters = failure.check_filters(**asked)
     return await world.engine.failures.page(filters, lambda _queue: True, limit, after, descending=descending)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.engine_settings import EngineSettings
-from kombu_opendata.storage.history.index import index_retention
+from kombu_opendata.storage.history import index_retention
 from kombu_opendata.storage.records import history_index, keys
 from kombu_opendata.storage.records.history_index import ATTEMPTS, MESSAGES, SEGMENT_SIZE
 from kombu_opendata.storage.records.keys import RecordKind

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ...records import history_index, history_trail, keys
-from ...records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, IndexHead, PostingRun
-from ...records.history_trail import BLOCK_BITS, TrailEvent
-from ...slatedb.ffi import WriteBatch
-from ...slatedb.store_reads import Reads
+from ..records import history_index, history_trail, keys
+from ..records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, IndexHead, PostingRun
+from ..records.history_trail import BLOCK_BITS, TrailEvent
+from ..slatedb.ffi import WriteBatch
+from ..slatedb.store_reads import Reads
 
 #: a value with at most this many positions in a part is added to its run; one with more gets its own postings
 RARE = 4

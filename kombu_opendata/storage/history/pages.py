@@ -10,12 +10,12 @@ from contextlib import aclosing
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
-from ....errors import CorruptRecord
-from ....protocol.messages.history_messages import AttemptInfo, EventInfo, MessageInfo
-from ....protocol.task_reports import STATES
-from ...records.failures import NO_FAILURE
-from ...records.history_log import DETAILED, MANUAL, OUTCOMES, REJECTED
-from ...records.metadata import Metadata
+from ...errors import CorruptRecord
+from ...protocol.messages.history_messages import AttemptInfo, EventInfo, MessageInfo
+from ...protocol.task_reports import STATES
+from ..records.failures import NO_FAILURE
+from ..records.history_log import DETAILED, MANUAL, OUTCOMES, REJECTED
+from ..records.metadata import Metadata
 from . import query
 from .candidates import MAX_BATCH, NumberedAttempt, NumberRange, attempts, messages
 from .query import ListFilters, ListPosition, Paging, TimeBuckets

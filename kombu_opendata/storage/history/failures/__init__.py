@@ -1,1 +1,0 @@
-"""Failures: the messages of failed lists, and acknowledged attempts whose tasks failed; in pages and in groups."""
