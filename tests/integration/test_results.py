@@ -207,15 +207,15 @@ def test_a_page_of_a_chord(raw: RawClient) -> None:
     ("message", "text"),
     [
         (store(b""), "a name or a chord"),
-        (store(b"n" * 1025), "1 to 1024 bytes, not 1025"),
-        (store(b"n", kind=3), "result kind 3"),
-        (StoreResult(0, b"n", FINAL, b"", -1), "time to live of -1 ms"),
+        (store(b"n" * 1025), "1 to 1024, not 1025"),
+        (store(b"n", kind=3), "kind of a result is 0 to 2, not 3"),
+        (StoreResult(0, b"n", FINAL, b"", -1), "a time to live in ms is 0 to"),
         (StoreResult(0, b"n", FINAL, b"", 1 << 62), "time to live"),
-        (store(b"", chord=b"c", member=b""), "chord's member"),
-        (store(b"", chord=b"c", member=b"m", index=1 << 32), "index of -1 to"),
-        (GetResults(0, [b""]), "1 to 1024 bytes"),
+        (store(b"", chord=b"c", member=b""), "chord member"),
+        (store(b"", chord=b"c", member=b"m", index=1 << 32), "the index of a chord's part is -1 to"),
+        (GetResults(0, [b""]), "1 to 1024"),
         (WatchResults(0, [b"n"] * 100_001), "more than 100000 items"),
-        (OpenChord(0, b"c", 0, size=-2), "out of range"),
+        (OpenChord(0, b"c", 0, size=-2), "not -2"),
     ],
 )
 def test_bad_calls_are_refused_by_name(raw: RawClient, message: Any, text: str) -> None:
