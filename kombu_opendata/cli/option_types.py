@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..configuration.kinds import NumberKind, WholeNumberKind
-from ..configuration.units import seconds_of
+from ..configuration.kinds import NumberKind, WholeNumberKind, seconds_of
 from ..control_queues import is_control_queue
 from ..json_values import plain
 from ..protocol.log_position import FIRST, NOW

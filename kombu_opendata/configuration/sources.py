@@ -12,8 +12,7 @@ import msgspec
 
 from ..errors import InvalidConfiguration
 from .kinds import brief
-from .options import BrokerOptions, public_specs, specs
-from .specs import ENVIRONMENT, Spec
+from .options import ENVIRONMENT, BrokerOptions, Spec, public_specs, specs
 
 CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"
 COMMAND_LINE, DEFAULT = "command line", "default"
@@ -107,7 +106,7 @@ def _add_environment(found: Configuration, environment: Mapping[str, str]) -> No
     for spec in public_specs():
         text = environment.get(spec.variable, "")
         if text:  # an empty variable counts as unset, as a container's configuration often leaves it empty
-            value = [part.strip() for part in text.split(",")] if spec.option.repeated else text
+            value = [part.strip() for part in text.split(",")] if spec.repeated else text
             _add(found, spec, spec.variable, spec.variable, value)
     found.warnings += _misspelt(environment)
 

@@ -76,7 +76,7 @@ def test_any_values_of_a_file(table: dict[str, Any]) -> None:
 def test_any_text_of_an_option_or_a_variable(texts: dict[str, str]) -> None:
     specs = {spec.key: spec for spec in public_specs()}
     variables = {specs[key].variable: text for key, text in texts.items()}
-    words = {specs[key].field: (text,) if specs[key].option.repeated else text for key, text in texts.items() if text}
+    words = {specs[key].field: (text,) if specs[key].repeated else text for key, text in texts.items() if text}
     for options in (read(b"", NEEDED, variables), read(b"", {**NEEDED, **words})):
         if options is not None:
             check_again(options)

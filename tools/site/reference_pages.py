@@ -21,8 +21,7 @@ from msgspec import structs
 
 from kombu_opendata.broker.metrics import catalogue
 from kombu_opendata.client.foreign_options import FOREIGN_OPTIONS
-from kombu_opendata.configuration.options import public_specs
-from kombu_opendata.configuration.specs import Spec
+from kombu_opendata.configuration.options import Spec, public_specs
 from kombu_opendata.offline.findings import CODES
 from kombu_opendata.protocol.messages import OPERATIONS as OPERATIONS_BY_MESSAGE
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
@@ -113,9 +112,9 @@ def options_page() -> str:
 
 
 def _option(spec: Spec) -> str:
-    kind = spec.option.kind
+    kind = spec.kind
     values = " ".join(text for text in (f"`{kind.metavar}`" if kind.metavar else "no value", kind.allowed) if text)
-    if spec.option.repeated:
+    if spec.repeated:
         values += "; may be given several times"
     default = "must be given" if spec.required else spec.described(spec.default) or "none"
     if spec.default is False:
@@ -128,7 +127,7 @@ def _option(spec: Spec) -> str:
         "Default": default if spec.required or default in ("none", "off") else f"`{default}`",
     }
     table = "\n".join(f"| {name} | {_cell(value)} |" for name, value in rows.items())
-    return f"## `{spec.flag}` {{ #{spec.key} }}\n\n{_sentence(spec.option.help)}\n\n| | |\n|---|---|\n{table}\n"
+    return f"## `{spec.flag}` {{ #{spec.key} }}\n\n{_sentence(spec.help)}\n\n| | |\n|---|---|\n{table}\n"
 
 
 def metrics_page() -> str:

@@ -13,8 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...configuration.kinds import Choice, File, Flag
-from ...configuration.options import public_specs, specs
-from ...configuration.specs import Spec
+from ...configuration.options import Spec, public_specs, specs
 from ...errors import OpenDataError
 from ..exit_codes import REFUSED, USAGE, Command, CommandError, CommandGroup
 from ..output import Reply
@@ -30,38 +29,35 @@ class _Value(click.ParamType):  # type: ignore[type-arg]
     """An unvalidated value of an option: the errors of all sources are reported together."""
 
     def __init__(self, spec: Spec) -> None:
-        self.spec = spec
-        self.name = spec.option.kind.metavar
+        self._kind = spec.kind
+        self.name = spec.kind.metavar
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:
-        kind = self.spec.option.kind
-        if isinstance(kind, Choice):
-            return [CompletionItem(word) for word in kind.words if word.lower().startswith(incomplete.lower())]
-        return [CompletionItem(incomplete, type="file")] if isinstance(kind, File) else []
+        if isinstance(self._kind, Choice):
+            return [CompletionItem(word) for word in self._kind.words if word.lower().startswith(incomplete.lower())]
+        return [CompletionItem(incomplete, type="file")] if isinstance(self._kind, File) else []
 
 
 def _option(spec: Spec) -> Callable[[Any], Any]:
-    option = spec.option
     names = (spec.flag, spec.field)
-    if isinstance(option.kind, Flag):
-        return click.option(*names, is_flag=True, default=None, hidden=option.internal, help=option.help)
+    if isinstance(spec.kind, Flag):
+        return click.option(*names, is_flag=True, default=None, hidden=spec.internal, help=spec.help)
+    kind = spec.kind
     return click.option(
-        *names, type=_Value(spec), multiple=option.repeated, metavar=option.kind.metavar, hidden=option.internal,
-        help=_help(spec),
-    )  # fmt: skip
+        *names, type=_Value(spec), multiple=spec.repeated, metavar=kind.metavar, hidden=spec.internal, help=_help(spec)
+    )
 
 
 def _help(spec: Spec) -> str:
     """Return the help of an option, with its default and permitted values in brackets."""
-    option = spec.option
     default = "" if spec.required else spec.described(spec.default)
     facts = [
         f"default: {default}" if default else "",
-        "" if option.kind.allowed == "at least 0" else option.kind.allowed,
-        "may be repeated" if option.repeated else "",
+        "" if spec.kind.allowed == "at least 0" else spec.kind.allowed,
+        "may be repeated" if spec.repeated else "",
     ]
     text = "; ".join(fact for fact in facts if fact)
-    return f"{option.help}  [{text}]" if text else option.help
+    return f"{spec.help}  [{text}]" if text else spec.help
 
 
 def _broker_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -206,7 +206,7 @@ def test_help_is_light() -> None:
 
 
 # ---------------------------------------------------------------------- out of range
-BOUNDED = {spec: spec.option.kind for spec in public_specs() if isinstance(spec.option.kind, NumberKind)}
+BOUNDED = {spec: spec.kind for spec in public_specs() if isinstance(spec.kind, NumberKind)}
 
 
 def test_every_option_out_of_range_is_refused(store_folder: Path) -> None:

@@ -52,14 +52,14 @@ def test_the_variable_names_the_file_unless_the_option_does(file: Path, tmp_path
 
 def test_every_option_can_be_given_in_every_way(file: Path) -> None:
     for spec in specs():
-        if spec.option.internal:
+        if spec.internal:
             found = configuration(NEEDED, {spec.variable: "1"}, None).options()
             assert getattr(found, spec.field) == spec.default
             file.write_text(f"{spec.key} = 1")
             with pytest.raises(InvalidConfiguration, match="there is no option"):
                 configuration(NEEDED, {}, file).options()
             continue
-        assert spec.option.help
+        assert spec.help
         assert not re.search("_(PORT|HOST|ADDR|PROTO|TCP)$", spec.variable), "Kubernetes sets such for services"
         assert "_" not in spec.key
         assert spec.flag == f"--{spec.key}"
