@@ -101,6 +101,12 @@ def test_the_tables_and_options_for_spark_are_listed() -> None:
         assert text in page
 
 
+def test_the_modules_that_explain_a_mechanism_are_a_page() -> None:
+    page = PAGES.mechanisms_page()
+    for module in ("broker/standby/bucket_active_role.py", "storage/commit/power_loss.py", "staging/batch_format.py"):
+        assert f"`{module}`" in page
+
+
 def test_every_finding_has_a_row() -> None:
     rows = re.findall(r"(?m)^\| `([\w-]+)` \| (\w+) \| (.+?) \| (.+?) \|$", PAGES.findings_page())
     assert {code: rest for code, *rest in rows} == {

@@ -106,6 +106,14 @@ SPARK = """# Options and tables for Spark
 [Spark](../spark.md) explains how they are used. This page is made from the modules that read and write.
 """
 
+MECHANISMS = """# Mechanisms
+
+The modules that explain a mechanism at their head: invariants, states, and why a simpler way fails. The
+[architecture](../ARCHITECTURE.md) is the map, [formats and protocols](../rfcs/README.md) are specified apart.
+"""
+#: a module's docstring of so many words explains a mechanism
+EXPLAINED_WORDS = 100
+
 
 def options_page() -> str:
     return OPTIONS + "\n".join(_option(spec) for spec in public_specs())
@@ -230,6 +238,18 @@ def spark_page() -> str:
     return _plain("".join(parts))
 
 
+def mechanisms_page() -> str:
+    """Return the long docstrings of modules, except of those that have a page of their own."""
+    parts = [MECHANISMS]
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        if len(text.split()) >= EXPLAINED_WORDS and not name.startswith(("storage/records/", "spark/", "cli/")):
+            title, _, rest = text.partition("\n")
+            parts.append(f"\n## {title.rstrip('.')}\n\n`{name}`\n\n{_markdown(rest.strip())}\n")
+    return _plain("".join(parts))
+
+
 def docstrings(text: str) -> str:
     """Return a sentence of a docstring for a cell: names of classes and literals as code."""
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text.replace("``", "`"))
@@ -274,4 +294,5 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     files.append(File.generated(config, "reference/queue-arguments.md", content=arguments_page()))
     files.append(File.generated(config, "reference/foreign-options.md", content=foreign_options_page()))
     files.append(File.generated(config, "reference/spark-tables.md", content=spark_page()))
+    files.append(File.generated(config, "reference/mechanisms.md", content=mechanisms_page()))
     return files
