@@ -96,14 +96,7 @@ class MetricsCalls(Calls):
     @handles(m.ListPeriodicTasks)
     def list_periodic_tasks(self, call: Context, msg: m.ListPeriodicTasks) -> None:
         may_watch = call.session.rights.may_watch
-        entries = [
-            m.PeriodicTaskEntry(
-                *entry, times.count, times.first_at_ms, times.last_at_ms,
-                times.last_at_ms - times.before_ms if times.before_ms else 0, times.last_message_id,
-            )
-            for entry, times in reversed(self._periodic.entries.items())
-            if may_watch(entry.queue)
-        ]  # fmt: skip
+        entries = [entry for entry in reversed(self._periodic.entries.values()) if may_watch(entry.queue)]
         call.reply(m.PeriodicTaskList(msg.rid, entries, self._periodic.since_ms))
 
 

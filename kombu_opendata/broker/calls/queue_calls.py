@@ -19,7 +19,7 @@ from ...storage.records.definitions import DELIVERIES, PUBLISHES
 from ..delivery.queue_policies import QueuePolicies
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
-from ..instance.queue_alterations import Alteration, AlteredMessages, Wanted, alteration
+from ..instance.queue_alterations import Alteration, AlteredMessages, alteration
 from ..model import queue_arguments
 from ..model.name_checks import check_name, check_storable
 from ..model.queue import BrokerQueue, QueueProperties
@@ -141,17 +141,16 @@ class QueueCalls(Calls):
     # ------------------------------------------------------------------ altering and pausing
     @handles(m.AlterQueue)
     async def alter_queue(self, call: Context, msg: m.AlterQueue) -> m.QueueAltered:
-        request = Wanted(msg.arguments, msg.unset, msg.reset)
         async with self._altering:
             queue = call.queue(msg.queue)
-            after = alteration(queue, request)
+            after = alteration(queue, msg)
             check_alteration(call.session.rights, queue.name, queue.effective, after.effective)
             if not call.session.rights.permits_all:
                 self._queues.check_filter(queue.creator, queue.name, after.effective)
             read = call.session.rights.read
             findings = await self._altered.find(queue, after, is_read=read[queue.name] or read[ALL_EXCHANGES])
             call.check_exists(queue)
-            after = alteration(queue, request)  # it may have been paused or resumed during the count
+            after = alteration(queue, msg)  # it may have been paused or resumed during the count
             if findings.lost and not msg.force:
                 raise PreconditionFailed(
                     f"queue {queue.name!r}: nothing was changed, because {'; '.join(findings.notes)}: use force "

@@ -5,11 +5,12 @@ The effects are counted before the change is made, so that a change that loses m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...errors import RequestError
+from ...protocol.messages import AlterQueue
 from ...protocol.queue_arguments import BY_NAME, DROP_HEAD, QueueArguments
 from ...storage.clock import Clock, TimeSlice
 from ...storage.commit.measurements import measure_bytes
@@ -36,14 +37,6 @@ MAX_SETTLED = 100_000
 _AT_ONCE = 256
 
 
-class Wanted(NamedTuple):
-    """The requested changes. A value of None acts as if the argument were not declared."""
-
-    arguments: Mapping[str, Any]
-    unset: Iterable[str]  # arguments that return to the declared value
-    reset: bool  # return all to the declared values before the others are set
-
-
 class Alteration(NamedTuple):
     """The overrides of a queue after a change, and its arguments then."""
 
@@ -52,7 +45,7 @@ class Alteration(NamedTuple):
     parsed: QueueArguments
 
 
-def alteration(queue: BrokerQueue, wanted: Wanted) -> Alteration:
+def alteration(queue: BrokerQueue, wanted: AlterQueue) -> Alteration:
     """Check a change of a queue's arguments, without making it.
 
     Raises:

@@ -7,7 +7,6 @@ metrics, and a number that differs if they do. So the broker keeps nothing for a
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -26,11 +25,6 @@ class _Seen(NamedTuple):
     """The metrics of a queue, as one number, and the mark of the call that first saw them."""
 
     figures: int
-    mark: int
-
-
-class _Gone(NamedTuple):
-    name: str
     mark: int
 
 
@@ -57,7 +51,7 @@ class InstanceChanges:
         self._clock = clock
         self._mark = self._first = clock.now_ms()  # so marks of another run of the broker are smaller or larger
         self._seen: dict[BrokerQueue, _Seen] = {}
-        self._gone: deque[_Gone] = deque()
+        self._gone: dict[str, int] = {}  # deleted queues, and the mark of the call that noticed it
         self._lock = asyncio.Lock()
 
     async def since(self, mark: int) -> Since:
@@ -70,7 +64,7 @@ class InstanceChanges:
             async for queue in TimeSlice().over(list(self._queues.values())):
                 if self._see(queue, now) > mark or not knows:
                     changed.append(queue)
-            deleted_names = [deleted.name for deleted in self._gone if deleted.mark > mark]
+            deleted_names = [name for name, at in self._gone.items() if at > mark]
             return Since(self._mark, changed, deleted_names if knows else None)
 
     async def _note_gone(self) -> None:
@@ -78,9 +72,10 @@ class InstanceChanges:
             if self._queues.get(queue.name) is not queue:
                 del self._seen[queue]
                 if queue.name not in self._queues:
-                    self._gone.append(_Gone(queue.name, self._mark))
+                    self._gone.pop(queue.name, None)
+                    self._gone[queue.name] = self._mark
         while len(self._gone) > MAX_GONE:
-            self._first = self._gone.popleft().mark
+            self._first = self._gone.pop(next(iter(self._gone)))
 
     def _see(self, queue: BrokerQueue, now: int) -> int:
         """Return the mark of the call that first saw the newest metrics."""

@@ -10,9 +10,8 @@ import asyncio
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 
@@ -54,48 +53,6 @@ def check_name(name: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class InstanceNames:
-    """The instances of a store.
-
-    Attributes:
-        store: the object store's URL.
-        create: a client may name any instance, which is then created.
-    """
-
-    store: str
-    create: bool
-
-    async def check(self, name: str, opened: Collection[str], may_enter: Callable[[str], bool]) -> None:
-        """Check that a client may name an instance.
-
-        Args:
-            may_enter: selects the other instances that the error may list for the client.
-
-        Raises:
-            RequestError: the name is not valid.
-            InstanceNotFound: there is no such instance; the text explains how to create it.
-            StoreError: the store can't be read.
-        """
-        check_name(name)
-        if self.create or name in opened or await database_exists(self.store, name):
-            return
-        known = sorted(filter(may_enter, self.listing(opened)))
-        meant = get_close_matches(name, known, n=1)
-        hint = f" Did you mean {meant[0]!r}?" if meant else ""
-        names_text = ", ".join(known[:_SHOWN]) + (" …" if len(known) > _SHOWN else "")
-        raise InstanceNotFound(
-            f"this broker has no instance {name!r}; it has {names_text or 'none that you may use'}.{hint} "
-            f"To create it: 'opendata-queue instance create {name}', or start the broker with --instance {name} or "
-            "--create-instances",
-            instance=name,
-        )
-
-    def listing(self, opened: Collection[str]) -> dict[str, bool]:
-        """Return all known instances, and whether each is open."""
-        return {name: name in opened for name in {*databases(self.store), *opened}}
-
-
 class Instances:
     """The instances of one broker.
 
@@ -119,7 +76,6 @@ class Instances:
         self._directory = directory
         self._tenure, self._before_opening = active_lease, opening
         self._failed = failed
-        self._names = InstanceNames(settings.store, settings.create_instances)
         self._caches: dict[str, BlockCache] = {}  # for instances that are not open yet
         self._memory_is_full = False
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -198,14 +154,37 @@ class Instances:
             raise RequestError("a client id has 16 bytes, or none")
         if len(hello.name.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"a client's name has at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
-        await self._names.check(hello.instance, self.open, user.may_enter)
+        await self._check_name(hello.instance, user)
         await self._check_count(hello.instance)
         await self.get(hello.instance)
         return self._hosts[hello.instance]
 
     def listing(self) -> dict[str, bool]:
         """Return all known instances, and whether each is open."""
-        return self._names.listing(self.open)
+        return {name: name in self.open for name in {*databases(self._settings.store), *self.open}}
+
+    async def _check_name(self, name: str, user: User) -> None:
+        """Check that a client of a user may name an instance.
+
+        Raises:
+            RequestError: the name is not valid.
+            InstanceNotFound: there is no such instance; the text explains how to create it.
+            StoreError: the store can't be read.
+        """
+        check_name(name)
+        settings = self._settings
+        if settings.create_instances or name in self.open or await database_exists(settings.store, name):
+            return
+        known = sorted(filter(user.may_enter, self.listing()))
+        meant = get_close_matches(name, known, n=1)
+        hint = f" Did you mean {meant[0]!r}?" if meant else ""
+        names_text = ", ".join(known[:_SHOWN]) + (" …" if len(known) > _SHOWN else "")
+        raise InstanceNotFound(
+            f"this broker has no instance {name!r}; it has {names_text or 'none that you may use'}.{hint} "
+            f"To create it: 'opendata-queue instance create {name}', or start the broker with --instance {name} or "
+            "--create-instances",
+            instance=name,
+        )
 
     async def create(self, name: str) -> bool:
         """Open an instance for a client, creating it if needed; returns whether it is new. Raises as :meth:`get`."""

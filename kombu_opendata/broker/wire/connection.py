@@ -28,7 +28,7 @@ from ..calls.dispatch.registry import Handler
 from .broker_settings import BrokerSettings
 from .connection_limits import Slot
 from .connections import LOOK_BYTES, Connections
-from .greeting import Admitted, Greeting, HostFor
+from .greeting import Greeting, HostFor
 from .heartbeat import HeartbeatMonitor
 from .inbox import MAX_UNSENT_BYTES, Inbox
 from .logins import Logins
@@ -196,10 +196,9 @@ class ConnectionProtocol(asyncio.Protocol):
         if self._connections.standbys.takes(self, message):
             return
         greeting = self._greeting.expect(message)
-        admitted = self._greeting.admitted
-        if isinstance(greeting, m.Resume) and admitted is not None:
-            self._begin(admitted, greeting)
-        elif isinstance(greeting, m.Hello):
+        if isinstance(greeting, m.Resume):
+            self._begin(greeting)
+        else:
             if self._transport is not None:
                 self._transport.pause_reading()
             self._spawn(self._log_in(greeting))
@@ -207,7 +206,7 @@ class ConnectionProtocol(asyncio.Protocol):
     async def _log_in(self, hello: m.Hello) -> None:
         try:
             await self._connections.gate.check()
-            admitted = await self._greeting.check(hello, self._extra("socket"), self._extra("peercert"))
+            await self._greeting.check(hello, self._extra("socket"), self._extra("peercert"))
             if hello.resume_follows:
                 self._arrive(hello)
         except OpenDataError as exc:
@@ -222,7 +221,7 @@ class ConnectionProtocol(asyncio.Protocol):
         if hello.resume_follows:
             self.send_all([m.LoggedIn(hello.rid)])
         else:
-            self._begin(admitted, hello)
+            self._begin(hello)
         self._inbox.go_on()
 
     def _arrive(self, hello: m.Hello) -> None:
@@ -241,8 +240,10 @@ class ConnectionProtocol(asyncio.Protocol):
             quota.arriving -= 1
         self._resuming = ()
 
-    def _begin(self, admitted: Admitted, said: m.Hello | m.Resume) -> None:
-        settings, (host, hello) = self._settings, admitted
+    def _begin(self, said: m.Hello | m.Resume) -> None:
+        settings, host, hello = self._settings, self._greeting.host, self._greeting.hello
+        assert host is not None
+        assert hello is not None
         self._arrived()
         try:
             user = self._greeting.user

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import AccessRefused, ProtocolError
 from ...protocol import messages as m
@@ -25,19 +25,12 @@ HostFor = Callable[[m.Hello, User], Awaitable[InstanceCalls]]
 _SHOWN = 100
 
 
-class Admitted(NamedTuple):
-    """A client that has logged in."""
-
-    host: InstanceCalls
-    hello: m.Hello
-
-
 class Greeting:
     """The state of one connection before its session.
 
     Attributes:
         needs_preamble: the preamble is not complete yet.
-        admitted: set when the client has logged in.
+        hello, host: the Hello and its instance, since the client has logged in.
         login: the user who logged in, as in the current users file.
         user: the user whose rights apply: the same, or the user that the login acts as.
         acting_as: the name of the latter; not verified if the broker has no users.
@@ -45,7 +38,7 @@ class Greeting:
 
     __slots__ = (
         "_access", "_busy", "_certificate", "_hash", "_host_for", "_logins", "_preamble", "_slot", "acting_as",
-        "admitted", "login", "needs_preamble", "user",
+        "hello", "host", "login", "needs_preamble", "user",
     )  # fmt: skip
 
     def __init__(self, slot: Slot, logins: Logins | None, access: SocketAccess, host_for: HostFor) -> None:
@@ -60,7 +53,8 @@ class Greeting:
         self.acting_as = ""
         self._hash = ""  # empty if the certificate alone was sufficient
         self._certificate: tuple[str, ...] | None = None  # the names in the certificate of a client with TLS
-        self.admitted: Admitted | None = None
+        self.hello: m.Hello | None = None
+        self.host: InstanceCalls | None = None
 
     def read_preamble(self, data: bytes) -> bytes:
         """Take the preamble from the first bytes; returns the remaining bytes.
@@ -85,7 +79,7 @@ class Greeting:
         """
         if self._busy:
             raise ProtocolError("nothing may follow the Hello before its answer")
-        if self.admitted is not None:
+        if self.host is not None:
             if isinstance(message, m.Resume):
                 return message
             raise ProtocolError("the first message after the login must be the Resume that the Hello announced")
@@ -95,7 +89,7 @@ class Greeting:
         self._slot.greeted()
         return message
 
-    async def check(self, hello: m.Hello, sock: Any, certificate: dict[str, Any] | None = None) -> Admitted:
+    async def check(self, hello: m.Hello, sock: Any, certificate: dict[str, Any] | None = None) -> None:
         """Check the login, and find the instance.
 
         Args:
@@ -111,9 +105,8 @@ class Greeting:
         elif sock is not None and sock.family == socket.AF_UNIX:
             self._access.check(sock)
         self.user.rights(hello.instance)
-        self.admitted = Admitted(await self._host_for(hello, self.user), hello)
+        self.host, self.hello = await self._host_for(hello, self.user), hello
         self._busy = False
-        return self.admitted
 
     async def _log_in(self, logins: Logins, hello: m.Hello) -> None:
         name = self._user_by_certificate(logins, hello.user, has_secret=bool(hello.secret))

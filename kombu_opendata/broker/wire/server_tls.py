@@ -58,15 +58,21 @@ class _Handshake(ssl.SSLObject):
 
 
 class ServerContext(ssl.SSLContext):
-    """The context of a server: TLS 1.2 or newer, with Python's default ciphers."""
+    """The context of a server: TLS 1.2 or newer, with Python's default ciphers.
+
+    Attributes:
+        ends_at: the expiry of the first of its certificates, in seconds since the epoch, by purpose.
+    """
 
     sslobject_class = _Handshake
+    ends_at: dict[str, float]
 
     def __new__(cls) -> ServerContext:
         context = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_TICKET  # a resumed session would not verify the client's certificate again
         context.num_tickets = 0
+        context.ends_at = {}
         return context
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **more: Any) -> ssl.SSLObject:
@@ -102,15 +108,7 @@ class TlsFiles:
     clients_need_certificates: bool = True
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A context, and the expiry of the first of its certificates, in seconds since the epoch, by purpose."""
-
-    context: ssl.SSLContext
-    ends_at: dict[str, float]
-
-
-def load(files: TlsFiles, now: float) -> Loaded:
+def load(files: TlsFiles, now: float) -> ServerContext:
     """Load the SSL context of a server.
 
     Raises:
@@ -120,12 +118,12 @@ def load(files: TlsFiles, now: float) -> Loaded:
     _load_certificate(context, files)
     certificate = _try(context, files.certificate)
     _check_dates(certificate, files.certificate, now)
-    ends_at = {"server": _end(certificate)}
+    context.ends_at["server"] = _end(certificate)
     if files.client_ca is not None:
         authorities = _load_authorities(context, files.client_ca)
         context.verify_mode = ssl.CERT_REQUIRED if files.clients_need_certificates else ssl.CERT_OPTIONAL
-        ends_at["client_ca"] = min(map(_end, authorities))
-    return Loaded(context, ends_at)
+        context.ends_at["client_ca"] = min(map(_end, authorities))
+    return context
 
 
 def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
@@ -228,7 +226,7 @@ def names_of(certificate: dict[str, Any] | None) -> tuple[str, ...] | None:
 
 
 class ServerTls:
-    """The context for new connections.
+    """The context for new connections: ``context`` is for the next handshake.
 
     Raises:
         StartError: the files can't be used.
@@ -239,13 +237,8 @@ class ServerTls:
         self._now = now
         self._paths = [path for path in (files.certificate, files.key, files.client_ca) if path is not None]
         self._stamp = self._read_stamp()
-        self._loaded: Loaded = load(files, now())
+        self.context = load(files, now())
         self._warned_at = 0.0
-
-    @property
-    def context(self) -> ssl.SSLContext:
-        """The context for the next handshake."""
-        return self._loaded.context
 
     def reload(self) -> None:
         """Read the files again.
@@ -254,7 +247,7 @@ class ServerTls:
             StartError: the files can't be used; the old context stays.
         """
         self._stamp = self._read_stamp()
-        self._loaded = load(self.files, self._now())
+        self.context = load(self.files, self._now())
         self._warned_at = 0.0
         log.info("the TLS certificates were read again: new connections use them")
 
@@ -282,7 +275,7 @@ class ServerTls:
         if now - self._warned_at < _DAY_SECONDS:
             return
         self._warned_at = now
-        for which, end in self._loaded.ends_at.items():
+        for which, end in self.context.ends_at.items():
             if end - now < WARN_SECONDS:
                 days = (end - now) / _DAY_SECONDS
                 when = f"expires in {days:.1f} days" if days > 0 else "has expired"
@@ -291,5 +284,5 @@ class ServerTls:
 
     def measure(self, snapshot: MetricsSnapshot) -> None:
         """Add the certificates' expiry to a scrape of the metrics."""
-        for which, end in self._loaded.ends_at.items():
+        for which, end in self.context.ends_at.items():
             snapshot.set("tls_certificate_expiry_timestamp_seconds", end, which)
