@@ -17,13 +17,12 @@ from ...storage.clock import Clock, TimeSlice
 from ...storage.operations.repeated_requests import Call, RepeatedCalls
 from ...storage.records.definitions import DELIVERIES, PUBLISHES
 from ..delivery.queue_policies import QueuePolicies
-from ..delivery.queues import Queues
+from ..delivery.queues import QueueMaker, Queues
 from ..delivery.rate_limited_log import WarnOnce
 from ..instance.queue_alterations import Alteration, AlteredMessages, alteration
 from ..model import queue_arguments
 from ..model.name_checks import check_name, check_storable
 from ..model.queue import BrokerQueue, QueueProperties
-from ..model.queue_kinds import QueueMaker
 from ..model.sessions import Session
 from .dispatch.context import Context
 from .dispatch.registry import Calls, handles

@@ -1,4 +1,4 @@
-"""The queues of an instance: look-up by name, waking for a delivery, deletion."""
+"""The queues of an instance: creation, look-up by name, waking for a delivery, deletion."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ...errors import LimitExceeded
+from ...errors import LimitExceeded, RequestError
+from ...protocol.log_position import NOW
 from ...protocol.messages import Cancelled, Undeclared
+from ...protocol.queue_arguments import QueueArguments
 from ...storage.clock import Clock
+from ...storage.maintain.background_router import replay_cursor
 from ...storage.operations.definitions import Definitions
 from ...storage.operations.repeated_requests import Call, Idempotency
 from ...storage.records.kinds import FIRST_TRANSIENT_ID
+from ...storage.records.routing_cursor import Cursor
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.queue_filters import filter_of
 from ...storage.routing.topology import Topology
-from ..model.queue import BrokerQueue
+from ...storage.state.store_state import Queue, QueueSettings
+from ..model.queue import BrokerQueue, QueueProperties
+from ..model.queue_arguments import parse_stored
 from ..model.sessions import ConsumedQueue, Consumer, Session, SessionChannel
-from ..model.transient_queue import TransientQueue
+from ..model.stored_queue import Storage, StoredQueue
+from ..model.transient_queue import Surroundings, TransientQueue
 from .outbox import Outbox
 from .rate_limited_log import Notices
 
@@ -230,3 +237,41 @@ class Queues(dict[str, BrokerQueue]):
         else:
             self._topology.remove_exchange(exchange.name)
         self.undeclare(Undeclared(exchange=exchange.name))
+
+
+class QueueMaker:
+    """A factory for the queues of one instance; ``fill`` starts the replay of a queue that begins in the past."""
+
+    def __init__(self, storage: Storage, around: Surroundings, fill: Callable[[Queue, Cursor], None]) -> None:
+        self._storage = storage
+        self._around = around
+        self._fill = fill
+
+    def declare(self, name: str, properties: QueueProperties, arguments: QueueArguments) -> BrokerQueue:
+        """Create a queue of the kind that its properties require.
+
+        Raises:
+            RequestError: its start is not valid.
+        """
+        storage, start = self._storage, arguments.start
+        cursor = replay_cursor(start, NOW, next_id=storage.state.next_id, now_ms=storage.clock.now_ms())
+        if properties.stored:
+            stored = storage.definitions.declare_queue(name, QueueSettings.of(arguments, properties.arguments))
+            if start != NOW:
+                self._fill(stored, cursor)  # in the same commit
+            return StoredQueue(stored, properties, arguments, storage)
+        if not cursor.is_done:
+            raise RequestError(
+                f"queue {name!r}: only a stored queue can begin in the past", argument="x-start", queue=name
+            )
+        storage.state.topology.add_queue(name, properties.arguments)
+        return TransientQueue(name, properties, arguments, self._around)
+
+    def recover(self, stored: Queue) -> StoredQueue:
+        """Create a queue from the store."""
+        properties = QueueProperties(True, False, False, stored.declared.arguments)
+        arguments = parse_stored(stored.name, stored.options.arguments)
+        queue = StoredQueue(stored, properties, arguments, self._storage)
+        if arguments.single_active_consumer:  # a consumer that holds messages continues before another one may begin
+            queue.previous_holders = frozenset(entry.session for entry in stored.messages.in_flight.values())
+        return queue

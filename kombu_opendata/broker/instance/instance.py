@@ -20,13 +20,12 @@ from ..delivery.delivery import Turn
 from ..delivery.flow import LEAST_TURN_SECONDS, MOST_TURN_SECONDS, Flow, Reason
 from ..delivery.lease_expiry import LeaseExpiry, TimedLeases
 from ..delivery.lease_tokens import LeaseTable
+from ..delivery.queues import QueueMaker
 from ..delivery.rate_limited_log import Notices, WarnOnce
 from ..delivery.result_watches import ResultWatches
 from ..delivery.session_lifecycle import SessionLifecycle
 from ..delivery.task_outcomes import TaskOutcomes
-from ..metrics.client_rates import ClientRates
-from ..metrics.metrics_memory import MetricsMemory
-from ..model.queue_kinds import QueueMaker
+from ..metrics.metrics_memory import ClientRates, MetricsMemory
 from ..model.sessions import Session
 from ..model.stored_queue import Storage
 from ..model.transient_queue import Surroundings

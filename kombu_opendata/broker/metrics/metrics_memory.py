@@ -1,5 +1,7 @@
 """The metrics of an instance's queues over the last ten minutes, in memory: for charts, and for rates of a minute.
 
+Every client, too, has the counts of the last minute (:class:`ClientRates`).
+
 Every five seconds a task takes a *sample* of each queue: four counters and three levels, a row of 28 bytes. Counters
 are kept modulo 2^32, since only their differences are used. Samples have numbers; all queues share the numbers and the
 times. The task works in slices of a millisecond, so a row is of one moment, and the rows of one sample may be some
@@ -38,12 +40,13 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import deque
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
 
 from ...storage.clock import Clock, TimeSlice
 from ..delivery.queues import Queues
 from ..model.queue import BrokerQueue
+from ..model.sessions import Session
 from .queue_depths import levels
 
 #: the values of a row: counters, whose differences are rates, and levels
@@ -73,6 +76,9 @@ _RATES = tuple(f"{name}_per_second" for name in COUNTERS)
 
 #: the values of a chart's lines by name, None where they are not known
 Series = dict[str, list[float | None]]
+#: samples of clients: those of a minute, and the one before
+_CLIENT_SAMPLES = 13
+_MINUTE_MS = 60_000
 
 
 class QueuePast:
@@ -307,3 +313,39 @@ async def _row(queue: BrokerQueue, past: QueuePast, before: Row, now: int, pace:
         return before
     past.delays = messages.delays
     return array("I", [*counters, *(min(level, LARGEST) for level in await levels(messages, now, pace))])
+
+
+class _Sample(NamedTuple):
+    """The totals of the sessions at one time; sessions that had ended nothing are omitted."""
+
+    at_ms: int
+    ended: dict[bytes, tuple[int, int]]
+
+
+class ClientRates:
+    """The rates of one instance's clients."""
+
+    def __init__(self, sessions: Mapping[bytes, Session], clock: Clock) -> None:
+        self._sessions = sessions
+        self._clock = clock
+        self._samples = deque([_Sample(clock.now_ms(), {})], maxlen=_CLIENT_SAMPLES)
+
+    def tick(self) -> None:
+        """Take a sample, if one is due."""
+        now = self._clock.now_ms()
+        if now - self._samples[-1].at_ms >= SAMPLE_MS:
+            sessions = self._sessions.items()
+            busy = {id: (session.done, session.failed) for id, session in sessions if session.done or session.failed}
+            self._samples.append(_Sample(now, busy))
+
+    def of(self, sessions: Iterable[Session]) -> dict[str, float]:
+        """Return a client's totals of the last minute, whose first seconds may be missing."""
+        now = self._clock.now_ms()
+        recent = (sample for sample in self._samples if now - sample.at_ms <= _MINUTE_MS)
+        before = next(recent, self._samples[-1])
+        done = failed = 0
+        for session in sessions:
+            old_done, old_failed = before.ended.get(session.id, (0, 0))
+            done += max(session.done - old_done, 0)
+            failed += max(session.failed - old_failed, 0)
+        return {"done_per_minute": float(done), "failed_per_minute": float(failed)}

@@ -30,7 +30,7 @@ from ..delivery.active_lease import ActiveLease
 from ..delivery.flow import Flow, Reason
 from ..delivery.lease_expiry import is_timed
 from ..instance.instance import Instance
-from ..metrics.exposition import MetricsSnapshot
+from ..metrics.catalogue import MetricsSnapshot
 from ..model.name_checks import MAX_NAME_BYTES
 from ..wire.broker_settings import BrokerSettings
 from .logs import code_of

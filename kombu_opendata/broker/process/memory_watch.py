@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..metrics.exposition import MetricsSnapshot
+from ..metrics.catalogue import MetricsSnapshot
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from ..access.quotas import Quotas
 from ..calls.admin_calls import Directory
 from ..delivery.active_lease import ActiveLease
 from ..endpoints.health import Health
-from ..metrics.exposition import MetricsSnapshot
+from ..metrics.catalogue import MetricsSnapshot
 from ..standby.active_role import ActiveRole, ClientEntry
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection import ConnectionProtocol

@@ -13,7 +13,7 @@ from ...protocol.messages.message_base import WireMessage
 from ..access.audit import Audit
 from ..access.quotas import Quotas
 from ..delivery.rate_limited_log import Notices
-from ..metrics.exposition import MetricsSnapshot
+from ..metrics.catalogue import MetricsSnapshot
 from .connection_limits import Admission, ConnectionLimits, Slot
 from .logins import Logins
 from .partial_frames import DEFAULT_BYTES, PartialFrames

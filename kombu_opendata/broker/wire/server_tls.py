@@ -24,7 +24,7 @@ from typing import Any
 
 from ...errors import StartError
 from ...file_system import read_private
-from ..metrics.exposition import MetricsSnapshot
+from ..metrics.catalogue import MetricsSnapshot
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import yaml
 from celery.bin.celery import celery as celery_command
 
 from kombu_opendata import url as urls
-from kombu_opendata.broker.endpoints.queue_list import ListedQueue
+from kombu_opendata.broker.endpoints.endpoints import ListedQueue
 from kombu_opendata.broker.metrics.catalogue import ALL, PREFIX
 from kombu_opendata.configuration.addresses import WILDCARDS
 

@@ -21,7 +21,7 @@ from ...delivery.lease_expiry import is_timed, session_of
 from ...delivery.lease_tokens import LeaseTable
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
-from ...metrics.client_rates import ClientRates
+from ...metrics.metrics_memory import ClientRates
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session
 from ...model.stored_queue import StoredQueue

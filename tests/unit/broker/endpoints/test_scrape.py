@@ -15,7 +15,7 @@ from kombu_opendata.broker.endpoints import http_server as loop_answers
 from kombu_opendata.broker.endpoints.http_server import HttpServer, ask
 from kombu_opendata.broker.endpoints.instance_metrics import InstanceView
 from kombu_opendata.broker.endpoints.scrape import MetricsEndpoint
-from kombu_opendata.broker.metrics.exposition import MetricsSnapshot, cumulated
+from kombu_opendata.broker.metrics.catalogue import MetricsSnapshot, cumulated
 from kombu_opendata.broker.model.queue import QueueProperties
 from kombu_opendata.broker.model.queue_arguments import parse
 from kombu_opendata.broker.process.server import Server
