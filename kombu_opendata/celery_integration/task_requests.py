@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from billiard.einfo import ExceptionInfo
 from celery.exceptions import NotRegistered
 
-from ..client.session.task_messages import TaskRun
+from ..client.session.unconfirmed import TaskRun
 from ..protocol.messages import Lease
 from ..protocol.task_reports import MAX_NAME, TaskReport, TaskState, shortened
 from ..transport.kombu_message import DeliveredMessage

@@ -164,7 +164,7 @@ def _connect_by_node_name() -> None:
     """Use the worker's node name, which ``celery worker`` sends with a signal before it connects and forks."""
     from celery.signals import celeryd_after_setup
 
-    from ..client.client_name import name_process
+    from ..client.connection_options import name_process
 
     def on_setup(sender: str, **_kwargs: Any) -> None:
         name_process(sender)

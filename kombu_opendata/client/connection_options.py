@@ -1,8 +1,10 @@
-"""Settings of a connection, and the user options that set them."""
+"""Settings of a connection, the user options that set them, and the default name of this process's clients."""
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -215,3 +217,19 @@ def report_tls(setting: str, options: Options, addresses: Iterable[Address]) -> 
     """Report that TLS was requested although all connections stay on this machine."""
     if options.tls and not any(address.kind == "tcp" for address in addresses):
         report_unused(setting, "the connection stays on this machine, and the broker checks the user of the process")
+
+
+#: the longest name that a broker accepts
+MAX_NAME_BYTES = 255
+_process_name = ""
+
+
+def name_process(name: str) -> None:
+    """Name the clients that this process and its forks connect from now on; a longer name is cut."""
+    global _process_name
+    _process_name = name.encode(errors="replace")[:MAX_NAME_BYTES].decode(errors="ignore")
+
+
+def default_name() -> str:
+    """Return the name that :func:`name_process` set, else ``host:pid``."""
+    return _process_name or f"{socket.gethostname()}:{os.getpid()}"

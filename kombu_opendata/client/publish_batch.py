@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from ..errors import FailedPublish, OpenDataError, RequestError
 from ..url import Address
-from .session.publishes_in_flight import publish_failed
+from .session.unconfirmed import publish_failed
 
 if TYPE_CHECKING:  # apps that make no batch need not load it
     from .session.broker_connection import BrokerConnection

@@ -9,8 +9,7 @@ from typing import Any
 from kombu.message import Message as KombuMessage
 from kombu.transport import virtual
 
-from ..client.session.task_messages import TaskRun
-from ..client.session.uncertain_publishes import content_of
+from ..client.session.unconfirmed import TaskRun, content_of
 from ..errors import InvalidMessage
 from ..protocol import revocation
 from ..protocol.envelope import decode, encode_envelope, encode_fields, metadata_headers

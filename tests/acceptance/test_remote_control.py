@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.client.client_name import default_name
+from kombu_opendata.client.connection_options import default_name
 
 from ..support.broker import EmbeddedBroker, Watch
 from ..support.farm import Farm, Heard

@@ -14,7 +14,7 @@ from kombu import connection as kombu_connection
 from kombu_opendata import QueueClient
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.client.session.task_messages import TaskRun
+from kombu_opendata.client.session.unconfirmed import TaskRun
 from kombu_opendata.errors import InvalidFilter, PreconditionFailed, RequestError
 from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import DeclareQueue, Lease, Outcome, Ping, Publish

@@ -8,7 +8,7 @@ import socket
 import time
 from pathlib import Path
 
-from kombu_opendata.client.socket.handshake import shake_hands
+from kombu_opendata.client.session.open_session import shake_hands
 from kombu_opendata.errors import ConnectionLost, NotActive, OpenDataError
 from kombu_opendata.protocol.messages import Hello
 

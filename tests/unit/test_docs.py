@@ -18,7 +18,7 @@ from kombu_opendata.broker.instance.maintenance import DUTIES
 from kombu_opendata.celery_integration import setup_maintenance
 from kombu_opendata.client.connection_options import BROKER_OPTIONS, SECONDS, TRANSPORT_OPTIONS
 from kombu_opendata.client.connection_options import DEFAULTS as CLIENT
-from kombu_opendata.client.socket.tls import TLS_OPTIONS
+from kombu_opendata.client.socket.connect import TLS_OPTIONS
 from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.transport import Channel
 

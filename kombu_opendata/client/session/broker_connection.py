@@ -44,7 +44,7 @@ from .publish_pipeline import PublishPipeline
 from .session import ClientSession, Event
 from .session_io import SessionIO
 from .session_link import SessionLink
-from .task_messages import TaskMessage, TaskRun
+from .unconfirmed import TaskMessage, TaskRun
 
 _SUCCEEDED, _REPORT = int(TaskState.SUCCEEDED), int(Outcome.REPORT)  # compared for each task
 #: read for each task; reading a member of an enumeration costs more

@@ -16,9 +16,9 @@ from functools import partial
 
 from ...errors import ConnectionLost, FailedPublish, OpenDataError
 from ...protocol.messages import Publish
-from .publishes_in_flight import PublishInFlight, publish_failed
 from .session import ClientSession
 from .session_io import SessionIO
+from .unconfirmed import PublishInFlight, publish_failed
 
 log = logging.getLogger(__name__)
 

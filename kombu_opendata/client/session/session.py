@@ -41,9 +41,7 @@ from ...protocol.messages import (
     Undeclared,
     Welcome,
 )
-from .publishes_in_flight import PublishesInFlight
-from .settlements import Settlements
-from .uncertain_publishes import UncertainPublishes
+from .unconfirmed import PublishesInFlight, Settlements, UncertainPublishes
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from ...errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater, StartInterrupted
 from ...protocol.messages import Welcome
@@ -28,12 +28,29 @@ from ...url import Address
 from ..clock import ClientClock
 from ..connection_options import Options
 from ..socket.framed_socket import FramedSocket, Waker
-from .observer import Observer
 from .open_session import open_session
 from .reconnect_thread import ReconnectThread, threads_are_native
 from .reentrance import Reentrance
 from .route import FIRST_BACKOFF_SECONDS, BrokerRoute, longer
 from .session import ClientSession
+
+
+class Observer(Protocol):
+    """Event loop's side of a connection."""
+
+    def socket_opened(self, fd: int) -> None: ...
+
+    def socket_closing(self, fd: int) -> None: ...
+
+    def events_buffered(self) -> None:
+        """Handle events that arrived while a call waited for its reply; no poller reports them."""
+
+    def will_flush(self) -> bool:
+        """Return True if the event loop will call ``flush_reports`` within some milliseconds."""
+
+    def connection_lost(self) -> None:
+        """Call ``resume_once`` until it returns True."""
+
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import pytest
 from celery import Celery
 
 from kombu_opendata import QueueClient, errors
-from kombu_opendata.client.login_secret import FILE_VARIABLE, VARIABLE
+from kombu_opendata.client.session.open_session import FILE_VARIABLE, VARIABLE
 from kombu_opendata.spark.broker_access import access_of
 
 from ...support.certificates import write_private

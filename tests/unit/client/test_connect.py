@@ -14,10 +14,10 @@ import pytest
 
 from kombu_opendata.client.clock import SYSTEM
 from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.open_session import shake_hands
 from kombu_opendata.client.session.route import BrokerRoute
-from kombu_opendata.client.socket import connect, tls
+from kombu_opendata.client.socket import connect
 from kombu_opendata.client.socket.framed_socket import PollingSocket
-from kombu_opendata.client.socket.handshake import shake_hands
 from kombu_opendata.errors import ConnectionLost, OpenDataError, RequestError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.framing import PREAMBLE, frame
@@ -128,22 +128,22 @@ def test_an_unknown_certificate_is_refused(listener: socket.socket, certificate:
 
 
 def test_tls_options() -> None:
-    assert tls.tls_context({}).verify_mode == ssl.CERT_REQUIRED
-    assert tls.tls_context({}).check_hostname
-    loose = tls.tls_context({"cert_reqs": ssl.CERT_NONE})
+    assert connect.tls_context({}).verify_mode == ssl.CERT_REQUIRED
+    assert connect.tls_context({}).check_hostname
+    loose = connect.tls_context({"cert_reqs": ssl.CERT_NONE})
     assert (loose.verify_mode, loose.check_hostname) == (ssl.CERT_NONE, False)
-    assert tls.tls_context({"cert_reqs": "none"}).verify_mode == ssl.CERT_NONE
+    assert connect.tls_context({"cert_reqs": "none"}).verify_mode == ssl.CERT_NONE
     for given, checks in (("false", False), ("True", True), ("0", False), (1, True), (False, False)):
-        assert tls.tls_context({"check_hostname": given}).check_hostname is checks
+        assert connect.tls_context({"check_hostname": given}).check_hostname is checks
     with pytest.raises(RequestError, match="check_hostname: 'maybe' is neither true nor false"):
-        tls.tls_context({"check_hostname": "maybe"})
+        connect.tls_context({"check_hostname": "maybe"})
     ready = ssl.create_default_context()
-    assert tls.tls_context({"context": ready}) is ready
+    assert connect.tls_context({"context": ready}) is ready
     with pytest.raises(RequestError, match="unknown TLS option 'cafile'; known are ca_certs"):
-        tls.tls_context({"cafile": "x"})
+        connect.tls_context({"cafile": "x"})
     with pytest.raises(RequestError, match=r"with /no/such/file: .*No such file"):
-        tls.tls_context({"ca_certs": "/no/such/file"})
+        connect.tls_context({"ca_certs": "/no/such/file"})
     with pytest.raises(RequestError, match="with these ciphers"):
-        tls.tls_context({"ciphers": "nonsense"})
+        connect.tls_context({"ciphers": "nonsense"})
     with pytest.raises(RequestError, match="not one of required"):
-        tls.tls_context({"cert_reqs": "maybe"})
+        connect.tls_context({"cert_reqs": "maybe"})

@@ -13,7 +13,7 @@ import pytest
 from kombu.utils import json
 from msgspec.msgpack import Ext
 
-from kombu_opendata.client.session.uncertain_publishes import content_of
+from kombu_opendata.client.session.unconfirmed import content_of
 from kombu_opendata.json_values import plain
 from kombu_opendata.protocol import envelope
 from kombu_opendata.protocol.header_types import with_extensions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kombu_opendata.client.session.publishes_in_flight import PublishInFlight
 from kombu_opendata.client.session.session import ClientSession
+from kombu_opendata.client.session.unconfirmed import PublishInFlight
 from kombu_opendata.errors import FailedPublish, QueueFull, StoreStalled
 from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import Failed, Publish, PublishConfirm
