@@ -12,7 +12,7 @@ from ...storage.history import failure
 from ...storage.history.failure import Failure, FailureFilterValues
 from ...storage.history.failure_view import FailureView
 from ...storage.history.query import attempt_id
-from ...storage.records.failures import HOW, NO_FAILURE, TaskFailure
+from ...storage.records.failures import HOW
 from ...storage.state.store_state import StoreState
 from .dispatch.contents import shown_failure
 from .dispatch.context import Context
@@ -35,13 +35,8 @@ class FailureCalls(Calls):
         filters, rights = _filters(call, msg), call.session.rights
         after = failure.read_cursor(msg.next, filters, descending=descending) if msg.next else None
         page = await self._view.page(filters, rights.may_watch, msg.limit, after, descending=descending)
-        infos = (
-            self._info(failure, page.texts.get(failure.facts.number, NO_FAILURE), msg.tracebacks)
-            for failure in page.items
-        )
-        items = tuple(shown_failure(rights, info) for info in infos)
-        next_cursor = None if page.next is None else failure.make_cursor(filters, page.next, descending=descending)
-        return m.FailurePage(msg.rid, items, next_cursor)
+        items = tuple(shown_failure(rights, self._info(failure, msg.tracebacks)) for failure in page.items)
+        return m.FailurePage(msg.rid, items, page.next)
 
     @handles(m.GroupFailures)
     async def group_failures(self, call: Context, msg: m.GroupFailures) -> m.FailureGroups:
@@ -96,8 +91,8 @@ class FailureCalls(Calls):
         return bulk
 
     # ------------------------------------------------------------------ replies
-    def _info(self, one: Failure, text: TaskFailure, tracebacks: bool) -> FailureInfo:
-        place, facts = one
+    def _info(self, failure: Failure, tracebacks: bool) -> FailureInfo:
+        place, facts, text = failure
         handled = self._state.handled.find(facts.number)
         return FailureInfo(
             place.message_id, place.queue, place.kind, facts.task, facts.task_id, facts.reason, facts.exception,

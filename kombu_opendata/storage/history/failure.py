@@ -13,6 +13,7 @@ import msgspec
 from ...errors import CursorOfOtherFilters, CursorVersionMismatch, InvalidFilter, LimitOutOfRange, MalformedCursor
 from ...protocol.task_reports import FAILED as TASKS_FAILED
 from ...selectors import Selector
+from ..records.failures import NO_FAILURE, TaskFailure
 from ..state.settled_list import ListName
 from .query import MAX_LIMIT, MAX_VALUES, ORDERS, check_buckets
 
@@ -74,10 +75,11 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Failure(NamedTuple):
-    """A failure and its facts."""
+    """A failure and its facts; in a page with the texts of its error, if it has one."""
 
     open: OpenFailure
     facts: Facts
+    text: TaskFailure = NO_FAILURE
 
 
 #: message ids and task ids of one call, as for other calls that take such lists
@@ -113,7 +115,7 @@ class FailureFilterValues(NamedTuple):
 
     def match(self, one: Failure) -> bool:
         """Return True if a failure matches all filters but the selector."""
-        place, facts = one
+        place, facts = one.open, one.facts
         # only the index has the headers of a collected message
         is_trusted = place.kind == ACKNOWLEDGED and not facts.task_id
         return (
@@ -239,22 +241,14 @@ def check_page(order: str, limit: int) -> bool:
 
 
 # ---------------------------------------------------------------------- cursors
-class _Cursor(msgspec.Struct, array_like=True):
-    version: int
-    digest: str
-    descending: bool
-    at_ms: int
-    message_id: int
-    queue: str
-
-
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Cursor).decode
+#: version, digest of the filters, True if descending; and the position: time, message id, queue
+_decode = msgspec.msgpack.Decoder(tuple[int, str, bool, int, int, str]).decode
 
 
 def make_cursor(filters: FailureFilterValues, at: FailurePosition, *, descending: bool) -> str:
     """Encode the cursor of a position in a list."""
-    packed = _encode(_Cursor(_CURSOR_VERSION, filters.digest(), descending, *at))
+    packed = _encode((_CURSOR_VERSION, filters.digest(), descending, *at))
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
@@ -266,14 +260,14 @@ def read_cursor(text: str, filters: FailureFilterValues, *, descending: bool) ->
     """
     try:
         raw = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        cursor = _decode(raw)
+        version, digest, is_descending, at_ms, message_id, queue = _decode(raw)
     except (ValueError, binascii.Error) as exc:
         wrong = f"{text[:80]!r} is not a cursor: use that of a page, unchanged"
         raise MalformedCursor(wrong, cursor=text[:80]) from exc
-    if cursor.version != _CURSOR_VERSION:
-        wrong = f"a cursor of version {cursor.version}, this broker uses version {_CURSOR_VERSION}: start again"
-        raise CursorVersionMismatch(wrong, version=cursor.version, supported=_CURSOR_VERSION)
-    if (cursor.digest, cursor.descending) != (filters.digest(), descending):
+    if version != _CURSOR_VERSION:
+        wrong = f"a cursor of version {version}, this broker uses version {_CURSOR_VERSION}: start again"
+        raise CursorVersionMismatch(wrong, version=version, supported=_CURSOR_VERSION)
+    if (digest, is_descending) != (filters.digest(), descending):
         wrong = "the cursor belongs to other filters or another order: use it with those of the first page"
         raise CursorOfOtherFilters(wrong)
-    return FailurePosition(cursor.at_ms, cursor.message_id, cursor.queue)
+    return FailurePosition(at_ms, message_id, queue)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..clock import TimeSlice
 from ..read.settled_buckets import SettledBuckets
 from ..read.stored_messages import matching
-from ..records.failures import TaskFailure
+from ..records.failures import NO_FAILURE
 from ..state.store_state import StoreState
 from . import failure_streams
 from .failure import (
@@ -23,9 +23,10 @@ from .failure import (
     FailureFilterValues,
     FailurePosition,
     OpenFailure,
+    make_cursor,
 )
 from .failure_streams import READ_AT_ONCE, FactsCache, FailureWindow, Stream, narrowed
-from .pages import PAGE_BYTES
+from .pages import PAGE_BYTES, ListPage
 from .reader import ListReader
 from .service import History
 
@@ -38,17 +39,6 @@ _PLACES = {name: "open.queue" if name == "queue" else f"facts.{name}" for name i
 
 #: returns True if a queue is shown
 Shows = Callable[[str], bool]
-
-
-class FailureSlice(NamedTuple):
-    """Failures, and the position after which the next page begins; None at the end.
-
-    ``texts`` has the errors of detailed failures, by the number of the attempt.
-    """
-
-    items: list[Failure]
-    next: FailurePosition | None
-    texts: dict[int, TaskFailure]
 
 
 class GroupCount:
@@ -91,8 +81,8 @@ class FailureView:
 
     async def page(
         self, filters: FailureFilterValues, shows: Shows, limit: int, after: FailurePosition | None, *, descending: bool
-    ) -> FailureSlice:
-        """Return a page of the failures that match, in queues that are shown."""
+    ) -> ListPage[Failure]:
+        """Return a page of the failures that match, in queues that are shown, without the previous cursor."""
         failures: list[Failure] = []
         examined, following = 0, None
         async with aclosing(self.scan(filters, shows, after, descending=descending)) as batches:
@@ -106,22 +96,27 @@ class FailureView:
                 if examined >= _MOST_FOR_PAGE:
                     following = last
                     break
-        return await self._with_texts(failures, following)
+        items = await self._with_texts(failures)
+        if len(items) < len(failures):
+            following = items[-1].open.position
+        cursor = None if following is None else make_cursor(filters, following, descending=descending)
+        return ListPage(items, cursor, None)
 
-    async def _with_texts(self, found: list[Failure], following: FailurePosition | None) -> FailureSlice:
-        """Return the page with the errors, up to the first failure that does not fit."""
-        texts: dict[int, TaskFailure] = {}
+    async def _with_texts(self, failures: list[Failure]) -> list[Failure]:
+        """Return the failures with their texts, up to the first one that does not fit a page."""
+        items: list[Failure] = []
         size = 0
         async with self._history.reading(indexed=False) as reader:
-            for start in range(0, len(found), READ_AT_ONCE):
-                batch = found[start : start + READ_AT_ONCE]
-                texts |= await reader.failures([failure.facts.number for failure in batch if failure.facts.detailed])
-                for at, failure in enumerate(batch, start):
-                    text = texts.get(failure.facts.number)
-                    size += len(text.error) + len(text.traceback) if text is not None else 0
-                    if size > PAGE_BYTES and at:
-                        return FailureSlice(found[:at], found[at - 1].open.position, texts)
-        return FailureSlice(found, following, texts)
+            for start in range(0, len(failures), READ_AT_ONCE):
+                batch = failures[start : start + READ_AT_ONCE]
+                texts = await reader.failures([failure.facts.number for failure in batch if failure.facts.detailed])
+                for failure in batch:
+                    text = texts.get(failure.facts.number, NO_FAILURE)
+                    size += len(text.error) + len(text.traceback)
+                    if size > PAGE_BYTES and items:
+                        return items
+                    items.append(failure._replace(text=text))
+        return items
 
     async def groups(
         self, filters: FailureFilterValues, shows: Shows, by: tuple[str, ...], bucket_ms: int = 0

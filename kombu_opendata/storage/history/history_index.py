@@ -176,11 +176,6 @@ class View(NamedTuple):
     runs: tuple[PostingRun, ...]
 
 
-class _Obsolete(NamedTuple):
-    era: int
-    keys: list[bytes]
-
-
 class Index:
     """The index of one instance.
 
@@ -199,7 +194,7 @@ class Index:
         self._retiring: list[bytes] = []  # keys that become obsolete when the queued records are written
         self._flushing: tuple[IndexHead, list[Part], list[bytes]] | None = None
         self._written: list[Part] = []  # frozen parts whose records are queued
-        self._obsolete: list[_Obsolete] = []
+        self._obsolete: list[tuple[int, list[bytes]]] = []  # era, keys
         self._readers: dict[int, int] = {}  # token → era
         self._era = 0
         self._tokens = itertools.count()
@@ -291,7 +286,7 @@ class Index:
         self._flushing = None
         self.frozen = [part for part in self.frozen if part not in written]
         if retiring:
-            self._obsolete.append(_Obsolete(self._era, retiring))
+            self._obsolete.append((self._era, retiring))
             self._era += 1
         self._retire()
 
@@ -299,8 +294,8 @@ class Index:
         """Queue the removal of obsolete records that no reader uses, a limited number with each checkpoint."""
         oldest = min(self._readers.values(), default=self._era)
         room = _DELETES_PER_CHECKPOINT - len(self._queued)
-        while room > 0 and self._obsolete and self._obsolete[0].era < oldest:
-            obsolete_keys = self._obsolete[0].keys
+        while room > 0 and self._obsolete and self._obsolete[0][0] < oldest:
+            _era, obsolete_keys = self._obsolete[0]
             self._queued += ((key, None) for key in obsolete_keys[:room])
             del obsolete_keys[:room]
             room = _DELETES_PER_CHECKPOINT - len(self._queued)

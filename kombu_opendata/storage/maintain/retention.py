@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from ..clock import Clock, TimeSlice
@@ -157,17 +156,21 @@ class Sweeper(Protocol):
         """Remove a bounded number of records that are past their retention."""
 
 
-@dataclass(frozen=True, slots=True)
 class Collector:
     """The retention of messages in one instance's queues; the sweepers remove the other records."""
 
-    _state: StoreState
-    _clock: Clock
-    _commits: Commits
-    _operations: Operations
-    _loader: QueueLoader
-    _buckets: SettledBuckets
-    _sweepers: Sequence[Sweeper]
+    def __init__(
+        self,
+        state: StoreState,
+        clock: Clock,
+        commits: Commits,
+        operations: Operations,
+        loader: QueueLoader,
+        buckets: SettledBuckets,
+        sweepers: Sequence[Sweeper],
+    ) -> None:
+        self._state, self._clock, self._commits, self._operations = state, clock, commits, operations
+        self._loader, self._buckets, self._sweepers = loader, buckets, sweepers
 
     async def sweep(self) -> int:
         """Make one pass over all queues; return the number of settled messages that were removed."""

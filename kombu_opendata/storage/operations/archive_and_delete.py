@@ -6,7 +6,6 @@ Each step is one effect, so an interruption leaves every message in exactly one 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...selectors import Selector
@@ -49,16 +48,20 @@ class Selection(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class SettledMoves:
     """Archiving and deletion of settled messages of one instance's queues."""
 
-    _store: SlateStore
-    _state: StoreState
-    _clock: Clock
-    _commits: Commits
-    _payloads: Payloads
-    _buckets: SettledBuckets
+    def __init__(
+        self,
+        store: SlateStore,
+        state: StoreState,
+        clock: Clock,
+        commits: Commits,
+        payloads: Payloads,
+        buckets: SettledBuckets,
+    ) -> None:
+        self._store, self._state, self._clock, self._commits = store, state, clock, commits
+        self._payloads, self._buckets = payloads, buckets
 
     async def archive_failed(self, queue: Queue, selection: Selection, go_on: Callable[[int], bool]) -> int:
         """Archive failed messages of a queue; return their number. They keep their records until they are deleted.

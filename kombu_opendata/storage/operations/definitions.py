@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import RequestError
@@ -29,17 +28,21 @@ from .repeated_requests import Call, Idempotency, RepeatedCalls
 MAX_FILTER_BYTES = 0xFFFF
 
 
-@dataclass(frozen=True, slots=True)
 class Definitions:
     """The queues, exchanges and bindings of one instance. Each change is in the next commit."""
 
-    _state: StoreState
-    _clock: Clock
-    _commits: Commits
-    _operations: Operations
-    _loader: QueueLoader
-    _idempotency: Idempotency
-    _repeats: RepeatedCalls
+    def __init__(
+        self,
+        state: StoreState,
+        clock: Clock,
+        commits: Commits,
+        operations: Operations,
+        loader: QueueLoader,
+        idempotency: Idempotency,
+        repeats: RepeatedCalls,
+    ) -> None:
+        self._state, self._clock, self._commits, self._operations = state, clock, commits, operations
+        self._loader, self._idempotency, self._repeats = loader, idempotency, repeats
 
     def _define(self, effect: Effect) -> None:
         self._commits.apply(effect)

@@ -184,19 +184,24 @@ class _Move(NamedTuple):
         return 0 < self.source.selection.limit <= self.done.count
 
 
-@dataclass(frozen=True, slots=True)
 class Moves:
     """Moves and copies of messages in one instance's queues."""
 
-    _store: SlateStore
-    _state: StoreState
-    _clock: Clock
-    _commits: Commits
-    _payloads: Payloads
-    _buckets: SettledBuckets
-    _pages: QueuePages
-    _loader: QueueLoader
-    _repeats: RepeatedCalls
+    def __init__(
+        self,
+        store: SlateStore,
+        state: StoreState,
+        clock: Clock,
+        commits: Commits,
+        payloads: Payloads,
+        buckets: SettledBuckets,
+        pages: QueuePages,
+        loader: QueueLoader,
+        repeats: RepeatedCalls,
+    ) -> None:
+        self._store, self._state, self._clock, self._commits = store, state, clock, commits
+        self._payloads, self._buckets, self._pages, self._loader = payloads, buckets, pages, loader
+        self._repeats = repeats
 
     async def redrive(
         self,

@@ -12,7 +12,6 @@ it lost the broker receives the whole count.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..clock import Clock
@@ -125,13 +124,11 @@ class Call(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
 class RepeatedCalls:
     """The last call of each session of one instance that removes messages from a queue, moves or copies them."""
 
-    _state: StoreState
-    _clock: Clock
-    _commits: Commits
+    def __init__(self, state: StoreState, clock: Clock, commits: Commits) -> None:
+        self._state, self._clock, self._commits = state, clock, commits
 
     def before(self, call: Call | None) -> Removal:
         """Return the progress of this call before its client repeated it."""

@@ -14,6 +14,7 @@ from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.effects.tasks import HandleFailuresEffect
 from kombu_opendata.storage.history import failure, failure_streams, failure_view
 from kombu_opendata.storage.history.failure import Failure
+from kombu_opendata.storage.history.pages import ListPage
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.records.failures import DISMISSED, RETRIED
 from kombu_opendata.storage.records.keys import RecordKind
@@ -64,9 +65,10 @@ async def some(world: World, count: int = 60, seed: int = 1) -> list[int]:
 
 async def page(
     world: World, limit: int, after: Any = None, *, descending: bool = False, **asked: Any
-) -> failure_view.FailureSlice:
+) -> ListPage[Failure]:
     filters = failure.check_filters(**asked)
-    return await world.engine.failures.page(filters, lambda _queue: True, limit, after, descending=descending)
+    position = failure.read_cursor(after, filters, descending=descending) if after else None
+    return await world.engine.failures.page(filters, lambda _queue: True, limit, position, descending=descending)
 
 
 async def everything(world: World, limit: int = 1000, *, descending: bool = False, **asked: Any) -> list[Failure]:
@@ -142,7 +144,7 @@ def test_what_left_the_lists_is_gone(tmp_path: Path) -> None:
 def test_marks_survive_a_crash_and_leave_with_the_history(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         await fail(world, "q", acknowledged=True)
-        ((one, _facts),) = await everything(world)
+        ((one, _facts, _text),) = await everything(world)
         world.engine.commits.apply(HandleFailuresEffect(RETRIED, world.clock.now_ms(), [one.place, 7]))
         await world.engine.commits.commit()
         await world.crash()
