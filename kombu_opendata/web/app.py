@@ -24,34 +24,14 @@ from .jobs import BackgroundJobs
 from .live_updates import UpdatePace
 from .rendering import Renderer
 from .settings import WebSettings
-from .views import (
-    actions,
-    exchanges,
-    failed,
-    filters,
-    jobs,
-    login,
-    message,
-    overview,
-    queue,
-    replays,
-    schedules,
-    store,
-    task,
-    workers,
-)  # fmt: skip
+from .views import actions, exchanges, failed, login, message, overview, queue, replays, schedules, store, workers
 from .views.view import error_page
 from .visit import Site
 
 _ABOUT = """The data and the actions of the web UI as JSON. Times are in ISO 8601 and UTC, sizes in bytes, and message
 ids are whole numbers. Every error has the same form: `code`, `message`, `values` and `what_to_do`."""
-VIEWS = tuple(
-    subject.VIEWS
-    for subject in (
-        actions, overview, queue, filters, message, task, failed, jobs, workers, exchanges, schedules, replays, store,
-        login,
-    )
-)  # fmt: skip
+_SUBJECTS = (actions, overview, queue, message, failed, workers, exchanges, schedules, replays, store, login)
+VIEWS = (*(subject.VIEWS for subject in _SUBJECTS), actions.JOBS)
 
 
 def create_app(settings: WebSettings | str) -> FastAPI:

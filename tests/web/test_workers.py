@@ -45,7 +45,7 @@ def test_a_worker_shows_the_task_that_hangs_until_it_ends(shop: Shop, site: str,
         held = page.locator("#held tbody tr")
         expect(held.get_by_role("cell").first).to_have_text("shop.sync_stock")
         shop.gate.touch()
-        expect(held).to_have_text("Nothing now.", timeout=WAIT)
+        expect(held).to_have_text("No messages.", timeout=WAIT)
         done = page.locator("#figures .figure").filter(has_text="Done")
         expect(done.locator("dd")).to_have_text(re.compile(r"^1\.0"), timeout=WAIT)
 

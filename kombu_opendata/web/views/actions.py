@@ -1,4 +1,4 @@
-"""Actions in the web UI: dialogs that confirm with a preview and show the result, routes of the API, and execution."""
+"""Actions: dialogs that confirm with a preview and show the result, routes of the API, execution, background jobs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from fastapi import HTTPException, Request, Response
 from pydantic import ValidationError
 
-from ...errors import AccessRefused, OpenDataError, PreconditionFailed
+from ...errors import AccessRefused, NotFound, OpenDataError, PreconditionFailed
 from ..access import audit
 from ..actions.action import Action, ActionOutcome, Parameters, Preview, Report
 from ..actions.all_actions import ACTIONS, ALIASES
-from ..error_reports import BODY_RESPONSES
+from ..error_reports import BODY_RESPONSES, described
 from ..jobs import BackgroundJob
 from ..visit import AVisit, Visit
 from .forms import Items, faults_of, form_fields, parameters_of
 from .view import Views, frame, html
 
-VIEWS = Views("actions")
+VIEWS, JOBS = Views("actions"), Views("jobs")
 #: field in which the user types a value again to confirm
 _TYPED = "typed_again"
 #: pydantic's problems of a field without a value or with an empty text
@@ -186,3 +186,27 @@ def _add_routes(name: str, action: Action) -> None:
 
 for _name, _action_of_name in (ACTIONS | {old: ACTIONS[new] for old, new in ALIASES.items()}).items():
     _add_routes(_name, _action_of_name)
+
+
+# ---------------------------------------------------------------------- background jobs
+@JOBS.view("/jobs", "jobs.html")
+async def list_jobs(visit: AVisit) -> list[BackgroundJob]:
+    """Return your jobs of the last hour, the newest first."""
+    return visit.site.jobs.of(visit.user)
+
+
+@JOBS.view("/jobs/{id}", "job_notice.html")
+async def get_job(visit: AVisit, id: int) -> BackgroundJob:
+    """Return one of your jobs."""
+    job = visit.site.jobs.get(visit.user, id)
+    if job is None:
+        raise NotFound(f"there is no job {id} (any more)", job=id)
+    return job
+
+
+@JOBS.view("/jobs/{id}/cancel", methods=["POST"], responses=described(413))
+async def cancel_job(visit: AVisit, id: int) -> BackgroundJob:
+    """Cancel a job after its current step; its effects so far remain."""
+    job = await get_job(visit, id)
+    visit.site.jobs.cancel(job)
+    return job

@@ -20,7 +20,7 @@ from ..brokers import UserBroker
 from ..reports.paging import Bar
 from ..reports.wire_structs import WireStruct, copied
 from ..visit import AVisit
-from .filters import check_filter
+from .queue import check_filter
 from .view import Context, Views
 
 VIEWS = Views("failures")

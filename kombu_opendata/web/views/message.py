@@ -1,12 +1,14 @@
-"""Views of one message: its contents, its states, its attempts and its body; the search box of all views."""
+"""Views of one message and of one task: contents, states, attempts, canvas; the search box of all views."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from typing import Annotated
 
 from fastapi import Response
 from fastapi.responses import RedirectResponse
@@ -14,12 +16,14 @@ from fastapi.responses import RedirectResponse
 from ...errors import AccessRefused, MessageNotFound, NotFound, PreconditionFailed
 from ...json_values import moment
 from ...masking import Masking
-from ...protocol.messages.history_messages import AttemptInfo
+from ...protocol.messages.history_messages import AttemptInfo, MessageInfo, QueueStatus
 from ...queue_client.message_models import MessageState, StoredMessage
+from ...queue_client.tasks import RelatedTask, Task
+from ..brokers import UserBroker
 from ..rendering import link
-from ..reports.bodies import Body, body_of
+from ..reports.bodies import Body, body_of, shown_json
 from ..reports.message_rows import Identified, id_of
-from ..reports.wire_structs import copied
+from ..reports.wire_structs import WireStruct, copied
 from ..visit import AVisit, Visit
 from .view import Views
 
@@ -181,3 +185,126 @@ async def jump(visit: AVisit, to: str = "") -> Response:
         return RedirectResponse(link(root, "queue", name=to), 303)
     except NotFound:
         return RedirectResponse(link(root, "", search=to), 303)
+
+
+# ---------------------------------------------------------------------- tasks
+#: tasks of a canvas that are shown
+MOST = 500
+
+
+@dataclass(frozen=True)
+class Node:
+    """A task of a canvas; ``depth`` is its distance from the root."""
+
+    task_id: str
+    name: str
+    status: str
+    depth: int
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """A task.
+
+    Attributes:
+        args, kwargs: as JSON; None if they can't be displayed, and ``arguments_note`` has the reason.
+        attempts: the ended attempts, the oldest first, and the current one.
+        result: as JSON; None if there is none here. ``result_note`` has the reason why it is not shown.
+        tree: the canvas, parents before children; empty if the task is alone.
+        is_whole: whether the tree has all tasks of the canvas.
+    """
+
+    id: str
+    name: str
+    state: str
+    message_ids: tuple[int, ...]
+    queues: tuple[Annotated[QueueStatus, WireStruct()], ...]
+    args: str | None
+    kwargs: str | None
+    arguments_note: str
+    content_type: str
+    headers: dict[str, str]
+    attempts: tuple[AttemptRow, ...]
+    result: str | None
+    result_note: str
+    failures: int
+    again: tuple[RelatedTask, ...]
+    tree: tuple[Node, ...]
+    is_whole: bool
+
+
+@VIEWS.view("/task", "task.html")
+async def get_task(visit: AVisit, id: str) -> TaskView:
+    """Return a task by Celery's id, with its attempts, its result, and its canvas."""
+    masking = visit.site.masking
+    task = await visit.broker.client.task(id)
+    tree, is_whole = await _canvas(visit.broker, task)
+    result, note = _result(task, masking)
+    current = [
+        AttemptRow(
+            queue=status.queue,
+            number=status.attempts,
+            worker=status.consumer,
+            began_at=moment(status.at_ms),
+            state=status.status,
+        )
+        for status in task.queues
+        if status.status in ("running", "in_flight")
+    ]
+    return copied(
+        TaskView,
+        task,
+        args=None if task.args is None else shown_json(task.args, masking),
+        kwargs=None if task.kwargs is None else shown_json(task.kwargs, masking),
+        headers=masking.value(dict(task.headers)),
+        attempts=(*(attempt_of(attempt, masking) for attempt in task.attempts), *current),
+        result=result,
+        result_note=note,
+        failures=len(task.failures),
+        tree=tree,
+        is_whole=is_whole,
+    )
+
+
+def _result(task: Task, masking: Masking) -> tuple[str | None, str]:
+    result = task.result
+    if result is None:
+        return None, ""
+    if result.encoding == "too large":
+        return None, f"The result of {result.size:,} bytes is too large to display."
+    if result.encoding != "json":
+        return None, f"a result of {result.size:,} bytes ({result.encoding}), which is not loaded"
+    return shown_json(result.value, masking), result.state
+
+
+async def _canvas(broker: UserBroker, task: Task) -> tuple[tuple[Node, ...], bool]:
+    """Return all tasks with the same root, in the order of a tree."""
+    root = task.headers.get("root_id", "")
+    if not root:
+        return (), True
+    try:
+        page = await broker.client.list_messages(headers={"root_id": root}, order="asc", limit=MOST)
+    except PreconditionFailed:
+        return (), True
+    newest = {info.headers.get("id", ""): info for info in page.items}  # a retry has the same id
+    nodes = tuple(_tree(newest))
+    return (nodes if len(nodes) > 1 else ()), page.next is None
+
+
+def _tree(tasks: dict[str, MessageInfo]) -> Iterator[Node]:
+    """Yield parents before children; a task whose parent is not included is a root."""
+    children: dict[str, list[str]] = {}
+    for id, info in tasks.items():
+        parent = info.headers.get("parent_id", "")
+        children.setdefault(parent if parent in tasks and parent != id else "", []).append(id)
+    pending = [(id, 0) for id in reversed(children.get("", []))]
+    visited: set[str] = set()
+    while pending:
+        id, depth = pending.pop()
+        if id in visited:
+            continue
+        visited.add(id)
+        info = tasks[id]
+        status = next((status.status for status in info.queues), "collected")
+        yield Node(id, info.headers.get("task", ""), status, depth)
+        pending += [(child, depth + 1) for child in reversed(children.get(id, []))]
