@@ -55,6 +55,20 @@ def test_each_action_has_two_routes(described: dict[str, Any]) -> None:
             assert "post" in described["paths"][path]
 
 
+@pytest.mark.parametrize(
+    ("former", "parameters"),
+    [("drop-queue", {"queue": "former"}), ("archive", {"queue": "former", "ids": [1]}), ("dismiss", {"ids": [1]})],
+)
+def test_former_names_of_actions_are_accepted_but_not_described(
+    former: str, parameters: dict[str, Any], site: httpx.Client, client: QueueClient, described: dict[str, Any]
+) -> None:
+    client.create("former")
+    assert f"/actions/{former}" not in described["paths"]
+    assert site.get(f"/actions/{former}").status_code == 200
+    assert site.post(f"/api/v1/actions/{former}/preview", json=parameters).status_code == 200
+    assert site.post(f"/api/v1/actions/{former}?x=1", json=parameters).status_code == 422
+
+
 # ---------------------------------------------------------------------- its description
 def test_the_description_is_valid(site: httpx.Client) -> None:
     validate(site.get("/api/v1/openapi.json").raise_for_status().json())
