@@ -80,11 +80,11 @@ async def _portions(source: CandidateSource, way: NumberRange, wanted: int) -> A
         yield pending
 
 
-async def _matching(reader: ListReader, filters: ListFilters, some: list[Metadata]) -> list[MessageInfo]:
+async def _matching(reader: ListReader, filters: ListFilters, batch: list[Metadata]) -> list[MessageInfo]:
     """Return the messages that match, with their statuses."""
     has_headers = filters.header_test()
     candidates = [
-        message for message in some
+        message for message in batch
         if filters.has_time(message.received_at_ms) and (not filters.headers or has_headers(message.headers))
     ]  # fmt: skip
     statuses = await reader.statuses(message.message_id for message in candidates)

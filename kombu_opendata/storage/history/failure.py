@@ -113,9 +113,9 @@ class FailureFilterValues(NamedTuple):
     until_ms: int = FOREVER
     handled: bool = False
 
-    def match(self, one: Failure) -> bool:
+    def match(self, failure: Failure) -> bool:
         """Return True if a failure matches all filters but the selector."""
-        place, facts = one.open, one.facts
+        place, facts = failure.open, failure.facts
         # only the index has the headers of a collected message
         is_trusted = place.kind == ACKNOWLEDGED and not facts.task_id
         return (
@@ -184,22 +184,25 @@ def check_filters(
     return values if values.kinds else values._replace(kinds=(FAILED, ACKNOWLEDGED))
 
 
-def _check_values(found: FailureFilterValues) -> None:
-    for values, allowed, what in ((found.kinds, KINDS, "kind of failure"), (found.reasons, (*REASONS, ""), "reason")):
+def _check_values(filters: FailureFilterValues) -> None:
+    for values, allowed, what in (
+        (filters.kinds, KINDS, "kind of failure"),
+        (filters.reasons, (*REASONS, ""), "reason"),
+    ):
         unknown = sorted(set(values).difference(allowed))
         if unknown:
             raise InvalidFilter(
                 f"there is no {what} {unknown[0]!r}: use one of {', '.join(filter(None, allowed))}", value=unknown[0]
             )
-    count = sum(map(len, found[:6]))
+    count = sum(map(len, filters[:6]))
     if count > MAX_VALUES:
         raise InvalidFilter(f"{count} filter values: use at most {MAX_VALUES}", limit=MAX_VALUES)
-    if max(len(found.ids or ()), len(found.task_ids or ())) > _MAX_IDS:
+    if max(len(filters.ids or ()), len(filters.task_ids or ())) > _MAX_IDS:
         raise InvalidFilter(f"name at most {_MAX_IDS} ids at a time", limit=_MAX_IDS)
 
 
-def _unique(given: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(set(given)))
+def _unique(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(values)))
 
 
 def check_dimensions(by: Iterable[str]) -> tuple[str, ...]:

@@ -70,15 +70,15 @@ class FactsCache:
         for cache in (self._listed, self._acknowledged, self._texts):
             cache.clear()
 
-    async def of(self, reader: ListReader, some: Sequence[OpenFailure]) -> list[Failure]:
+    async def of(self, reader: ListReader, open_failures: Sequence[OpenFailure]) -> list[Failure]:
         """Return these failures with their facts, at most :data:`READ_AT_ONCE`."""
         failures = {failure.open.place: failure for failure in await self.acknowledged(reader, [
-            failure.place for failure in some if failure.kind == ACKNOWLEDGED
+            failure.place for failure in open_failures if failure.kind == ACKNOWLEDGED
         ])}  # fmt: skip
-        listed = await self._of_listed(reader, [failure for failure in some if failure.kind != ACKNOWLEDGED])
+        listed = await self._of_listed(reader, [failure for failure in open_failures if failure.kind != ACKNOWLEDGED])
         return [
             Failure(failure, failures[failure.place].facts if failure.kind == ACKNOWLEDGED else listed[failure])
-            for failure in some if failure.kind != ACKNOWLEDGED or failure.place in failures
+            for failure in open_failures if failure.kind != ACKNOWLEDGED or failure.place in failures
         ]  # fmt: skip
 
     async def acknowledged(self, reader: ListReader, numbers: Sequence[int]) -> list[Failure]:
@@ -114,20 +114,20 @@ class FactsCache:
         _shrink(cache)
         return results
 
-    async def _of_listed(self, reader: ListReader, some: Sequence[OpenFailure]) -> dict[OpenFailure, Facts]:
+    async def _of_listed(self, reader: ListReader, open_failures: Sequence[OpenFailure]) -> dict[OpenFailure, Facts]:
         cache = self._listed
-        facts = {failure: cache[failure[:3]] for failure in some if failure[:3] in cache}
-        if len(facts) < len(some):
+        facts = {failure: cache[failure[:3]] for failure in open_failures if failure[:3] in cache}
+        if len(facts) < len(open_failures):
             async with self._reading:
-                facts |= await self._read_listed(reader, [failure for failure in some if failure not in facts])
+                facts |= await self._read_listed(reader, [failure for failure in open_failures if failure not in facts])
         return facts
 
-    async def _read_listed(self, reader: ListReader, some: Sequence[OpenFailure]) -> dict[OpenFailure, Facts]:
+    async def _read_listed(self, reader: ListReader, open_failures: Sequence[OpenFailure]) -> dict[OpenFailure, Facts]:
         cache = self._listed
         results = {
-            failure: cache[failure[:3]] for failure in some if failure[:3] in cache
+            failure: cache[failure[:3]] for failure in open_failures if failure[:3] in cache
         }  # maybe read by another scan
-        unknown = [failure for failure in some if failure not in results]
+        unknown = [failure for failure in open_failures if failure not in results]
         numbers = await _numbers(reader, unknown)
         rows = await reader.attempts(set(numbers.values()))
         headers = await _headers(reader, {failure.message_id for failure in unknown})
@@ -168,9 +168,9 @@ async def _headers(reader: ListReader, ids: Iterable[int]) -> dict[int, dict[str
     return {id: message.headers for id, message in (await reader.metadata(ids)).items()}
 
 
-async def _numbers(reader: ListReader, some: Iterable[OpenFailure]) -> dict[OpenFailure, int]:
+async def _numbers(reader: ListReader, open_failures: Iterable[OpenFailure]) -> dict[OpenFailure, int]:
     """Return the number of the attempt that moved each of these messages to the failed list, if the index has it."""
-    by_place = {failure[:3]: failure for failure in some}
+    by_place = {failure[:3]: failure for failure in open_failures}
     numbers: dict[OpenFailure, int] = {}
     for events in (await reader.events({id for _at, id, _queue in by_place})).values():
         for event in events:
@@ -317,7 +317,7 @@ async def merged(streams: Sequence[Stream], *, descending: bool) -> Stream:
         if not is_sorted:
             pending.sort(reverse=not descending)
             is_sorted = True
-        place = bisect_right(pending, -least, key=lambda one: -sign * one.at_ms)
+        place = bisect_right(pending, -least, key=lambda failure: -sign * failure.at_ms)
         if len(pending) - place >= _LEAST or not bounds:
             yield pending[place:][::-1]
             del pending[place:]

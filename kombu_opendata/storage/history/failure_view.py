@@ -52,13 +52,13 @@ class GroupCount:
         self.first_at_ms = self.last_at_ms = at_ms
         self.over_time: dict[int, int] = {}
 
-    def add(self, one: OpenFailure, bucket_ms: int) -> None:
+    def add(self, failure: OpenFailure, bucket_ms: int) -> None:
         self.count += 1
         if bucket_ms:
-            start = one.at_ms // bucket_ms * bucket_ms
+            start = failure.at_ms // bucket_ms * bucket_ms
             self.over_time[start] = self.over_time.get(start, 0) + 1
-        self.acknowledged += one.kind == ACKNOWLEDGED
-        self.first_at_ms = one.at_ms  # failures are added in the order of time, newest first
+        self.acknowledged += failure.kind == ACKNOWLEDGED
+        self.first_at_ms = failure.at_ms  # failures are added in the order of time, newest first
 
 
 class GroupCounts(NamedTuple):
@@ -190,12 +190,12 @@ class FailureView:
         return sources
 
     async def _matching(
-        self, reader: ListReader, filters: FailureFilterValues, shows: Shows, some: list[OpenFailure]
+        self, reader: ListReader, filters: FailureFilterValues, shows: Shows, candidates: list[OpenFailure]
     ) -> list[Failure]:
         if filters.ids is not None:
-            some = [failure for failure in some if failure.message_id in filters.ids]
-        some = [failure for failure in some if failure.kind != ACKNOWLEDGED or shows(failure.queue)]
-        failures = [failure for failure in await self._facts.of(reader, some) if filters.match(failure)]
+            candidates = [failure for failure in candidates if failure.message_id in filters.ids]
+        candidates = [failure for failure in candidates if failure.kind != ACKNOWLEDGED or shows(failure.queue)]
+        failures = [failure for failure in await self._facts.of(reader, candidates) if filters.match(failure)]
         selector = filters.selector
         if selector is None or not failures:
             return failures
@@ -204,5 +204,5 @@ class FailureView:
         return [failure for failure in failures if failure.open.message_id in ids]
 
 
-def _is_after(one: OpenFailure, after: FailurePosition, descending: bool) -> bool:
-    return one.position < after if descending else one.position > after
+def _is_after(failure: OpenFailure, after: FailurePosition, descending: bool) -> bool:
+    return failure.position < after if descending else failure.position > after

@@ -118,7 +118,7 @@ class Indexer:
         """
         gathering, self._gathering = self._gathering, None
         if gathering is not None:
-            return self._index_chunk(gathering.chunk, gathering.found)
+            return self._index_chunk(gathering.chunk, gathering.values)
         part = self._index.open
         return self._freeze(part) if part.attempted and self._collected.are_many else None
 
@@ -162,18 +162,18 @@ class Indexer:
 
     async def _read(self, gathering: _Gathering, ids: list[int]) -> None:
         for id, record in (await read_metadata(self._store, self._payloads, ids)).items():
-            gathering.found[id] = self.hashes.headers(record.headers)
-        gathering.missing.update(id for id in ids if id not in gathering.found)
+            gathering.values[id] = self.hashes.headers(record.headers)
+        gathering.missing.update(id for id in ids if id not in gathering.values)
         if not gathering.wanted and gathering.missing:
             for id, pairs in (await self._collected.find(gathering.missing)).items():
-                gathering.found[id] = self.hashes.headers(dict(pairs))
+                gathering.values[id] = self.hashes.headers(dict(pairs))
 
-    def _remember(self, id: int, found: Values) -> Values:
+    def _remember(self, id: int, values: Values) -> Values:
         cache = self._known
-        cache[id] = found
+        cache[id] = values
         if len(cache) > REMEMBERED:
             cache.popitem(last=False)
-        return found
+        return values
 
     # ------------------------------------------------------------------ indexing
     def _index_chunk(self, chunk: LogChunk, read: dict[int, Values]) -> Iterator[bool]:
@@ -265,8 +265,8 @@ class _Gathering:
         new = chunk.headers
         ids = {id for id, headers in new.items() if headers is None}
         ids |= {row.message_id for row in chunk.attempts if row.message_id not in new}
-        self.found = {id: known[id] for id in ids if id in known}
-        self.wanted = sorted(ids - self.found.keys(), reverse=True)
+        self.values = {id: known[id] for id in ids if id in known}
+        self.wanted = sorted(ids - self.values.keys(), reverse=True)
         self.missing: set[int] = set()  # messages without metadata
 
     def take(self) -> list[int]:

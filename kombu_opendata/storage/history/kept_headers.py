@@ -85,17 +85,17 @@ class CollectedHeaders:
             self._tables.pop(key, None)
             batch.delete(key)
 
-    async def keep(self, gone: Set[int], batch: WriteBatch) -> None:
+    async def keep(self, deleted_ids: Set[int], batch: WriteBatch) -> None:
         """Store the headers of those of these messages for which the stored index may still need them.
 
         Args:
-            gone: the messages that ``batch`` deletes. They no longer change, so all their attempts are before the
-                end of the log at the snapshot.
+            deleted_ids: the messages that ``batch`` deletes. They no longer change, so all their attempts are before
+                the end of the log at the snapshot.
 
         Raises:
             StoreError: the store can't be read.
         """
-        ids = sorted(self._needed(gone))
+        ids = sorted(self._needed(deleted_ids))
         entries: list[tuple[int, bytes]] = []
         size, piece = 0, TimeSlice()
         for start in range(0, len(ids), _READ_AT_ONCE):
@@ -114,23 +114,23 @@ class CollectedHeaders:
         if entries:
             self._put(entries, batch)
 
-    def _needed(self, gone: Set[int]) -> set[int]:
+    def _needed(self, deleted_ids: Set[int]) -> set[int]:
         """Return the messages with attempts that the index may not have when the checkpoint is stored."""
-        if not gone:
+        if not deleted_ids:
             return set()
-        needed = self._log.attempted(gone)
+        needed = self._log.attempted(deleted_ids)
         for part in self._index.unstored:
-            needed.update(gone & part.attempted)
+            needed.update(deleted_ids & part.attempted)
         return needed
 
-    def _put(self, found: list[tuple[int, bytes]], batch: WriteBatch) -> None:
+    def _put(self, entries: list[tuple[int, bytes]], batch: WriteBatch) -> None:
         """Add a record.
 
         It is registered before it is written, as a reader that misses the metadata searches here next.
         """
-        key = keys.history_headers_key(self._end, found[0][0])
-        batch.put(key, history_headers.encode(found))
-        self._note(key, [id for id, _part in found])
+        key = keys.history_headers_key(self._end, entries[0][0])
+        batch.put(key, history_headers.encode(entries))
+        self._note(key, [id for id, _part in entries])
 
     # ------------------------------------------------------------------ search
     async def find(self, ids: Iterable[int]) -> dict[int, Pairs]:

@@ -179,28 +179,28 @@ class Router:
             and state.cursors.get(name) == cursor
         )  # fmt: skip
 
-    async def _take_over(self, reader: CursorReader, queue: Queue, cursor: Cursor, found: MatchedRows) -> Step:
+    async def _take_over(self, reader: CursorReader, queue: Queue, cursor: Cursor, matched: MatchedRows) -> Step:
         """Add the messages to the queue. No checkpoint is running, so the store has all records that are not dirty."""
         membership = reader.membership
         try:
             if membership is not None and cursor.again:
-                for which, number in {membership.settled_in(row.id) for row in found.rows} - {None}:  # type: ignore[misc]
+                for which, number in {membership.settled_in(row.id) for row in matched.rows} - {None}:  # type: ignore[misc]
                     await self._buckets.bring(queue, which, number)
             if not self._is_current(reader, queue, cursor):
                 return Step([], 0, False)
-            rows, taken_messages = self._sort_out(reader, queue, cursor, found.rows)
+            rows, taken_messages = self._sort_out(reader, queue, cursor, matched.rows)
             self._commits.check_room(_ROW_BYTES * (len(rows) + 4))
-            examined = found.next - reader.next
+            examined = matched.next - reader.next
             stored_messages.place(queue, rows)
             new = cursor._replace(
-                position=found.position, seen=cursor.seen + examined, routed=cursor.routed + len(rows)
+                position=matched.position, seen=cursor.seen + examined, routed=cursor.routed + len(rows)
             )  # fmt: skip
             if new != cursor:
                 self._apply(queue, new, rows, taken_messages)
-            reader.next = found.next
+            reader.next = matched.next
             if new.is_done:
                 self.forget(queue.name)
-            return Step([row.id for row in rows], examined, new.is_done, found.is_full)
+            return Step([row.id for row in rows], examined, new.is_done, matched.is_full)
         finally:
             queue.forget_at_hand()
 

@@ -64,13 +64,19 @@ class DiskSpace:
             "live_bytes": use.live_bytes,
             "waiting_bytes": use.held_bytes + self.freed_bytes,
             "checkpoints": [
-                {"name": one.name, "created_at_ms": one.created_at_ms, "expires_at_ms": one.expires_at_ms or 0}
-                for one in sorted(use.checkpoints, key=lambda one: (one.name, one.created_at_ms))
+                {
+                    "name": checkpoint.name,
+                    "created_at_ms": checkpoint.created_at_ms,
+                    "expires_at_ms": checkpoint.expires_at_ms or 0,
+                }
+                for checkpoint in sorted(
+                    use.checkpoints, key=lambda checkpoint: (checkpoint.name, checkpoint.created_at_ms)
+                )
             ],
             "tables": use.tables,
             "runs": use.runs,
             "unsorted_tables": use.unsorted,
-            "compactions_running": [one.report() for one in use.compactions if one.is_active],
-            "compactions_ended": [one.report() for one in use.compactions if not one.is_active],
+            "compactions_running": [compaction.report() for compaction in use.compactions if compaction.is_active],
+            "compactions_ended": [compaction.report() for compaction in use.compactions if not compaction.is_active],
             "at_ms": use.at_ms,
         }

@@ -251,13 +251,13 @@ class Moves:
     def _is_alive(self, move: _Move) -> bool:
         return all(self._state.queues.get(queue.name) is queue for queue in (move.source.queue, move.way.target))
 
-    async def _window(self, move: _Move, found: list[tuple[int, list[int]]], ids: set[int]) -> bool:
+    async def _window(self, move: _Move, ids_by_bucket: list[tuple[int, list[int]]], ids: set[int]) -> bool:
         """Move the messages of some buckets; return True to continue."""
         membership = None
         if move.source.queue is not move.way.target and ids:
             membership = await Membership.of(self._store, self._commits, move.way.target, ids)
         try:
-            for bucket, bucket_ids in found:
+            for bucket, bucket_ids in ids_by_bucket:
                 for part in _parts(bucket_ids, _STEP):
                     if not await self._step(move, bucket, part, membership):
                         return False
@@ -305,12 +305,12 @@ class Moves:
         return rows
 
     def _as_of_now(
-        self, move: _Move, rows: list[QueueRow], found: dict[int, Metadata], held: Mapping[int, int | None]
+        self, move: _Move, rows: list[QueueRow], metadata: dict[int, Metadata], source_times: Mapping[int, int | None]
     ) -> list[QueueRow]:
         """Return the same rows for the current time, with the visibility that the messages have in the source."""
         at, current = self._clock.now_ms(), []
         for row in rows:
-            new_row = row_of(found[row.id], row.priority, move.way.target, at, held[row.id])
+            new_row = row_of(metadata[row.id], row.priority, move.way.target, at, source_times[row.id])
             if new_row is not None:
                 new_row.size = row.size
                 after_lease(new_row, at)

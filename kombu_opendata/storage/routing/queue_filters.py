@@ -46,9 +46,9 @@ def filter_of(arguments: Mapping[str, Any]) -> QueueFilter | None:
     return None if text is None else QueueFilter(compile_selector(text), mode)
 
 
-def have_same_filter(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def have_same_filter(arguments: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return True if these arguments of a queue have the same filter, or none."""
-    return all(one.get(name) == other.get(name) for name in (FILTER, FILTER_MODE))
+    return all(arguments.get(name) == other.get(name) for name in (FILTER, FILTER_MODE))
 
 
 class QueueFilters(dict[str, QueueFilter]):

@@ -77,10 +77,10 @@ class Topology:
                 self._remember(self._routes, exchange, routing_key, queues)
         return queues
 
-    def _remember(self, cache: Routes, exchange: str, routing_key: str, found: tuple[str, ...]) -> None:
+    def _remember(self, cache: Routes, exchange: str, routing_key: str, queues: tuple[str, ...]) -> None:
         if len(cache) >= _MAX_CACHED_ROUTES:
             cache.clear()
-        cache[(exchange, routing_key)] = found
+        cache[(exchange, routing_key)] = queues
 
     def route_by_key(self, exchange: str, routing_key: str) -> tuple[str, ...] | None:
         """Return the route as :meth:`route`.
