@@ -1,6 +1,53 @@
 """Methods of Kombu's virtual channels that AMQP does not have, mapped to the broker's calls.
 
-docs/ARCHITECTURE.md has a table of all methods. Consuming does not use them, because the broker pushes messages.
+Consuming does not use them, because the broker pushes messages. A message has two forms: the wire's envelope, and the
+dictionary of virtual transports, which ``_put`` takes and ``_get`` returns.
+
+======================================  ==============================  ==========================================
+virtual method                          call to the broker              records that change
+======================================  ==============================  ==========================================
+``basic_publish``, ``_put_fanout``,     ``Publish``                     payload, metadata; active of each queue
+``typeof(x).deliver``
+``_put(queue, message)``                ``Publish`` to the default      payload, metadata; active of the queue
+                                        exchange, mandatory
+``basic_get``, ``basic_consume``        ``Get``; ``Consume``, then      active: available to in-flight; attempts
+(pushed)                                ``Deliver``
+``_get(queue)``                         ``Get`` without an ack, for     active, attempts, done: as a delivery and
+                                        good                            an ack
+``_get_many``, ``drain_events``         none: returns pushed messages
+``_poll(cycle, callback)``              as ``_get``, of each consumed   as ``_get``
+                                        queue in turn
+``basic_ack``, ``qos.ack``              ``Settle`` ack                  active to done
+``basic_reject``, ``qos.reject``        ``Settle`` reject; with         active to failed; in-flight to available
+                                        ``requeue``, requeue
+``basic_recover``,                      ``Settle`` release              in-flight to available, no attempt counted
+``qos.restore_unacked``, ``_restore``
+``_restore_at_beginning``; ``close``    ``Settle`` release;             the same
+                                        ``CloseChannel``
+the same for a message that ``_get``    ``_put`` to its queue           payload, metadata, active: a new message
+took
+``qos.append``, ``qos.get``,            none: this client's messages
+``qos.can_consume``
+``basic_qos``, ``qos.prefetch_count``   ``Qos``
+``_size``, ``_has_queue``,              ``DeclareQueue`` passive
+``queue_declare(passive=True)``
+``_new_queue``, ``queue_declare``       ``DeclareQueue``                config, queue options
+``_purge``, ``queue_purge``             ``PurgeQueue``                  active
+``_delete``, ``queue_delete``           ``DeleteQueue``                 active, done, failed, config
+``_queue_bind``, ``queue_bind``,        ``Bind``, ``Unbind``            binding
+``queue_unbind``
+``exchange_declare``,                   ``DeclareExchange``,            exchange, binding
+``exchange_delete``                     ``DeleteExchange``
+``state``, ``get_table``, ``typeof``,   ``ListBindings``: a copy, each
+``get_exchanges``, ``list_bindings``    time
+``_lookup``                             ``AskRoutes``, for a message
+                                        without headers
+``exchange_bind``,                      ``NotImplementedError``
+``exchange_unbind``, ``flow``,
+``basic_recover(requeue=False)``
+======================================  ==============================  ==========================================
+
+``_get`` has no lease: a process that dies after it loses the message, as with every virtual transport.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def page(run: Run, pictures: Sequence[Picture] = (), folder: str = "benchmarks")
     rows = [row for key in MAIN_ROWS for row in ROWS if row.key == key and _is_measured(row, run.results)]
     drawn = {picture.name: picture.markdown(folder) for picture in pictures}
     busy = {name for name, measured in run.workloads.items() if "not quiet" in measured.facts.get(_OF_A_RUN[2], "")}
-    lines = [cells(row, run.results, _MAIN_SERIES, spread=False) for row in rows]
+    lines = [cells(row, run.results, _MAIN_SERIES, spread=False)[:-2] for row in rows]  # targets are in the data
     marked = [
         (f"{work} ¹" if row.workload in busy else work, *more) for row, (work, *more) in zip(rows, lines, strict=True)
     ]
@@ -141,7 +141,7 @@ def page(run: Run, pictures: Sequence[Picture] = (), folder: str = "benchmarks")
     return _filled(
         "page_template.md",
         sync=facts.get("disk", "not measured").rpartition("fsync: ")[2],
-        rows=table(headings(_MAIN_SERIES), marked),
+        rows=table(headings(_MAIN_SERIES)[:-2], marked),
         pictures={name: drawn.get(name, "") for name in ("compared", "shapes", "peers-backlog")},
         curves="\n\n".join(text for name, text in drawn.items() if name.startswith("curve-")),
     )
