@@ -77,7 +77,7 @@ def unpacked(value: Any) -> Any:
     from msgspec import Struct
     from msgspec.structs import asdict
 
-    from .protocol.messages.history_messages import EventInfo
+    from .protocol.messages import EventInfo
 
     if isinstance(value, (list, tuple)):
         return [unpacked(item) for item in value]

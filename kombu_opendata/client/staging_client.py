@@ -12,8 +12,7 @@ from typing import Self
 from msgspec.structs import astuple
 
 from ..errors import RequestError
-from ..protocol.messages.message_base import MAX_ITEMS
-from ..protocol.messages.staging_messages import (
+from ..protocol.messages import (
     AbortJob,
     CommitJob,
     GetJob,
@@ -24,6 +23,7 @@ from ..protocol.messages.staging_messages import (
     ListJobs,
     StagingInfo,
 )
+from ..protocol.messages.message_base import MAX_ITEMS
 from ..staging.batch_writer import write_object
 from ..staging.folder_url import open_folder
 from ..staging.job import BatchInfo, StagingTarget, check_job_id

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import InvalidMessage, RequestError
 from ..protocol.envelope import encode_envelope, metadata_headers
 from ..protocol.message_properties import MAX_PRIORITY
-from ..protocol.messages.queue_messages import Item, Outgoing
+from ..protocol.messages import Item, Outgoing
 from . import bodies
 from .message_models import Message
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from ..errors import BulkInterrupted, OpenDataError
 from ..protocol import messages as m
-from ..protocol.messages.failure_messages import FailureInfo, FailureQuery
-from ..protocol.messages.history_messages import AttemptInfo, MessageInfo
+from ..protocol.messages import AttemptInfo, FailureInfo, FailureQuery, MessageInfo
 from .base import Base
 from .message_models import bodies_of_page
 from .queries import (

@@ -12,8 +12,8 @@ from ..errors import BodyTooLarge, OpenDataError, from_wire
 from ..protocol import messages as m
 from ..protocol.envelope import UNREADABLE
 from ..protocol.envelope import decode as open_envelope
+from ..protocol.messages import ReadRow, Refusal, StateRow
 from ..protocol.messages.message_base import moment
-from ..protocol.messages.queue_messages import ReadRow, Refusal, StateRow
 from . import bodies
 
 

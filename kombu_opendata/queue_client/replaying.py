@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..protocol import messages as m
 from ..protocol.log_position import wire_position
-from ..protocol.messages.staging_messages import JobInfo
+from ..protocol.messages import JobInfo
 from . import checks
 from .base import Base
 from .checks import Point, Seconds

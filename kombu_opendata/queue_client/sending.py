@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import OpenDataError
 from ..protocol import messages as m
-from ..protocol.messages.queue_messages import Outgoing
+from ..protocol.messages import Outgoing
 from . import checks
 from .base import Base
 from .checks import Moment, Seconds

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from ..errors import OpenDataError, StaleLease
-from ..protocol.messages import Outcome, SettleMessages
-from ..protocol.messages.queue_messages import Ending
+from ..protocol.messages import Ending, Outcome, SettleMessages
 from . import checks
 from .base import Base
 from .checks import Seconds, Target

@@ -9,9 +9,7 @@ from typing import Any
 
 from ..errors import AccessRefused, BodyTooLarge, MessageNotFound
 from ..protocol import revocation
-from ..protocol.messages import GetResults
-from ..protocol.messages.failure_messages import FailureInfo
-from ..protocol.messages.history_messages import AttemptInfo, MessageInfo, QueueStatus
+from ..protocol.messages import AttemptInfo, FailureInfo, GetResults, MessageInfo, QueueStatus
 from . import bodies
 from .history import History
 from .message_models import Message

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.messages.staging_messages import Blocked, JobInfo, JobQueueCounts
+from ..protocol.messages import Blocked, JobInfo, JobQueueCounts
 from .job import BatchInfo, StagingTarget
 
 if TYPE_CHECKING:

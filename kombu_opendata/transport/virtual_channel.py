@@ -64,8 +64,7 @@ from kombu.transport.virtual import exchange as kombu_exchanges
 from ..errors import NotFound
 from ..protocol.envelope import metadata_headers
 from ..protocol.message_properties import priority_of, ttl_ms_of, visible_at_ms_of
-from ..protocol.messages import ListBindings, Outcome, Publish
-from ..protocol.messages.queue_messages import AskRoutes, Routed
+from ..protocol.messages import AskRoutes, ListBindings, Outcome, Publish, Routed
 from . import kombu_message as messages
 from .amqp_errors import translated
 from .kombu_message import OutgoingMessage, encode

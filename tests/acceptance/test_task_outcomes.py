@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.protocol.messages.history_messages import AttemptInfo
+from kombu_opendata.protocol.messages import AttemptInfo
 from tests.support.waiting import pass_time
 
 from ..support.broker import EmbeddedBroker

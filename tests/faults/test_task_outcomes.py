@@ -12,7 +12,7 @@ import pytest
 from celery import Celery
 
 from kombu_opendata import QueueClient
-from kombu_opendata.protocol.messages.history_messages import AttemptInfo
+from kombu_opendata.protocol.messages import AttemptInfo
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger

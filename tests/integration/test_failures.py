@@ -28,8 +28,7 @@ from kombu_opendata.errors import (
     NotFound,
 )
 from kombu_opendata.protocol.envelope import encode_envelope, metadata_headers
-from kombu_opendata.protocol.messages import Outcome, Ping, Publish, StoreResult
-from kombu_opendata.protocol.messages.failure_messages import FailureInfo
+from kombu_opendata.protocol.messages import FailureInfo, Outcome, Ping, Publish, StoreResult
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.url import parse

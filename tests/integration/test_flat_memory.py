@@ -19,7 +19,6 @@ from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.declared import Declared
-from kombu_opendata.protocol.messages import queue_messages as q
 from kombu_opendata.storage.engine import Engine
 from tests.support.caller import Caller
 from tests.support.clock import ManualClock
@@ -132,7 +131,7 @@ def channel(world: World) -> None:
 
 def filter_queue(world: World) -> None:
     world.channel.queue_delete(_cycle_queue(world, arguments={"x-filter": f"task = '{world.name()}'"}))
-    world.call(q.Read(0, "fixed", 1, 1000, selector=f"task = '{world.name()}'"))
+    world.call(m.Read(0, "fixed", 1, 1000, selector=f"task = '{world.name()}'"))
 
 
 def replay(world: World) -> None:
@@ -152,7 +151,7 @@ def connection(world: World) -> None:
         name = world.name()
         declare(opened, name, durable=False, exclusive=True)
         send(opened, name, "message")
-        opened.connection.call(q.SettleMessages(0, "fixed", 0, [(1, 0)]))
+        opened.connection.call(m.SettleMessages(0, "fixed", 0, [(1, 0)]))
 
 
 def ping_of_workers(world: World) -> None:
@@ -205,12 +204,12 @@ def _alive(kind: type) -> int:
 @pytest.mark.parametrize("run", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["quick", "slow"])
 @pytest.mark.parametrize("cycle", CYCLES, ids=lambda cycle: cycle.__name__)
 def test_what_ends_is_forgotten(world: World, cycle: Callable[[World], None], run: int) -> None:
-    assert _grown(cycle, world, CYCLES[cycle][run], lambda: world.call(q.Ping(0))) < BYTES_PER_CYCLE
+    assert _grown(cycle, world, CYCLES[cycle][run], lambda: world.call(m.Ping(0))) < BYTES_PER_CYCLE
 
 
 def test_queues_that_expire_are_forgotten(world: World) -> None:
     def settle() -> None:
-        names = q.ListQueues(0)
+        names = m.ListQueues(0)
         wait_until(lambda: len(world.call(names).queues) == 1, 60, "the end of all queues but one")
 
     assert _grown(expired_queue, world, 1000, settle) < BYTES_PER_CYCLE

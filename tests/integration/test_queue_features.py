@@ -15,7 +15,7 @@ import pytest
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.broker import memory
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
-from kombu_opendata.protocol.messages.queue_messages import GetMetrics
+from kombu_opendata.protocol.messages import GetMetrics
 from kombu_opendata.protocol.queue_arguments import KNOWN
 from kombu_opendata.transport import topology_channel as declaring
 

@@ -17,8 +17,7 @@ from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.client.session.unconfirmed import TaskRun
 from kombu_opendata.errors import InvalidFilter, PreconditionFailed, RequestError
 from kombu_opendata.protocol.envelope import encode_envelope
-from kombu_opendata.protocol.messages import DeclareQueue, Lease, Outcome, Ping, Publish
-from kombu_opendata.protocol.messages.history_messages import AttemptInfo
+from kombu_opendata.protocol.messages import AttemptInfo, DeclareQueue, Lease, Outcome, Ping, Publish
 from kombu_opendata.protocol.task_reports import MAX_ERROR, MAX_EXCEPTION, MAX_TRACEBACK, TaskReport, TaskState
 from kombu_opendata.url import parse
 

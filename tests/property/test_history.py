@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kombu_opendata.protocol.messages.history_messages import AttemptInfo, MessageInfo
+from kombu_opendata.protocol.messages import AttemptInfo, MessageInfo
 from kombu_opendata.protocol.task_reports import STATES, TaskReport, TaskState
 from kombu_opendata.storage.history import query
 from kombu_opendata.storage.history.query import ListFilters

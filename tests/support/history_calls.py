@@ -6,8 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.protocol.messages import AttemptPage, MessagePage
-from kombu_opendata.protocol.messages.history_messages import AttemptInfo, MessageInfo
+from kombu_opendata.protocol.messages import AttemptInfo, AttemptPage, MessageInfo, MessagePage
 from kombu_opendata.queue_client.connections import unnumbered
 from kombu_opendata.queue_client.history import Bucket, History
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 from kombu_opendata import QueueClient
-from kombu_opendata.protocol.messages.failure_messages import FailureInfo
+from kombu_opendata.protocol.messages import FailureInfo
 
 from .shop import Shop
 

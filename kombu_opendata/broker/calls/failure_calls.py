@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...protocol import messages as m
-from ...protocol.messages.failure_messages import FailureGroup, FailureInfo, FailureQuery
+from ...protocol.messages import FailureGroup, FailureInfo, FailureQuery
 from ...storage.clock import Clock
 from ...storage.history import failure
 from ...storage.history.failure import Failure, FailureFilterValues

@@ -6,7 +6,7 @@ import os
 
 from ...errors import RequestError
 from ...protocol import messages as m
-from ...protocol.messages.staging_messages import Blocked, Job, JobQueueCounts
+from ...protocol.messages import Blocked, Job, JobQueueCounts
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ...storage.operations.staged_jobs import Staging

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 
 from ...errors import CorruptRecord, InvalidMessage, NewerFormat, OpenDataError
-from ...protocol.messages.staging_messages import Blocked
+from ...protocol.messages import Blocked
 from ...staging.batch_block import BLOCK_ROWS, IndexBlock, cut, decode_block, encode_block
 from ...staging.batch_format import SegmentEntry, Tail, corrupt
 from ...staging.batch_reader import read_index, read_tail

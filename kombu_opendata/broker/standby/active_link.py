@@ -15,7 +15,7 @@ from typing import Any, cast
 from ...errors import ConnectionLost, OpenDataError, ProtocolError
 from ...protocol import messages as m
 from ...protocol.framing import HELLO_MAX_FRAME_BYTES, PREAMBLE, PREAMBLE_BYTES, FrameReader, broker_messages, frame
-from ...protocol.messages.admin_messages import prove
+from ...protocol.messages import prove
 from .active_record import ActiveRecord
 
 #: intervals without a heartbeat after which the active broker is considered lost

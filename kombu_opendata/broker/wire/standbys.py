@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ...errors import NotActive, ProtocolError
 from ...protocol import messages as m
-from ...protocol.messages.admin_messages import prove
+from ...protocol.messages import prove
 from .connection_limits import Slot
 
 log = logging.getLogger(__name__)

@@ -126,7 +126,7 @@ def ping(timeout: float, allow_standby: bool, target: Target) -> Reply:
     The broker answers when its store has accepted all previous writes. The command never starts a broker. The exit code
     is 3 if no broker is there, 1 if it refuses the login, and 5 if it is a standby or does not answer in time.
     """
-    from ...protocol.messages.queue_messages import Ping
+    from ...protocol.messages import Ping
 
     began = time.monotonic()
     try:

@@ -25,7 +25,7 @@ from .failures import (
 )
 
 if TYPE_CHECKING:
-    from ...protocol.messages.failure_messages import FailureInfo
+    from ...protocol.messages import FailureInfo
     from ...queue_client import QueueClient
 
 _DIMENSIONS = ("task", "exception", "queue", "reason", "worker")

@@ -17,7 +17,7 @@ from ..option_types import MESSAGE_ID, MOMENT, several, where_option, with_optio
 from ..target import complete_clients, queues_argument
 
 if TYPE_CHECKING:
-    from ...protocol.messages.failure_messages import FailureInfo
+    from ...protocol.messages import FailureInfo
     from ...queue_client import QueueClient
     from ...queue_client.tasks import Task
 

@@ -45,7 +45,7 @@ from ..target import (
 )
 
 if TYPE_CHECKING:
-    from ...protocol.messages.history_messages import AttemptInfo, MessageInfo, QueueStatus
+    from ...protocol.messages import AttemptInfo, MessageInfo, QueueStatus
     from ...queue_client import QueueClient
 
 _CELL = 60

@@ -18,7 +18,7 @@ from ..target import reads
 from .failures import argument_texts, exception_text, failure_document, masked_arguments, retry_hint, split_ids
 
 if TYPE_CHECKING:
-    from ...protocol.messages.history_messages import AttemptInfo
+    from ...protocol.messages import AttemptInfo
     from ...queue_client import QueueClient
     from ...queue_client.tasks import Task, TaskResult
 

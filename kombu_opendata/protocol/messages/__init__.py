@@ -18,10 +18,10 @@ from .delivery_messages import *
 from .failure_messages import *
 from .history_messages import *
 from .message_base import WireMessage
+from .metrics_messages import *
 from .queue_messages import *
 from .replay_messages import *
 from .result_messages import *
-from .schedule_messages import *
 from .session_messages import *
 from .session_messages import Hello, Resume
 from .staging_messages import *

@@ -6,14 +6,13 @@ repeats its reply.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any
 
 import msgspec
 
 from .. import permissions
-from ..permissions import LISTED, entry, on_queue, on_queues, role
+from ..permissions import entry, on_queue, role
 from .message_base import Many, Numbered, Request, Texts, WireMessage, operation
 from .session_messages import Ok
 from .topology_messages import Count
@@ -104,79 +103,6 @@ class MessageStatePage(Numbered, tag=176):
 
     rows: list[StateRow]
     after: int
-
-
-class Metrics(Numbered, tag=177):
-    """Metrics by queue.
-
-    Attributes:
-        mark: the mark for a later call; 0 if none was requested.
-        gone: the queues that were deleted since the mark of the request; None if the reply has all queues.
-    """
-
-    at_ms: int
-    queues: dict[str, dict[str, Any]]
-    mark: int = 0
-    gone: list[str] | None = None
-
-
-class FigureSeries(msgspec.Struct, gc=False):
-    """Metrics of a queue, or of all queues together, at each of :attr:`Figures.times`.
-
-    A value is None if the broker does not remember it. Rates are messages per second since the previous time, levels
-    are messages.
-
-    Attributes:
-        failed_per_second: messages that were rejected or had no attempts left, and tasks that failed although their
-            message was acknowledged.
-    """
-
-    published_per_second: tuple[float | None, ...]
-    delivered_per_second: tuple[float | None, ...]
-    acked_per_second: tuple[float | None, ...]
-    failed_per_second: tuple[float | None, ...]
-    ready: tuple[int | None, ...]
-    in_flight: tuple[int | None, ...]
-    delayed: tuple[int | None, ...]
-
-
-class Figures(Numbered, tag=182):
-    """Metrics of the last ten minutes that the broker remembers.
-
-    Attributes:
-        times_ms: the times of the samples, about five seconds apart, the oldest first; also as ``times``.
-        queues: the requested queues that exist, by name.
-        total: the metrics of all queues together; None if the user may not see all queues.
-    """
-
-    times_ms: list[int]
-    queues: dict[str, FigureSeries]
-    total: FigureSeries | None
-
-    @property
-    def times(self) -> tuple[datetime, ...]:
-        return tuple(datetime.fromtimestamp(at / 1000, UTC) for at in self.times_ms)
-
-
-class QueueList(Numbered, tag=178):
-    """List of all queues. ``created_at_ms`` has one time for each; 0 if it is unknown.
-
-    ``overrides`` has the changes of operators for each, and ``paused`` the pause of its deliveries and its publishes,
-    and the start of the pause. An older broker sends neither.
-    """
-
-    #: name, durable, exclusive, auto delete, arguments, consumers
-    queues: list[tuple[str, bool, bool, bool, dict[str, Any], int]]
-    created_at_ms: list[int] = msgspec.field(default_factory=list)
-    overrides: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    paused: list[tuple[bool, bool, int]] = msgspec.field(default_factory=list)
-
-
-class Routed(Numbered, tag=179):
-    """Names of the queues that the user may see, and the number of others."""
-
-    queues: list[str]
-    hidden: int = 0
 
 
 class Workers(Numbered, tag=180):
@@ -288,41 +214,6 @@ class ListByState(Request[MessageStatePage], tag=76):
     state: str
     after: int
     limit: int
-
-
-@operation("get metrics of queues", on_queues("read", or_role="monitor"), query=True, overtakes=True, large=True)
-class GetMetrics(Request[Metrics], tag=77):
-    """Request to get the metrics of these queues, or of all if none is named.
-
-    ``since`` is the mark of an earlier reply about all queues, to get only the changes since then; 0 requests all
-    queues and a mark; -1 requests no mark.
-    """
-
-    queues: Many[str]
-    since: int = -1
-
-
-@operation("get recent metrics of queues", on_queues("read", or_role="monitor"), query=True, overtakes=True)
-class GetFigures(Request[Figures], tag=85):
-    """Request to get the recent metrics of these queues after a time, and the sums of all queues."""
-
-    queues: list[str]
-    since_ms: int = 0
-
-
-@operation("list queues", LISTED, query=True)
-class ListQueues(Request[QueueList], tag=78):
-    """Request to list all queues."""
-
-
-@operation("test where a message would go", permissions.test_routing, large=True)
-class AskRoutes(Request[Routed], tag=79):
-    """Request to get the queues that would receive such a message."""
-
-    exchange: str
-    routing_key: str
-    envelope: bytes  # for a headers exchange
-    texts: Texts  # the metadata headers
 
 
 @operation("see the workers", role("monitor"), query=True)

@@ -9,7 +9,7 @@ import msgspec
 
 from .. import permissions
 from ..permissions import LISTED, on_exchange, on_queue
-from .message_base import Numbered, Request, WireMessage, moment, operation
+from .message_base import Numbered, Request, Texts, WireMessage, moment, operation
 from .session_messages import Ok
 
 
@@ -96,6 +96,27 @@ class QueuePauseReply(Numbered, tag=224):
     def since(self) -> datetime | None:
         """Time of the pause; None if it is not paused."""
         return moment(self.since_ms)
+
+
+class QueueList(Numbered, tag=178):
+    """List of all queues. ``created_at_ms`` has one time for each; 0 if it is unknown.
+
+    ``overrides`` has the changes of operators for each, and ``paused`` the pause of its deliveries and its publishes,
+    and the start of the pause. An older broker sends neither.
+    """
+
+    #: name, durable, exclusive, auto delete, arguments, consumers
+    queues: list[tuple[str, bool, bool, bool, dict[str, Any], int]]
+    created_at_ms: list[int] = msgspec.field(default_factory=list)
+    overrides: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    paused: list[tuple[bool, bool, int]] = msgspec.field(default_factory=list)
+
+
+class Routed(Numbered, tag=179):
+    """Names of the queues that the user may see, and the number of others."""
+
+    queues: list[str]
+    hidden: int = 0
 
 
 # ------------------------------------------------------------------ client → broker
@@ -232,3 +253,18 @@ class ResumeQueue(Request[QueuePauseReply], tag=222):
 
     queue: str
     publishes_only: bool = False
+
+
+@operation("list queues", LISTED, query=True)
+class ListQueues(Request[QueueList], tag=78):
+    """Request to list all queues."""
+
+
+@operation("test where a message would go", permissions.test_routing, large=True)
+class AskRoutes(Request[Routed], tag=79):
+    """Request to get the queues that would receive such a message."""
+
+    exchange: str
+    routing_key: str
+    envelope: bytes  # for a headers exchange
+    texts: Texts  # the metadata headers

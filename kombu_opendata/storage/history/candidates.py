@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
 
-from ...protocol.messages.history_messages import MessageInfo, QueueStatus
+from ...protocol.messages import MessageInfo, QueueStatus
 from ...protocol.task_reports import STATES
 from ..clock import TimeSlice
 from ..records.history_index import ATTEMPTS, MESSAGES

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from ...errors import CorruptRecord
-from ...protocol.messages.history_messages import AttemptInfo, EventInfo, MessageInfo
+from ...protocol.messages import AttemptInfo, EventInfo, MessageInfo
 from ...protocol.task_reports import STATES
 from ..records.failures import NO_FAILURE
 from ..records.history_log import DETAILED, MANUAL, OUTCOMES, REJECTED

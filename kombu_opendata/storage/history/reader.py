@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 
-from ...protocol.messages.history_messages import QueueStatus
+from ...protocol.messages import QueueStatus
 from ..messages.payloads import Payloads
 from ..read.stored_messages import first_received_from, read_metadata
 from ..records import failures, history_log, history_trail, keys, metadata

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import asynccontextmanager
 
-from ...protocol.messages.history_messages import AttemptInfo, MessageInfo
+from ...protocol.messages import AttemptInfo, MessageInfo
 from ..messages.payloads import Payloads
 from ..records import history_log, keys
 from ..slatedb.ffi import WriteBatch

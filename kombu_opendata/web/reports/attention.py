@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from ...errors import AccessRefused, PreconditionFailed
-from ...protocol.messages.history_messages import MessageInfo
+from ...protocol.messages import MessageInfo
 from ...queue_client.administration import Worker
 from ...queue_client.metrics import QueueMetrics
 from ..brokers import UserBroker

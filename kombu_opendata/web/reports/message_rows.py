@@ -8,7 +8,7 @@ from datetime import datetime
 
 from ...errors import RequestError
 from ...json_values import moment
-from ...protocol.messages.history_messages import MessageInfo
+from ...protocol.messages import MessageInfo
 from ...queue_client.message_models import MessageState
 from ..brokers import UserBroker
 from .wire_structs import copied

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...control_queues import is_control_queue
 from ...errors import AccessRefused
-from ...protocol.messages import Figures
-from ...protocol.messages.queue_messages import FigureSeries
+from ...protocol.messages import Figures, FigureSeries
 from ...queue_client.metrics import QueueMetrics
 from ..brokers import UserBroker
 

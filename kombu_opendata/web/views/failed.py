@@ -13,7 +13,7 @@ from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...masking import Masking
-from ...protocol.messages.failure_messages import FailureInfo
+from ...protocol.messages import FailureInfo
 from ...queue_client.queries import FailureFilters
 from ..actions.failure_actions import NONE, without_none
 from ..brokers import UserBroker

@@ -16,7 +16,7 @@ from fastapi.responses import RedirectResponse
 from ...errors import AccessRefused, MessageNotFound, NotFound, PreconditionFailed
 from ...json_values import moment
 from ...masking import Masking
-from ...protocol.messages.history_messages import AttemptInfo, MessageInfo, QueueStatus
+from ...protocol.messages import AttemptInfo, MessageInfo, QueueStatus
 from ...queue_client.message_models import MessageState, StoredMessage
 from ...queue_client.tasks import RelatedTask, Task
 from ..brokers import UserBroker

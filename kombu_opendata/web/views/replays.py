@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import RequestError
 from ...json_values import moment
-from ...protocol.messages.staging_messages import JobInfo
+from ...protocol.messages import JobInfo
 from ..reports.wire_structs import copied
 from ..visit import AVisit
 from .view import Views

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ...protocol.messages import DueCountsReply
-from ...protocol.messages.schedule_messages import PeriodicTaskEntry
+from ...protocol.messages import DueCountsReply, PeriodicTaskEntry
 from ...queue_client.metrics import QueueMetrics
 from ..brokers import UserBroker
 from ..reports.paging import Bar

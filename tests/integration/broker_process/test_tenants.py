@@ -19,7 +19,6 @@ from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import Outcome
-from kombu_opendata.protocol.messages import queue_messages as q
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.staging import BatchWriter
 
@@ -96,7 +95,7 @@ def test_forged_texts_reach_no_filter_and_no_replay(a: RawClient, b: RawClient, 
             answer = a.call(m.Publish(0, seq, "", f"a.{how}", envelope, given, 0, 1))
             assert answer.queues == 1
         else:
-            answer = a.call(q.Send(0, seq, "", f"a.{how}", [(envelope, given, 0, 0, -1)], 1))
+            answer = a.call(m.Send(0, seq, "", f"a.{how}", [(envelope, given, 0, 0, -1)], 1))
             assert answer.queues == [[f"a.{how}"]]
     assert got(b, f"b.filter-{how}") is None
     assert isinstance(b.call(m.Replay(0, f"b.{how}", "first")), m.ReplayStarted)
@@ -214,13 +213,13 @@ def test_a_batch_goes_through_filters_in_slices_and_is_stored_once(a: RawClient)
     for queue in ("a.batch", "a.odd"):
         assert isinstance(a.call(m.Bind(0, queue, "a.fan", "", {})), m.Ok)
     kinds = ["odd" if number % 2 else "even" for number in range(40)]
-    messages: list[q.Outgoing] = [(forged({"kind": kind}, "a.fan", ""), {}, 0, 0, -1) for kind in kinds]
-    send = q.Send(0, 1, "a.fan", "", messages, 1, key="once", key_ttl_ms=60_000, digest=b"d" * 16)
+    messages: list[m.Outgoing] = [(forged({"kind": kind}, "a.fan", ""), {}, 0, 0, -1) for kind in kinds]
+    send = m.Send(0, 1, "a.fan", "", messages, 1, key="once", key_ttl_ms=60_000, digest=b"d" * 16)
     sent, again = (
         a.call(send),
-        a.call(q.Send(0, 2, "a.fan", "", messages, 1, key="once", key_ttl_ms=60_000, digest=b"d" * 16)),
+        a.call(m.Send(0, 2, "a.fan", "", messages, 1, key="once", key_ttl_ms=60_000, digest=b"d" * 16)),
     )
-    assert isinstance(sent, q.Sent), sent
+    assert isinstance(sent, m.Sent), sent
     assert sent.queues == [["a.batch", "a.odd"] if kind == "odd" else ["a.batch"] for kind in kinds]
     assert (again.ids, again.repeated) == (sent.ids, True)
     assert [a.call(m.DeclareQueue(0, queue, True, False, False, {}, True)).ready for queue in ("a.batch", "a.odd")] == [
@@ -232,9 +231,9 @@ def test_a_batch_that_takes_long_to_check_stops_nobody_else(a: RawClient, b: Raw
     declare(a, "a.heavy")
     heavy = encode_envelope(b"", None, None, dict.fromkeys(map(str, range(1000))), {"user_id": "a"}, "", "a.heavy")
     bad = encode_envelope(b"", None, None, {}, {"user_id": "b"}, "", "a.heavy")  # it is checked last
-    messages: list[q.Outgoing] = [(bad, {}, 0, 0, -1), *[(heavy, {}, 0, 0, -1)] * 3000]
+    messages: list[m.Outgoing] = [(bad, {}, 0, 0, -1), *[(heavy, {}, 0, 0, -1)] * 3000]
     before = a.call(m.Ping(0))
-    sent = a.send(q.Send(0, 1, "", "a.heavy", messages, 1))
+    sent = a.send(m.Send(0, 1, "", "a.heavy", messages, 1))
     assert type(b.call(m.Ping(0))) is type(before)
     assert not select.select([a.sock], [], [], 0)[0], "the batch was checked before any other call"
     assert a.answer(sent).code == "invalid_message"
@@ -245,13 +244,13 @@ def test_answers_name_only_queues_that_the_user_may_see(a: RawClient, b: RawClie
     declare(a, "a.seen")
     declare(b, "b.hidden", x_filter="routing_key = 'a.seen'", x_max_length=1, x_overflow="reject-publish")
     envelope = forged({}, "", "a.seen")
-    routes = a.call(q.AskRoutes(0, "", "a.seen", envelope, {}))
+    routes = a.call(m.AskRoutes(0, "", "a.seen", envelope, {}))
     assert (routes.queues, routes.hidden) == (["a.seen"], 1)
-    sent = a.call(q.Send(0, 1, "", "a.seen", [(envelope, {}, 0, 0, -1)], 1))
+    sent = a.call(m.Send(0, 1, "", "a.seen", [(envelope, {}, 0, 0, -1)], 1))
     assert sent.queues == [["a.seen"]]
     refused = [
         a.call(m.Publish(0, 2, "", "a.seen", envelope, {}, 0, 1)),
-        a.call(q.Send(0, 3, "", "a.seen", [(envelope, {}, 0, 0, -1)] * 2, 1)),
+        a.call(m.Send(0, 3, "", "a.seen", [(envelope, {}, 0, 0, -1)] * 2, 1)),
     ]
     for answer in refused:
         assert isinstance(answer, m.Failed)

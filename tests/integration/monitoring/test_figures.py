@@ -13,7 +13,7 @@ from amqp.exceptions import NotFound
 from kombu_opendata import QueueClient
 from kombu_opendata.broker.metrics.catalogue import ALL, PREFIX
 from kombu_opendata.client.maintain import maintain
-from kombu_opendata.protocol.messages.result_messages import CloseChord, OpenChord, StoreResult
+from kombu_opendata.protocol.messages import CloseChord, OpenChord, StoreResult
 
 from ...support.kombu_client import connected, declare, send, take_bodies
 from ...support.raw import RawClient

@@ -11,8 +11,7 @@ import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import AccessRefused, RequestError
-from kombu_opendata.protocol.messages import Figures
-from kombu_opendata.protocol.messages.queue_messages import FigureSeries
+from kombu_opendata.protocol.messages import Figures, FigureSeries
 
 from ...support.processes import Children, wait_until
 from ...support.served import ServedBroker

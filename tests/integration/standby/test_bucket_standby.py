@@ -19,7 +19,7 @@ import pytest
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import ConnectionLost, NotActive
 from kombu_opendata.protocol import messages as m
-from kombu_opendata.protocol.messages.admin_messages import prove
+from kombu_opendata.protocol.messages import prove
 
 from ...support.kombu_client import connected, declare, take
 from ...support.pair import Pair, greet, took_over, url

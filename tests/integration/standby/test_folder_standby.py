@@ -13,8 +13,7 @@ import pytest
 
 from kombu_opendata.errors import NotActive
 from kombu_opendata.protocol.framing import PREAMBLE, FrameReader, broker_messages, frame
-from kombu_opendata.protocol.messages import Failed, StandbyHello
-from kombu_opendata.protocol.messages.admin_messages import prove
+from kombu_opendata.protocol.messages import Failed, StandbyHello, prove
 from kombu_opendata.queue_client import QueueClient
 
 from ...support.kombu_client import connected, declare, send, take, take_bodies

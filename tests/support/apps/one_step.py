@@ -17,11 +17,10 @@ _STEPS = itertools.count(1)
 def main(arguments: list[str]) -> None:
     retry = bulks.Bulks.retry
 
-    async def retry_one_step(self: bulks.Bulks, bulk: bulks.Bulk) -> bulks.BulkOutcome:
-        done = await retry(self, bulk)
+    async def retry_one_step(self: bulks.Bulks, bulk: bulks.Bulk) -> None:
+        await retry(self, bulk)
         if next(_STEPS) > 1:
             await asyncio.Event().wait()
-        return done
 
     bulks.STEP_SECONDS = 0
     bulks.Bulks.retry = retry_one_step  # type: ignore[method-assign]

@@ -13,7 +13,6 @@ from kombu_opendata.errors import InvalidMessage, OpenDataError, ProtocolError, 
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import MAX_OPENED_BYTES, open_envelope
 from kombu_opendata.protocol.framing import LARGE, SMALL_FRAME_BYTES, FrameReader, Refused, client_messages, frame
-from kombu_opendata.protocol.messages import queue_messages as q
 from kombu_opendata.protocol.messages.message_base import MAX_ITEMS
 
 
@@ -31,8 +30,8 @@ def publish(count: int, body: bytes = b"e") -> m.Publish:
     return m.Publish(7, 1, "", "q", body, headers(count), 0, 1)
 
 
-def send(messages: int, count: int) -> q.Send:
-    return q.Send(7, 1, "", "q", [(b"e", headers(count), 0, 0, -1)] * messages, 1)
+def send(messages: int, count: int) -> m.Send:
+    return m.Send(7, 1, "", "q", [(b"e", headers(count), 0, 0, -1)] * messages, 1)
 
 
 NESTED = {"x": [[0] * 1000] * 1000}
@@ -51,7 +50,7 @@ NESTED = {"x": [[0] * 1000] * 1000}
         (m.Consume(7, 1, "t", "q", False, False, NESTED), RequestError, "number 11"),
         (m.GetResults(7, [b"r"] * (MAX_ITEMS + 1)), RequestError, "more than 100000 items"),
         (m.CommitJob(7, "j", [("u", 1, 1, 1, b"")] * (MAX_ITEMS + 1)), RequestError, "more than 100000 items"),
-        (q.GetMetrics(7, ["q"] * (MAX_ITEMS + 1)), RequestError, "more than 100000 items"),
+        (m.GetMetrics(7, ["q"] * (MAX_ITEMS + 1)), RequestError, "more than 100000 items"),
     ],
 )
 def test_too_much(message: Any, error: type[OpenDataError], text: str) -> None:
@@ -87,7 +86,7 @@ def test_too_much_in_a_message_that_has_no_answer(message: Any) -> None:
         m.Resume(7, [(1, "q", number, 1) for number in range(2 * MAX_ITEMS)], []),
         m.StoreResult(7, b"name", 1, bytes(5 * SMALL_FRAME_BYTES), 0),
         m.DeclareQueue(7, "q", True, False, False, {"x": "y" * 60_000}, False),
-        q.AskRoutes(7, "", "q", bytes(5 * SMALL_FRAME_BYTES), headers(3)),
+        m.AskRoutes(7, "", "q", bytes(5 * SMALL_FRAME_BYTES), headers(3)),
     ],
 )
 def test_what_is_allowed_arrives(message: Any) -> None:

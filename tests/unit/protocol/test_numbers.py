@@ -8,8 +8,7 @@ from collections import defaultdict
 from typing import get_args
 
 from kombu_opendata.protocol import messages
-from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
-from kombu_opendata.protocol.messages.failure_messages import BulkStep, FailureQuery
+from kombu_opendata.protocol.messages import BrokerMessage, BulkStep, ClientMessage, FailureQuery
 from kombu_opendata.protocol.messages.message_base import Numbered, Request, WireMessage
 
 

@@ -6,7 +6,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 from kombu_opendata import QueueClient
-from kombu_opendata.protocol.messages.queue_messages import Read
+from kombu_opendata.protocol.messages import Read
 
 from ...support.processes import wait_until
 

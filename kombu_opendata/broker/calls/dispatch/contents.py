@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from ....protocol.envelope import encode_envelope, open_envelope
-from ....protocol.messages.failure_messages import FailureInfo
-from ....protocol.messages.history_messages import AttemptInfo, MessageInfo
+from ....protocol.messages import AttemptInfo, FailureInfo, MessageInfo
 from ....protocol.permissions import ALL_EXCHANGES, SHOWN_HEADERS
 from ...access.rights import Rights
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ....errors import KeyReused, RequestError
-from ....protocol.messages.queue_messages import Send
+from ....protocol.messages import Send
 from ....storage.clock import Clock
 from ....storage.operations.repeated_requests import MAX_KEY_TTL_MS, Idempotency
 from ....storage.records.idempotency import DIGEST_BYTES, Sending, name_of

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from ....errors import LeaseHeld, MessageNotFound, OpenDataError, PreconditionFailed, RequestError, StaleLease
 from ....protocol import messages as m
-from ....protocol.messages import Outcome
-from ....protocol.messages.queue_messages import Ending, StateRow
+from ....protocol.messages import Ending, Outcome, StateRow
 from ....storage.clock import Clock
 from ....storage.read.queue_pages import RUNNING, Row
 from ....storage.records.keys import MAX_MESSAGE_ID

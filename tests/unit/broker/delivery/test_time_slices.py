@@ -13,7 +13,6 @@ from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.protocol import messages as m
-from kombu_opendata.protocol.messages import queue_messages as q
 from kombu_opendata.storage import clock
 from kombu_opendata.storage.clock import TimeSlice
 from tests.support.waiting import turns
@@ -46,7 +45,7 @@ def rows_of(answer: Any) -> list[Any]:
     """What an answer has for each queue or binding."""
     if isinstance(answer, m.Status):
         return list(answer.report["instances"]["default"]["queues"].values())
-    if isinstance(answer, q.Metrics):
+    if isinstance(answer, m.Metrics):
         return list(answer.queues.values())
     return list(answer.bindings if isinstance(answer, m.Bindings) else getattr(answer, "queues", ()))
 
@@ -54,7 +53,7 @@ def rows_of(answer: Any) -> list[Any]:
 @pytest.mark.usefixtures("short_pieces")
 @pytest.mark.parametrize(
     "message",
-    [m.GetStatus(1), m.ListBindings(1), q.ListQueues(1), q.GetMetrics(1, []), q.GetMetrics(1, [], 0), q.ListWorkers(1)],
+    [m.GetStatus(1), m.ListBindings(1), m.ListQueues(1), m.GetMetrics(1, []), m.GetMetrics(1, [], 0), m.ListWorkers(1)],
     ids=["GetStatus", "ListBindings", "ListQueues", "GetMetrics", "GetMetrics-since", "ListWorkers"],
 )
 def test_a_call_about_all_queues_lets_others_have_their_turn(message: Any) -> None:
@@ -81,7 +80,7 @@ def test_a_call_about_all_queues_lets_others_have_their_turn(message: Any) -> No
 
 
 @pytest.mark.usefixtures("short_pieces")
-@pytest.mark.parametrize("kind", [m.GetStatus, m.ListBindings, q.ListQueues, q.ListWorkers])
+@pytest.mark.parametrize("kind", [m.GetStatus, m.ListBindings, m.ListQueues, m.ListWorkers])
 def test_queues_that_come_and_go_during_such_a_call(kind: Any) -> None:
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kombu_opendata.protocol.messages import Figures
-from kombu_opendata.protocol.messages.queue_messages import FigureSeries
+from kombu_opendata.protocol.messages import Figures, FigureSeries
 from kombu_opendata.web.rendering import spark_points
 from kombu_opendata.web.reports.queue_metrics import Trend, charts, trend
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import TypeAdapter
 
-from kombu_opendata.protocol.messages.history_messages import QueueStatus
+from kombu_opendata.protocol.messages import QueueStatus
 from kombu_opendata.web.reports.wire_structs import WireStruct, copied
 
 STATUS = QueueStatus("mail", "running", 2, 1_700_000_000_000, "w@host", 0)

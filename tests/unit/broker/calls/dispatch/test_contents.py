@@ -7,8 +7,7 @@ import pytest
 from kombu_opendata.broker.access.file_format import Patterns
 from kombu_opendata.broker.access.rights import Rights
 from kombu_opendata.broker.calls.dispatch.contents import shown_attempt, shown_failure
-from kombu_opendata.protocol.messages.failure_messages import FailureInfo
-from kombu_opendata.protocol.messages.history_messages import AttemptInfo
+from kombu_opendata.protocol.messages import AttemptInfo, FailureInfo
 
 ATTEMPT = AttemptInfo(
     "attempt-1", 5, "mine", "worker", 1, 2, 1, "acked", False, False, None, "raised", 2.5, 7, "app.Bad", "4711?",

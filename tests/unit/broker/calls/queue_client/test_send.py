@@ -7,7 +7,7 @@ import pytest
 from kombu_opendata.broker.calls.queue_client import send as send_calls
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.errors import RetryLater
-from kombu_opendata.protocol.messages.queue_messages import Outgoing, Send, Sent
+from kombu_opendata.protocol.messages import Outgoing, Send, Sent
 from tests.support.caller import Caller
 from tests.unit.broker.model.test_queue import GRACE_MS, World, run
 

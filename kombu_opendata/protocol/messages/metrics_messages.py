@@ -1,13 +1,14 @@
-"""Messages about due times of delayed messages, and about beat's periodic tasks."""
+"""Messages about metrics of queues, due times of delayed messages, and beat's periodic tasks."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
 from ..permissions import entry, on_queues
-from .message_base import Numbered, Request, moment, operation
+from .message_base import Many, Numbered, Request, moment, operation
 
 
 class PeriodicTaskEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -82,6 +83,58 @@ class PeriodicTaskList(Numbered, tag=184):
         return moment(self.since_ms)
 
 
+class Metrics(Numbered, tag=177):
+    """Metrics by queue.
+
+    Attributes:
+        mark: the mark for a later call; 0 if none was requested.
+        gone: the queues that were deleted since the mark of the request; None if the reply has all queues.
+    """
+
+    at_ms: int
+    queues: dict[str, dict[str, Any]]
+    mark: int = 0
+    gone: list[str] | None = None
+
+
+class FigureSeries(msgspec.Struct, gc=False):
+    """Metrics of a queue, or of all queues together, at each of :attr:`Figures.times`.
+
+    A value is None if the broker does not remember it. Rates are messages per second since the previous time, levels
+    are messages.
+
+    Attributes:
+        failed_per_second: messages that were rejected or had no attempts left, and tasks that failed although their
+            message was acknowledged.
+    """
+
+    published_per_second: tuple[float | None, ...]
+    delivered_per_second: tuple[float | None, ...]
+    acked_per_second: tuple[float | None, ...]
+    failed_per_second: tuple[float | None, ...]
+    ready: tuple[int | None, ...]
+    in_flight: tuple[int | None, ...]
+    delayed: tuple[int | None, ...]
+
+
+class Figures(Numbered, tag=182):
+    """Metrics of the last ten minutes that the broker remembers.
+
+    Attributes:
+        times_ms: the times of the samples, about five seconds apart, the oldest first; also as ``times``.
+        queues: the requested queues that exist, by name.
+        total: the metrics of all queues together; None if the user may not see all queues.
+    """
+
+    times_ms: list[int]
+    queues: dict[str, FigureSeries]
+    total: FigureSeries | None
+
+    @property
+    def times(self) -> tuple[datetime, ...]:
+        return tuple(datetime.fromtimestamp(at / 1000, UTC) for at in self.times_ms)
+
+
 @operation("count delayed messages by due time", on_queues("read", or_role="monitor"), query=True)
 class CountDue(Request[DueCountsReply], tag=86):
     """Request to count delayed messages of these queues, or of all, by due time.
@@ -97,3 +150,23 @@ class CountDue(Request[DueCountsReply], tag=86):
 @operation("list periodic tasks", entry("lists those of queues with `read`, with `monitor` all"))
 class ListPeriodicTasks(Request[PeriodicTaskList], tag=87):
     """Request to list the periodic tasks that were published."""
+
+
+@operation("get metrics of queues", on_queues("read", or_role="monitor"), query=True, overtakes=True, large=True)
+class GetMetrics(Request[Metrics], tag=77):
+    """Request to get the metrics of these queues, or of all if none is named.
+
+    ``since`` is the mark of an earlier reply about all queues, to get only the changes since then; 0 requests all
+    queues and a mark; -1 requests no mark.
+    """
+
+    queues: Many[str]
+    since: int = -1
+
+
+@operation("get recent metrics of queues", on_queues("read", or_role="monitor"), query=True, overtakes=True)
+class GetFigures(Request[Figures], tag=85):
+    """Request to get the recent metrics of these queues after a time, and the sums of all queues."""
+
+    queues: list[str]
+    since_ms: int = 0
