@@ -10,7 +10,7 @@ For ten million ready messages, that is about 20 MB, besides the content of the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,7 @@ from .checks import FAMILIES, CheckContext, Family
 from .checks.message_checks import CHECKS
 from .files.database_files import DatabaseFiles
 from .files.location import check_readable, find_store, running_broker
-from .findings import Finding, OnProgress, Progress, Report, finding
-from .records.message_facts import MessageFacts
+from .findings import Finding, OnProgress, Progress, Report
 from .records.message_scan import BY_ID, MessageScan
 from .records.offline_store import OfflineStore
 from .records.open_store import open_store
@@ -78,32 +77,26 @@ async def verify(store: OfflineStore, *, progress: OnProgress = _silent, max_fin
         progress: called periodically.
         max_findings: the limit for the findings of each kind in the report; all are counted.
     """
-    verification = _Verification(store, progress)
-    report = verification.report
-    async for problem in verification.findings():
-        report.add(problem, max_findings)
-    return report
+    verification = _Verification(store, progress, max_findings)
+    await verification.run()
+    return verification.report
 
 
 class _Verification:
-    def __init__(self, store: OfflineStore, progress: OnProgress) -> None:
+    def __init__(self, store: OfflineStore, progress: OnProgress, max_findings: int) -> None:
         self.store = store
         self.report = Report()
         self._progress = progress
-        self._context = CheckContext(store, store.clock.now_ms(), incomplete=self.report.incomplete)
+        self._context = CheckContext(store, store.clock.now_ms(), self.report, max_findings)
         self._families: list[Family] = [family(self._context) for family in FAMILIES]
         self._by_message = [family for family in self._families if type(family).message is not Family.message]
         self._by_kind = {kind: family for family in self._families for kind in family.kinds}
-        self._found: list[Finding] = []  # findings of callbacks
 
-    async def findings(self) -> AsyncIterator[Finding]:
-        """Yield the findings during the check; the report receives all other results."""
+    async def run(self) -> None:
         store = self.store
-        for problem in await self._files():
-            yield problem
-        for problem in [*(store.journal.findings if store.journal is not None else ()), *store.problems]:
-            yield problem
-        store.problems.clear()
+        await self._files()
+        self._add(store.journal.findings if store.journal is not None else ())
+        self._add_problems()
         if not store.is_readable:
             self.report.incomplete.append("no record can be read")
             return
@@ -111,37 +104,34 @@ class _Verification:
             self.report.incomplete.append("the records were read without the WAL, with the changes of the journal")
         self._context.note_unreadable()
         try:
-            async for problem in self._records():
-                yield problem
-            async for problem in self._messages():
-                yield problem
+            await self._records()
+            await self._messages()
         except OpenDataError as exc:
             self.report.incomplete.append(self._why(exc))
-        for problem in self._drain():
-            yield problem
+        self._add_problems()
         if store.unreadable:
             self.report.incomplete.append(f"{len(store.unreadable)} ranges of keys can't be read")
 
+    def _add(self, findings: Iterable[Finding]) -> None:
+        for problem in findings:
+            self.report.add(problem, self._context.max_findings)
+
+    def _add_problems(self) -> None:
+        """Report the findings of the store since the last call."""
+        if self.store.problems:
+            self._add(self.store.problems)
+            self.store.problems.clear()
+            self._context.note_unreadable()
+
     def _why(self, exc: OpenDataError) -> str:
         if running_broker(self.store.location.root) is not None:
-            held = f" (nothing kept them: {self.store.unheld})" if self.store.unheld else ""
-            return f"the running broker changed files during verification{held}; verify again, or verify a copy: {exc}"
+            unheld = f" (nothing kept them: {self.store.unheld})" if self.store.unheld else ""
+            text = f"the running broker changed files during verification{unheld}"
+            return f"{text}; verify again, or verify a copy: {exc}"
         return f"reading ended early: {exc}"
 
-    def _drain(self) -> list[Finding]:
-        """Return the findings of callbacks and of the store since the last call."""
-        drained, self._found = [*self._found, *self.store.problems], []
-        self.store.problems.clear()
-        if drained:
-            self._context.note_unreadable()
-        return drained
-
-    # ------------------------------------------------------------------ files
-    async def _files(self) -> list[Finding]:
-        """Return the findings about files.
-
-        The check is repeated if a running broker may have deleted a file during it.
-        """
+    async def _files(self) -> None:
+        """Check the files, again if a running broker may have deleted one of them during the check."""
         for _ in range(_FILE_TRIES):
             result = DatabaseFiles(self.store.location, lambda done: self._progress(Progress("files", done)))
             await result.check()
@@ -150,69 +140,56 @@ class _Verification:
         self.report.files = result.checked
         self.report.incomplete += result.incomplete if self.store.location.root is not None else []
         self.store.unreadable += result.unreadable
-        return result.findings
+        self._add(result.findings)
 
-    # ------------------------------------------------------------------ records
-    async def _records(self) -> AsyncIterator[Finding]:
+    async def _records(self) -> None:
         """Check every record except those by message id, which have a separate pass."""
         done = 0
         for start, end in between(BY_ID):
             async for rows in self.store.scan_batches(start, end, batch=500):
                 for key, value in rows:
-                    for problem in self._record(key, value):
-                        yield problem
+                    self._record(key, value)
                 done += len(rows)
                 self._progress(Progress("records", done))
-        for problem in self._drain():
-            yield problem
+        self._add_problems()
         for family in self._families:
-            async for problem in family.finish():
-                yield problem
+            await family.finish()
 
-    def _record(self, key: bytes, value: bytes) -> Iterable[Finding]:
+    def _record(self, key: bytes, value: bytes) -> None:
         try:
             parsed = keys.parse(key)
             decoded: Any = records.decode_any(key, value)
         except (CorruptRecord, UnsupportedFormat) as exc:
             self._not_decoded(key, exc)
-            return self._drain()
+            return
         self.report.records[parsed.kind.value] += 1
         family = self._by_kind.get(parsed.kind)
-        return family.record(parsed, key, decoded) if family is not None else ()
+        if family is not None:
+            family.record(parsed, key, decoded)
 
     def _not_decoded(self, key: bytes, exc: StoreError) -> None:
         kind = kind_of(key)
+        self.report.records["unknown" if kind is None else kind.value] += 1
         if kind is None:
-            self.report.records["unknown"] += 1
-            self._found.append(finding("key-unknown", f"a key of unknown kind: {key[:40].hex()}", key=key))
+            self._context.add("key-unknown", f"a key of unknown kind: {key[:40].hex()}", key=key)
             return
-        self.report.records[kind.value] += 1
         self._context.blind.add(kind)
-        self._found.append(finding("record-corrupt", f"{kind.value}: {exc.text}", key=key))
+        self._context.add("record-corrupt", f"{kind.value}: {exc.text}", key=key)
 
-    # ------------------------------------------------------------------ messages
-    async def _messages(self) -> AsyncIterator[Finding]:
+    async def _messages(self) -> None:
         scan = MessageScan(self.store, self._context.spans, self._not_decoded_by_id, self._count)
         last = scan.last_id
         async for facts in scan.messages():
             self.report.messages += 1
             if not self.report.messages % _PROGRESS_ROWS:
                 self._progress(Progress("messages", facts.id, max(last, facts.id)))
-            for problem in self._message(facts):
-                yield problem
-            if self._found or self.store.problems:
-                for problem in self._drain():
-                    yield problem
+            for check in CHECKS:
+                check(facts, self._context)
+            for family in self._by_message:
+                family.message(facts)
+            self._add_problems()
         for family in self._families:
-            for problem in family.end():
-                yield problem
-
-    def _message(self, facts: MessageFacts) -> Iterable[Finding]:
-        context = self._context
-        for check in CHECKS:
-            yield from check(facts, context)
-        for family in self._by_message:
-            yield from family.message(facts)
+            family.end()
 
     def _count(self, kind: RecordKind, _key: bytes, _value: bytes) -> None:
         self.report.records[kind.value] += 1

@@ -185,30 +185,30 @@ class _FileCopier:
             text = f"{self._target.name} has {free:,} bytes of space, and the backup may need {need:,}: free space"
             raise StoreFull(text, path=self._target.name)
 
-    def _copy(self, found: FolderEntry) -> SavedFile | None:
+    def _copy(self, entry: FolderEntry) -> SavedFile | None:
         """Copy a file; return None for a batch that was deleted, because no message of this backup needs it."""
         try:
-            if found.bytes <= _IN_MEMORY_BYTES:
-                data = self._source.read_all(found.path)
-                self._check_size(found, len(data))
-                return self.keep(found.path, data)
+            if entry.bytes <= _IN_MEMORY_BYTES:
+                data = self._source.read_all(entry.path)
+                self._check_size(entry, len(data))
+                return self.keep(entry.path, data)
             digest, size = hashlib.sha256(), 0
-            for piece in self._source.stream(found.path):
+            for piece in self._source.stream(entry.path):
                 digest.update(piece)
                 size += len(piece)
-            self._check_size(found, size)
-            file = SavedFile(found.path, size, digest.hexdigest())
+            self._check_size(entry, size)
+            file = SavedFile(entry.path, size, digest.hexdigest())
             if self._stored.get(file.sha256) != size:
-                self._put(file, self._source.stream(found.path))
+                self._put(file, self._source.stream(entry.path))
             return file
         except FileNotFoundError as exc:
-            if found.path.endswith(".batch"):
+            if entry.path.endswith(".batch"):
                 return None
-            raise StoreChanged(f"{found.path} was deleted while the store was copied; try again") from exc
+            raise StoreChanged(f"{entry.path} was deleted while the store was copied; try again") from exc
 
-    def _check_size(self, found: FolderEntry, size: int) -> None:
-        if size != found.bytes:
-            raise StoreChanged(f"{found.path} has {size} bytes, and had {found.bytes} a moment ago; try again")
+    def _check_size(self, entry: FolderEntry, size: int) -> None:
+        if size != entry.bytes:
+            raise StoreChanged(f"{entry.path} has {size} bytes, and had {entry.bytes} a moment ago; try again")
 
     def _put(self, file: SavedFile, pieces: Iterable[bytes]) -> None:
         self._target.write(file_path(file.sha256), pieces)

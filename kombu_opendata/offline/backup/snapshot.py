@@ -108,9 +108,9 @@ def _segments(folder: Path | None) -> list[Path]:
     return sorted(folder.glob("*.journal")) if folder is not None and folder.is_dir() else []
 
 
-def _read_journal(found: StoreSnapshot, store: OfflineStore, before: list[Path], keep: Keep) -> bool:
+def _read_journal(snapshot: StoreSnapshot, store: OfflineStore, before: list[Path], keep: Keep) -> bool:
     """Save the complete records of each segment; return False if segments were released since ``before``."""
-    found.journal, found.last_commit = [], 0
+    snapshot.journal, snapshot.last_commit = [], 0
     folder, position = store.location.journal, store.journal.position if store.journal is not None else 0
     paths = _segments(folder)
     for path, following in zip(paths, [*paths[1:], None], strict=False):
@@ -132,13 +132,13 @@ def _read_journal(found: StoreSnapshot, store: OfflineStore, before: list[Path],
                     return False  # the broker is writing the record before this one
                 break  # torn by a power loss: the store could be opened
             last, end = record.sequence, record.end
-        if found.journal and header.first != found.last_commit + 1:
+        if snapshot.journal and header.first != snapshot.last_commit + 1:
             if not path.exists() or not before[0].exists():
                 return False
-            raise _damaged(f"records {found.last_commit + 1} to {header.first - 1} are missing before {path}")
-        found.last_commit = last
+            raise _damaged(f"records {snapshot.last_commit + 1} to {header.first - 1} are missing before {path}")
+        snapshot.last_commit = last
         assert folder is not None
-        found.journal.append(keep(f"{folder.name}/{path.name}", data[:end]))
+        snapshot.journal.append(keep(f"{folder.name}/{path.name}", data[:end]))
     return all(path.exists() for path in before)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -10,7 +9,7 @@ from ...storage.records import keys
 from ...storage.records.definitions import NO_OVERRIDES, QueueConfig, QueueOptionsRecord, QueueOverrides
 from ...storage.records.keys import ParsedKey, RecordKind
 from ..files.location import running_broker
-from ..findings import Finding
+from ..findings import Report, finding
 from ..records.message_facts import MessageFacts, Span
 from ..records.offline_store import OfflineStore
 
@@ -48,17 +47,31 @@ class CheckContext:
         spans: summaries of all buckets, for the pass over the messages.
         in_flight: the queue and the message id of every message in flight.
         blind: kinds with a record that could not be read or decoded and that may contain missing data.
-        incomplete: the reasons for an incomplete check.
     """
 
     store: OfflineStore
     now_ms: int
+    report: Report
+    max_findings: int
     block_end: int | None = None
     queues: dict[str, QueueFacts] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     in_flight: set[tuple[str, int]] = field(default_factory=set)
     blind: set[RecordKind] = field(default_factory=set)
-    incomplete: list[str] = field(default_factory=list)
+
+    def add(
+        self,
+        code: str,
+        text: str,
+        *,
+        key: bytes = b"",
+        queue: str | None = None,
+        message_id: int | None = None,
+        file: str | None = None,
+    ) -> None:
+        """Report a finding of a kind in :data:`~..findings.CODES`."""
+        problem = finding(code, text, key=key, queue=queue, message_id=message_id, file=file)
+        self.report.add(problem, self.max_findings)
 
     @property
     def is_running(self) -> bool:
@@ -105,28 +118,23 @@ class Family:
 
     The verification calls :meth:`record` with each record of the family's ``kinds``, in the order of the keys, and then
     :meth:`finish`, which compares the data that the family has collected. That data should be small: messages have a
-    separate pass, which calls :meth:`message` for each message and :meth:`end` afterwards.
+    separate pass, which calls :meth:`message` for each message, if the family overrides it, and :meth:`end` afterwards.
     """
 
     kinds: ClassVar[tuple[RecordKind, ...]] = ()
 
     def __init__(self, context: CheckContext) -> None:
         self.context = context
+        self.add = context.add
 
-    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> None:
         """Check a record, given by its parsed key, the bytes of the key, and the decoded value."""
-        yield from ()
 
-    async def finish(self) -> AsyncIterator[Finding]:
+    async def finish(self) -> None:
         """Check the collected data, after all records."""
-        nothing: tuple[Finding, ...] = ()
-        for problem in nothing:
-            yield problem
 
-    def message(self, facts: MessageFacts) -> Iterator[Finding]:
-        """Check a message; called only for families that override this."""
-        yield from ()
+    def message(self, facts: MessageFacts) -> None:
+        """Check a message."""
 
-    def end(self) -> Iterator[Finding]:
+    def end(self) -> None:
         """Check the collected data, after all messages."""
-        yield from ()

@@ -13,18 +13,17 @@ from ...staging.batch_format import parse_payload_uri
 from ...storage.records import keys, payload
 from ...storage.records.keys import RecordKind
 from ...storage.records.payload import CHUNK_BYTES, PayloadURI
-from ..findings import Finding, finding
 from ..records.message_facts import ARCHIVED, AVAILABLE, BUCKETS, FAILED, IN_FLIGHT, MessageFacts, QueueMembership
 from .family import CheckContext
 
-MessageCheck = Callable[[MessageFacts, CheckContext], Iterator[Finding]]
-UriCheck = Callable[[str, MessageFacts, CheckContext], Iterator[Finding]]
+MessageCheck = Callable[[MessageFacts, CheckContext], None]
+UriCheck = Callable[[str, MessageFacts, CheckContext], None]
 
 _REASONS = frozenset({"rejected", "expired", "maxlen", "delivery_limit", "revoked"})
 _NEEDED_BY = (*BUCKETS, RecordKind.DEAD_LETTER)
 
 
-def once(facts: MessageFacts, _context: CheckContext) -> Iterator[Finding]:
+def once(facts: MessageFacts, context: CheckContext) -> None:
     """Check that a message is at most once in each queue, in one state."""
     if len(facts.places) < 2:
         return
@@ -34,10 +33,10 @@ def once(facts: MessageFacts, _context: CheckContext) -> Iterator[Finding]:
                 f"{place.state} (bucket {place.bucket})" for place in facts.places if place.queue == queue
             )
             text = f"message {facts.id} is in queue {queue!r} {count} times: {states}"
-            yield finding("message-twice", text, queue=queue, message_id=facts.id)
+            context.add("message-twice", text, queue=queue, message_id=facts.id)
 
 
-def complete(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
+def complete(facts: MessageFacts, context: CheckContext) -> None:
     """Check that a message in a queue, or a dead letter, has metadata and a payload."""
     if facts.metadata is not None and facts.payload is not None:
         return
@@ -52,10 +51,10 @@ def complete(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     ):
         if value is None and kind not in facts.corrupt and context.can_tell(key):
             text = f"message {facts.id} ({where}) has no {kind.value}"
-            yield finding(code, text, key=key, queue=queue, message_id=facts.id)
+            context.add(code, text, key=key, queue=queue, message_id=facts.id)
 
 
-def wanted(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
+def wanted(facts: MessageFacts, context: CheckContext) -> None:
     """Check that a message with records is needed by a queue or kept by the log."""
     if facts.places or facts.letters or facts.is_kept or not context.sees(*_NEEDED_BY):
         return
@@ -70,7 +69,7 @@ def wanted(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     if kinds:
         names = ", ".join("routes" if kind is RecordKind.ROUTES_BLOCK else kind.value for kind in kinds)
         text = f"message {facts.id} is in no queue, but it has records: {names}"
-        yield finding("message-orphan", text, key=_key(kinds[0], facts), message_id=facts.id)
+        context.add("message-orphan", text, key=_key(kinds[0], facts), message_id=facts.id)
 
 
 def _key(kind: RecordKind, facts: MessageFacts) -> bytes:
@@ -80,27 +79,27 @@ def _key(kind: RecordKind, facts: MessageFacts) -> bytes:
     return keys.chunk_key(id, 0) if kind is RecordKind.CHUNK else kind.prefix + id.to_bytes(8, "big")
 
 
-def payload_place(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
+def payload_place(facts: MessageFacts, context: CheckContext) -> None:
     """Check that a payload is in its record, or at the location in its record."""
     if isinstance(facts.payload, PayloadURI):
-        yield from check_uri(facts.payload.uri, facts, context)
+        check_uri(facts.payload.uri, facts, context)
     elif isinstance(facts.payload, bytes) and facts.chunks:
         text = f"message {facts.id} has its payload in one record, but also {len(facts.chunks)} chunks"
-        yield finding("chunks-wrong", text, key=keys.chunk_key(facts.id, facts.chunks[0][0]), message_id=facts.id)
+        context.add("chunks-wrong", text, key=keys.chunk_key(facts.id, facts.chunks[0][0]), message_id=facts.id)
 
 
-def check_chunks(uri: str, facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
+def check_chunks(uri: str, facts: MessageFacts, context: CheckContext) -> None:
     """Check that the chunk records are exactly those that the URI announces."""
     key = keys.payload_key(facts.id)
     parsed = payload.parse_chunks_uri(uri)
     if parsed is None:
         text = f"the payload of message {facts.id} is at {uri!r}, which is not a list of chunks"
-        yield finding("payload-uri", text, key=key, message_id=facts.id)
+        context.add("payload-uri", text, key=key, message_id=facts.id)
         return
     count, size = parsed
     if -(-size // CHUNK_BYTES) != count:
         text = f"message {facts.id} has {size} bytes in {count} chunks of {CHUNK_BYTES}"
-        yield finding("chunks-wrong", text, key=key, message_id=facts.id)
+        context.add("chunks-wrong", text, key=key, message_id=facts.id)
         return
     expected = {number: min(CHUNK_BYTES, size - number * CHUNK_BYTES) for number in range(count)}
     there = dict(facts.chunks)
@@ -114,15 +113,15 @@ def check_chunks(uri: str, facts: MessageFacts, context: CheckContext) -> Iterat
         f"chunk {wrong[0]} of message {facts.id} has {there.get(wrong[0], 'no')} bytes instead of "
         f"{expected.get(wrong[0], 'none')}; {len(wrong)} of {count} chunks are wrong"
     )
-    yield finding("chunks-wrong", text, key=keys.chunk_key(facts.id, wrong[0]), message_id=facts.id)
+    context.add("chunks-wrong", text, key=keys.chunk_key(facts.id, wrong[0]), message_id=facts.id)
 
 
-def check_batch(uri: str, facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
+def check_batch(uri: str, facts: MessageFacts, context: CheckContext) -> None:
     """Check that the batch object exists and is large enough. ``StagedFamily`` reads it."""
     key, place = keys.payload_key(facts.id), parse_payload_uri(uri)
     if place is None:
         text = f"the payload of message {facts.id} is at {uri!r}, which is not a position in a staged batch"
-        yield finding("payload-uri", text, key=key, message_id=facts.id)
+        context.add("payload-uri", text, key=key, message_id=facts.id)
         return
     path, end = place.path, place.offset + place.length
     folder = context.store.location.staged
@@ -134,28 +133,28 @@ def check_batch(uri: str, facts: MessageFacts, context: CheckContext) -> Iterato
         if context.is_running:
             return  # the message may have been settled since, and the object removed
         text = f"the payload of message {facts.id} is in batch {path}, which can't be read: {exc.strerror}"
-        yield finding("batch-missing", text, key=key, message_id=facts.id)
+        context.add("batch-missing", text, key=key, message_id=facts.id)
         return
     if end > size:
         text = f"the payload of message {facts.id} ends at byte {end} of batch {path}, which has {size}"
-        yield finding("batch-missing", text, key=key, message_id=facts.id)
+        context.add("batch-missing", text, key=key, message_id=facts.id)
 
 
 #: scheme → check
 SCHEMES: dict[str, UriCheck] = {"chunks": check_chunks, "batch": check_batch}
 
 
-def check_uri(uri: str, facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
+def check_uri(uri: str, facts: MessageFacts, context: CheckContext) -> None:
     """Check that a payload is at the location in its URI."""
     check = SCHEMES.get(uri.partition(":")[0])
     if check is not None:
-        yield from check(uri, facts, context)
+        check(uri, facts, context)
         return
     text = f"the payload of message {facts.id} is at {uri!r}, which has an unknown scheme"
-    yield finding("payload-uri", text, key=keys.payload_key(facts.id), message_id=facts.id)
+    context.add("payload-uri", text, key=keys.payload_key(facts.id), message_id=facts.id)
 
 
-def routes(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
+def routes(facts: MessageFacts, context: CheckContext) -> None:
     """Check that a message that several queues need, or that is in chunks, has a count of its uses."""
     if facts.routes is None and len(facts.places) == 1 and not facts.letters and not facts.chunks:
         return
@@ -165,26 +164,26 @@ def routes(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     if facts.routes is None:
         if (facts.needs > 1 or facts.chunks) and context.can_tell(key):
             text = f"message {facts.id} is needed {facts.needs} times, has {len(facts.chunks)} chunks, but no count"
-            yield finding("routes-wrong", text, key=key, message_id=facts.id)
+            context.add("routes-wrong", text, key=key, message_id=facts.id)
     elif facts.is_kept:
         text = f"message {facts.id} is needed {facts.needs} times, but its count has it kept by the log only"
-        yield finding("routes-wrong", text, key=key, message_id=facts.id)
+        context.add("routes-wrong", text, key=key, message_id=facts.id)
     elif facts.routes != facts.needs:
         text = f"message {facts.id} is needed {facts.needs} times, but its count is {facts.routes}"
-        yield finding("routes-wrong", text, key=key, message_id=facts.id)
+        context.add("routes-wrong", text, key=key, message_id=facts.id)
 
 
-def identity(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
+def identity(facts: MessageFacts, context: CheckContext) -> None:
     """Check that the metadata belongs to this message, and that the id has been assigned."""
     if facts.metadata is not None and facts.metadata.message_id != facts.id:
         text = f"the metadata of message {facts.id} names message {facts.metadata.message_id}"
-        yield finding("key-value-mismatch", text, key=keys.metadata_key(facts.id), message_id=facts.id)
+        context.add("key-value-mismatch", text, key=keys.metadata_key(facts.id), message_id=facts.id)
     if context.block_end is not None and facts.id >= context.block_end:
         text = f"message {facts.id} exists, but ids from {context.block_end} on have not been assigned yet"
-        yield finding("sequence-behind", text, key=keys.SEQ_BLOCK_KEY, message_id=facts.id)
+        context.add("sequence-behind", text, key=keys.SEQ_BLOCK_KEY, message_id=facts.id)
 
 
-def times(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
+def times(facts: MessageFacts, context: CheckContext) -> None:
     """Check that the times are plausible."""
     metadata = facts.metadata
     if metadata is None:
@@ -192,15 +191,15 @@ def times(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     received = metadata.received_at_ms
     if not context.is_plausible(received):
         text = f"message {facts.id} was received at {received} ms"
-        yield finding("time-implausible", text, key=keys.metadata_key(facts.id), message_id=facts.id)
+        context.add("time-implausible", text, key=keys.metadata_key(facts.id), message_id=facts.id)
     if metadata.visible_at_ms < received:
         text = f"message {facts.id} was visible at {metadata.visible_at_ms} ms, before it was received at {received} ms"
-        yield finding("entry-implausible", text, key=keys.metadata_key(facts.id), message_id=facts.id)
+        context.add("entry-implausible", text, key=keys.metadata_key(facts.id), message_id=facts.id)
     for place in facts.places:
         wrong = "; ".join(_entry(place, received, context))
         if wrong:
             text = f"message {facts.id}, {place.state} in queue {place.queue!r} (bucket {place.bucket}): {wrong}"
-            yield finding("entry-implausible", text, queue=place.queue, message_id=facts.id)
+            context.add("entry-implausible", text, queue=place.queue, message_id=facts.id)
 
 
 def _entry(place: QueueMembership, received: int, context: CheckContext) -> Iterator[str]:
@@ -220,7 +219,7 @@ def _entry(place: QueueMembership, received: int, context: CheckContext) -> Iter
         yield f"settled at {place.entry[1]} ms, received at {received} ms"
 
 
-def dead_letters(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
+def dead_letters(facts: MessageFacts, context: CheckContext) -> None:
     """Check that a dead letter has left its queue: no queue entry needs the payload, or only the failed list does."""
     for queue, letter in facts.letters:
         states = [place.state for place in facts.places if place.queue == queue]
@@ -237,7 +236,7 @@ def dead_letters(facts: MessageFacts, context: CheckContext) -> Iterator[Finding
         if wrong:
             text = f"the dead letter of message {facts.id} from queue {queue!r}: {'; '.join(wrong)}"
             key = keys.dead_letter_key(facts.id, queue)
-            yield finding("dead-letter-wrong", text, key=key, queue=queue, message_id=facts.id)
+            context.add("dead-letter-wrong", text, key=key, queue=queue, message_id=facts.id)
 
 
 CHECKS: tuple[MessageCheck, ...] = (once, complete, wanted, payload_place, routes, identity, times, dead_letters)

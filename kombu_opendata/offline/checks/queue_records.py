@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ...storage.records import keys
 from ...storage.records.definitions import NO_OVERRIDES
 from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.state import queue_state, settled_list
-from ..findings import Finding, finding
 from ..records.message_facts import IN_FLIGHT, entries_of, span_of
 from .family import Family, QueueFacts
 
@@ -33,24 +32,24 @@ class QueueFamily(Family):
         _ARCHIVED,
     )  # fmt: skip
 
-    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> None:
         queue = self.context.queue(key.name or "")
         if key.kind is RecordKind.CONFIG:
             queue.config = value
             if not value.max_attempts:
-                yield finding("settings-implausible", f"queue {key.name!r} allows 0 attempts", key=raw, queue=key.name)
+                self.add("settings-implausible", f"queue {key.name!r} allows 0 attempts", key=raw, queue=key.name)
         elif key.kind is RecordKind.OPTIONS:
             queue.options = value
             if not value.lease_seconds:
-                yield finding("settings-implausible", f"queue {key.name!r} leases for 0 s", key=raw, queue=key.name)
+                self.add("settings-implausible", f"queue {key.name!r} leases for 0 s", key=raw, queue=key.name)
         elif key.kind is RecordKind.OVERRIDES:
             queue.overrides = value
         elif key.kind is RecordKind.QUEUE_COUNTS:
             queue.is_counted = True
         else:
-            yield from self._bucket(queue, key, raw, value)
+            self._bucket(queue, key, raw, value)
 
-    def _bucket(self, queue: QueueFacts, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
+    def _bucket(self, queue: QueueFacts, key: ParsedKey, raw: bytes, value: Any) -> None:
         kind, number = key.kind, key.bucket or 0
         queue.buckets.setdefault(kind, []).append(number)
         span = span_of(kind, raw, queue.name, number, value)
@@ -63,9 +62,9 @@ class QueueFamily(Family):
                 self.context.in_flight.add((queue.name, entry[0]))
         if span.entries > _LARGEST[kind]:
             text = f"{kind.value} bucket {number} of queue {queue.name!r} has {span.entries} entries"
-            yield finding("bucket-overfull", text, key=raw, queue=queue.name)
+            self.add("bucket-overfull", text, key=raw, queue=queue.name)
 
-    async def finish(self) -> AsyncIterator[Finding]:
+    async def finish(self) -> None:
         for queue in self.context.queues.values():
             missing = list(self._missing(queue))
             if queue.options is None and queue.config is None:
@@ -74,17 +73,16 @@ class QueueFamily(Family):
                     record_kinds += [RecordKind.OVERRIDES] if queue.overrides != NO_OVERRIDES else ()
                     kinds = ", ".join(kind.value for kind in record_kinds)
                     text = f"there is no queue {queue.name!r}, but it has records: {kinds}"
-                    yield finding("queue-unknown", text, queue=queue.name)
+                    self.add("queue-unknown", text, queue=queue.name)
             elif missing:
                 what = ", ".join(name for name, _key in missing)
-                yield finding(
+                self.add(
                     "queue-incomplete",
                     f"records of queue {queue.name!r} are missing: {what}",
                     key=missing[0][1],
                     queue=queue.name,
                 )
-            for wrong in self._order(queue):
-                yield wrong
+            self._order(queue)
 
     def _missing(self, queue: QueueFacts) -> Iterator[tuple[str, bytes]]:
         required = [
@@ -96,28 +94,28 @@ class QueueFamily(Family):
             if not is_there and self.context.can_tell(key) and self.context.sees(kind):
                 yield kind.value, key
 
-    def _order(self, queue: QueueFacts) -> Iterator[Finding]:
+    def _order(self, queue: QueueFacts) -> None:
         """Check that settled lists begin with their first buckets, and that inner active buckets are not empty."""
         if queue.options is not None:
             firsts = {_DONE: queue.options.first_done_bucket, _FAILED: queue.options.first_failed_bucket}
             for kind, first in firsts.items():
-                yield from self._settled_order(queue, kind, first)
+                self._settled_order(queue, kind, first)
         numbers = sorted(queue.buckets.get(_ACTIVE, ()))
         for number in set(numbers[:-1]) - set(queue.filled.get(_ACTIVE, ())) - {0}:
             key = keys.active_key(queue.name, number)
             text = f"active bucket {number} of queue {queue.name!r} is empty but not the last one"
-            yield finding("bucket-empty", text, key=key, queue=queue.name)
+            self.add("bucket-empty", text, key=key, queue=queue.name)
 
-    def _settled_order(self, queue: QueueFacts, kind: RecordKind, first: int) -> Iterator[Finding]:
+    def _settled_order(self, queue: QueueFacts, kind: RecordKind, first: int) -> None:
         numbers = queue.buckets.get(kind, [])
         overlooked = [number for number in queue.filled.get(kind, ()) if number < first]
         for number in overlooked:
             text = f"{kind.value} bucket {number} of queue {queue.name!r} is before the first one, {first}"
-            yield finding("bucket-order", text, key=_BUCKETS[kind](queue.name, number), queue=queue.name)
+            self.add("bucket-order", text, key=_BUCKETS[kind](queue.name, number), queue=queue.name)
         last = max(numbers, default=first)
         if first > last + 1 and self.context.sees(kind):
             text = f"the {kind.value} list of queue {queue.name!r} begins with bucket {first} but ends with {last}"
-            yield finding("bucket-order", text, key=keys.options_key(queue.name), queue=queue.name)
+            self.add("bucket-order", text, key=keys.options_key(queue.name), queue=queue.name)
 
 
 class HeaderFamily(Family):
@@ -131,32 +129,32 @@ class HeaderFamily(Family):
         RecordKind.LOG_RETENTION,
     )
 
-    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> None:
         plausible = self.context.is_plausible
         if key.kind is RecordKind.SEQ_BLOCK:
-            yield from self._block(raw, *value)
+            self._block(raw, *value)
         elif key.kind is RecordKind.STORE_HEADER:
             here = self.context.store.location.instance
             if value.instance != here:
                 text = f"the header names the instance {value.instance!r}, but the store is at {here!r}"
-                yield finding("header-instance", text, key=raw)
+                self.add("header-instance", text, key=raw)
             if not 0 < value.created_at_ms <= self.context.now_ms + 86_400_000:
-                yield finding("time-implausible", f"the store was created at {value.created_at_ms} ms", key=raw)
+                self.add("time-implausible", f"the store was created at {value.created_at_ms} ms", key=raw)
         elif key.kind is RecordKind.NEWEST_TIME and not plausible(value):
-            yield finding("time-implausible", f"the newest time in the store is {value} ms", key=raw)
+            self.add("time-implausible", f"the newest time in the store is {value} ms", key=raw)
         elif key.kind is RecordKind.LOG_RETENTION and value.swept_at_ms and not plausible(value.swept_at_ms):
-            yield finding("time-implausible", f"the log was swept at {value.swept_at_ms} ms", key=raw)
+            self.add("time-implausible", f"the log was swept at {value.swept_at_ms} ms", key=raw)
 
-    def _block(self, raw: bytes, base: int, size: int) -> Iterator[Finding]:
+    def _block(self, raw: bytes, base: int, size: int) -> None:
         self.context.block_end = base + size
         if not size or base + size > keys.MAX_MESSAGE_ID:
-            yield finding("sequence-behind", f"the sequence block has {size} ids from {base} on", key=raw)
+            self.add("sequence-behind", f"the sequence block has {size} ids from {base} on", key=raw)
 
-    async def finish(self) -> AsyncIterator[Finding]:
+    async def finish(self) -> None:
         context = self.context
         used = max((span.high for span in context.spans), default=None)
         if context.block_end is not None or used is None or not context.sees(RecordKind.SEQ_BLOCK):
             return
         if context.can_tell(keys.SEQ_BLOCK_KEY):
             text = f"there is no sequence block, but message ids up to {used} are in use"
-            yield finding("sequence-missing", text, key=keys.SEQ_BLOCK_KEY)
+            self.add("sequence-missing", text, key=keys.SEQ_BLOCK_KEY)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ...errors import CorruptRecord
@@ -13,7 +12,6 @@ from ...storage.records import results as records
 from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.payload import Chunks
 from ...storage.records.results import Chord
-from ..findings import Finding, finding
 from .family import CheckContext, Family
 
 _PAGE = 200
@@ -38,12 +36,12 @@ class ResultFamily(Family):
         self._chunks: Counter[bytes] = Counter()
         self._chunk_bytes: Counter[bytes] = Counter()
 
-    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> None:
         if key.kind is RecordKind.CHORD:
             self._chords[key.chord or b""] = value
             if value.size < -1 or value.added < 0 or value.expires_at_ms < 0:
                 text = f"chord {_text(key.chord)} has size {value.size} and {value.added} more"
-                yield finding("chord-wrong", text, key=raw)
+                self.add("chord-wrong", text, key=raw)
         elif key.kind is RecordKind.CHORD_PART:
             self._parts[key.chord or b""] += 1
         elif key.kind is RecordKind.LARGE_VALUE:
@@ -53,37 +51,35 @@ class ResultFamily(Family):
             self._chunk_bytes[key.owner or b""] += len(value)
         elif key.kind is RecordKind.RESULT and value.expires_at_ms < 0:
             text = f"result {_text(key.result)} expires at {value.expires_at_ms} ms"
-            yield finding("result-implausible", text, key=raw)
+            self.add("result-implausible", text, key=raw)
 
-    async def finish(self) -> AsyncIterator[Finding]:
+    async def finish(self) -> None:
         for group, parts in self._parts.items():
             chord = self._chords.get(group)
             if chord is None:
                 if self.context.sees(RecordKind.CHORD):
                     text = f"there are {parts} parts of chord {_text(group)}, but no such chord"
-                    yield finding("chord-wrong", text, key=keys.chord_part_prefix(group))
+                    self.add("chord-wrong", text, key=keys.chord_part_prefix(group))
             elif 0 <= chord.size + chord.added < parts and chord.size >= 0:
                 text = f"chord {_text(group)} of {chord.size + chord.added} tasks has {parts} parts"
-                yield finding("chord-wrong", text, key=keys.chord_key(group))
+                self.add("chord-wrong", text, key=keys.chord_key(group))
         if self.context.sees(RecordKind.LARGE_VALUE, RecordKind.VALUE_CHUNK):
-            async for problem in self._large_values():
-                yield problem
+            await self._large_values()
         if self.context.sees(RecordKind.RESULT_EXPIRY):
-            async for problem in self._expiries():
-                yield problem
+            await self._expiries()
 
-    async def _large_values(self) -> AsyncIterator[Finding]:
+    async def _large_values(self) -> None:
         """Check that a value in chunks has all its chunks, and belongs to a record."""
         for owner in sorted(self._large.keys() | self._chunks.keys()):
             large, chunks, size = self._large.get(owner), self._chunks[owner], self._chunk_bytes[owner]
             if large != Chunks(chunks, size):
                 text = f"the value of {owner.hex()} has {chunks} chunks of {size} bytes, but its record has {large}"
-                yield finding("result-chunks", text, key=keys.large_value_key(owner))
+                self.add("result-chunks", text, key=keys.large_value_key(owner))
             elif await self.context.store.get(owner) is None:
                 text = f"there are {chunks} chunks of the value of {owner.hex()}, which does not exist"
-                yield finding("result-chunks", text, key=keys.large_value_key(owner))
+                self.add("result-chunks", text, key=keys.large_value_key(owner))
 
-    async def _expiries(self) -> AsyncIterator[Finding]:
+    async def _expiries(self) -> None:
         """Check that a result that expires has an expiry record.
 
         Older such records may exist, even without a result.
@@ -95,7 +91,7 @@ class ResultFamily(Family):
             for (key, expiry), value in zip(expiries, values, strict=True):
                 if value is None:
                     text = f"result {_text(keys.parse(key).result)} has no record of its expiry {expiry.hex()}"
-                    yield finding("result-expiry", text, key=key)
+                    self.add("result-expiry", text, key=key)
 
 
 def _expiry(key: bytes, value: bytes) -> tuple[bytes, bytes] | None:

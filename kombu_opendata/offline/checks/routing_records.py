@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ...selectors import SelectorError, compile_selector
@@ -12,7 +12,6 @@ from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.kinds import FIRST_TRANSIENT_ID
 from ...storage.records.routing_cursor import Cursor
 from ...storage.routing.topology import EXCHANGE_TYPES, Topology
-from ..findings import Finding, finding
 from .family import CheckContext, Family
 
 
@@ -26,28 +25,26 @@ class TopologyFamily(Family):
         self._topology = Topology()
         self._bindings: list[tuple[ParsedKey, bytes, dict[str, Any]]] = []
 
-    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> None:
         if key.kind is RecordKind.BINDING:
             self._bindings.append((key, raw, value))
             return
         if value.type not in EXCHANGE_TYPES or not key.name:
             text = f"exchange {key.name!r} has the type {value.type!r}"
-            yield finding("exchange-implausible", text, key=raw)
+            self.add("exchange-implausible", text, key=raw)
         if not value.durable:
-            yield finding("exchange-implausible", f"exchange {key.name!r} is stored but not durable", key=raw)
+            self.add("exchange-implausible", f"exchange {key.name!r} is stored but not durable", key=raw)
         self._topology.add_exchange(key.name or "", *value)
 
-    async def finish(self) -> AsyncIterator[Finding]:
+    async def finish(self) -> None:
         for name, queue in self.context.queues.items():
             if queue.options is not None:
                 self._topology.add_queue(name, queue.overrides.over(queue.options.arguments))
         for key, raw, arguments in self._bindings:
-            for problem in self._bind(key, raw, arguments):
-                yield problem
-        for problem in self._filters():
-            yield problem
+            self._bind(key, raw, arguments)
+        self._filters()
 
-    def _bind(self, key: ParsedKey, raw: bytes, arguments: dict[str, Any]) -> Iterator[Finding]:
+    def _bind(self, key: ParsedKey, raw: bytes, arguments: dict[str, Any]) -> None:
         exchange, queue, routing_key = key.name or "", key.queue or "", key.routing_key or ""
         known = self._topology.exchanges.get(exchange)
         if known is None and not self.context.sees(RecordKind.EXCHANGE):
@@ -58,15 +55,15 @@ class TopologyFamily(Family):
         ):
             if not is_there:
                 text = f"a binding of queue {queue!r} to exchange {exchange!r}: there is no {what} {name!r}"
-                yield finding("binding-orphan", text, key=raw, queue=queue)
+                self.add("binding-orphan", text, key=raw, queue=queue)
                 return
         assert known is not None
         if keys.binding_key(exchange, queue, routing_key, known.identity(arguments)) != raw:
             text = f"a binding of queue {queue!r} to {exchange!r} has a key that differs from its arguments {arguments}"
-            yield finding("key-value-mismatch", text, key=raw, queue=queue)
+            self.add("key-value-mismatch", text, key=raw, queue=queue)
         self._topology.bind(queue, exchange, routing_key, arguments)
 
-    def _filters(self) -> Iterator[Finding]:
+    def _filters(self) -> None:
         if not self.context.sees(RecordKind.EXCHANGE, RecordKind.BINDING):
             return
         for name, queue in self.context.queues.items():
@@ -75,7 +72,7 @@ class TopologyFamily(Family):
             expected = self.filter_of(name)
             if not _same(queue.config.filter, expected) and not self._has_passing_terms(queue.config.filter, expected):
                 text = f"queue {name!r} has the filter {queue.config.filter!r}, but its bindings say {expected!r}"
-                yield finding("filter-differs", text, key=keys.config_key(name), queue=name)
+                self.add("filter-differs", text, key=keys.config_key(name), queue=name)
 
     def filter_of(self, name: str) -> str:
         """Return the filter that a broker would write for this queue."""
@@ -108,28 +105,28 @@ class RoutingFamily(Family):
         super().__init__(context)
         self._cursors: list[tuple[str, bytes, Cursor]] = []
 
-    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> None:
         if key.kind is RecordKind.CURSOR:
             self._cursors.append((key.name or "", raw, value))
         else:
-            yield from self._sending(raw, value)
+            self._sending(raw, value)
 
-    def _sending(self, raw: bytes, sending: Sending) -> Iterator[Finding]:
+    def _sending(self, raw: bytes, sending: Sending) -> None:
         """Check that the ids in the reply have been assigned and that each has a destination, or all share one."""
         end = self.context.block_end
         wrong = [id for id in sending.ids if id < -1 or (end is not None and end <= id < FIRST_TRANSIENT_ID)]
         if wrong:
             text = f"an idempotency key stands for message {wrong[0]}, whose id has not been assigned yet"
-            yield finding("idempotency-wrong", text, key=raw)
+            self.add("idempotency-wrong", text, key=raw)
         if len(sending.queues) not in (1, len(sending.ids)):
             text = f"an idempotency key stands for {len(sending.ids)} messages and {len(sending.queues)} destinations"
-            yield finding("idempotency-wrong", text, key=raw)
+            self.add("idempotency-wrong", text, key=raw)
 
-    async def finish(self) -> AsyncIterator[Finding]:
+    async def finish(self) -> None:
         for queue, raw, cursor in self._cursors:
             wrong = "; ".join(self._cursor(queue, cursor))
             if wrong:
-                yield finding("cursor-wrong", f"the routing cursor of queue {queue!r}: {wrong}", key=raw, queue=queue)
+                self.add("cursor-wrong", f"the routing cursor of queue {queue!r}: {wrong}", key=raw, queue=queue)
 
     def _cursor(self, queue: str, cursor: Cursor) -> Iterator[str]:
         if not self.context.exists(queue):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ...errors import DamagedBatch, NewerFormat, StoreError
@@ -14,7 +14,6 @@ from ...staging.folder_url import StagedFolder
 from ...storage.records import keys
 from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.staged import StagedJob, StagedObject
-from ..findings import Finding, finding
 from ..records.message_facts import MessageFacts
 from .family import CheckContext, Family
 
@@ -32,7 +31,7 @@ class StagedFamily(Family):
         self._starts: list[int] = []
         self._stored: Counter[int] = Counter()
 
-    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> None:
         if key.kind is RecordKind.STAGED_OBJECT:
             self._objects[key.id or 0] = value
         elif key.kind is RecordKind.STAGED_EXPIRY:
@@ -41,7 +40,7 @@ class StagedFamily(Family):
             self._jobs[key.name or ""] = value
             wrong = "; ".join(self._job(value))
             if wrong:
-                yield finding("staged-wrong", f"staged job {key.name!r}: {wrong}", key=raw)
+                self.add("staged-wrong", f"staged job {key.name!r}: {wrong}", key=raw)
 
     def _job(self, job: StagedJob) -> Iterator[str]:
         if job.routed > job.rows or job.unroutable + job.damaged > job.routed:
@@ -53,54 +52,55 @@ class StagedFamily(Family):
             if done + failed + removed > routed:
                 yield f"{routed} went to queue {queue!r}, but {done} are done, {failed} failed, {removed} removed"
 
-    async def finish(self) -> AsyncIterator[Finding]:
+    async def finish(self) -> None:
         self._starts = sorted(self._objects)
         for name, job in self._jobs.items():
             expiry = keys.staged_expiry_key(job.settled_at_ms, name)
             if job.settled_at_ms and expiry not in self._expiries and self.context.can_tell(expiry):
                 text = f"staged job {name!r} is settled since {job.settled_at_ms} ms, but has no record of its expiry"
-                yield finding("staged-wrong", text, key=keys.staged_job_key(name))
+                self.add("staged-wrong", text, key=keys.staged_job_key(name))
         location = self.context.store.location
         folder = StagedFolder(location.url, location.instance)
         try:
             for first_id, batch in sorted(self._objects.items()):
                 code, text = await asyncio.to_thread(_check_object, folder, first_id, batch)
                 if code == "batch-missing" and self.context.is_running:
-                    self.context.incomplete.append(f"{text}; the running broker may have removed it: verify again")
+                    self.context.report.incomplete.append(
+                        f"{text}; the running broker may have removed it: verify again"
+                    )
                 elif code:
                     text = f"batch {batch.path} of job {batch.job_id!r}: {text}"
                     file = f"{location.staged or folder.url}/{batch.path}"
-                    yield finding(code, text, key=keys.staged_object_key(first_id), file=file)
+                    self.add(code, text, key=keys.staged_object_key(first_id), file=file)
         except StoreError as exc:
-            self.context.incomplete.append(f"not all batches of staged jobs were checked: {exc.text}")
+            self.context.report.incomplete.append(f"not all batches of staged jobs were checked: {exc.text}")
         finally:
             folder.close()
 
-    def message(self, facts: MessageFacts) -> Iterator[Finding]:
+    def message(self, facts: MessageFacts) -> None:
         place = bisect_right(self._starts, facts.id) - 1
         if place >= 0 and facts.metadata is not None:
             first_id = self._starts[place]
             self._stored[first_id] += facts.id < first_id + self._objects[first_id].rows
-        yield from ()
 
-    def end(self) -> Iterator[Finding]:
+    def end(self) -> None:
         if not self.context.sees(RecordKind.METADATA, RecordKind.STAGED_JOB):
             return
         for first_id, batch in self._objects.items():
             needed = self._stored[first_id] + self._unrouted(first_id, batch)
             if needed != batch.live:
                 text = f"batch {batch.path} holds {needed} messages that are needed, but its record has {batch.live}"
-                yield finding("staged-wrong", text, key=keys.staged_object_key(first_id))
+                self.add("staged-wrong", text, key=keys.staged_object_key(first_id))
 
-    def _unrouted(self, first_id: int, found: StagedObject) -> int:
+    def _unrouted(self, first_id: int, batch: StagedObject) -> int:
         """Return the number of rows of an object that are not routed yet and so have no records."""
-        job = self._jobs.get(found.job_id)
+        job = self._jobs.get(batch.job_id)
         if job is None:
             return 0
-        return max(first_id + found.rows - max(first_id, job.first_id + job.routed), 0)
+        return max(first_id + batch.rows - max(first_id, job.first_id + job.routed), 0)
 
 
-def _check_object(staged: StagedFolder, first_id: int, found: StagedObject) -> tuple[str, str]:
+def _check_object(staged: StagedFolder, first_id: int, batch: StagedObject) -> tuple[str, str]:
     """Read a whole object; return the code and the text of a finding, or empty texts.
 
     Raises:
@@ -108,17 +108,17 @@ def _check_object(staged: StagedFolder, first_id: int, found: StagedObject) -> t
     """
     folder = staged.open()
     try:
-        size = folder.size(found.path)
+        size = folder.size(batch.path)
     except DamagedBatch as exc:
         return "batch-missing", exc.text
-    if size != found.bytes:
-        return "batch-damaged", f"it has {size} bytes instead of {found.bytes}"
+    if size != batch.bytes:
+        return "batch-damaged", f"it has {size} bytes instead of {batch.bytes}"
     first, rows = None, 0
     try:
-        for damaged in verify_object(folder, found.path, size, found.checksum):
+        for damaged in verify_object(folder, batch.path, size, batch.checksum):
             first, rows = first or damaged, rows + damaged.rows
     except (DamagedBatch, NewerFormat) as exc:
         return "batch-damaged", exc.text
     if first is None:
         return "", ""
-    return "batch-damaged", f"{rows} of {found.rows} messages from {first_id + first.first} on: {first.error.text}"
+    return "batch-damaged", f"{rows} of {batch.rows} messages from {first_id + first.first} on: {first.error.text}"

@@ -114,21 +114,21 @@ def check_table(path: Path, *, with_rows: bool = False) -> TableFile:
     return result
 
 
-def _check(found: TableFile, data: mmap.mmap, with_rows: bool) -> None:
-    info_at, found.version = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
-    if found.version not in _VERSIONS:
-        _all_lost(found, f"its footer (byte {len(data) - 2}) has version {found.version}")
+def _check(table: TableFile, data: mmap.mmap, with_rows: bool) -> None:
+    info_at, table.version = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
+    if table.version not in _VERSIONS:
+        _all_lost(table, f"its footer (byte {len(data) - 2}) has version {table.version}")
         return
     end = len(data) - _FOOTER.size
     if info_at >= end or not _is_whole(data, info_at, end):
-        _all_lost(found, f"its info (bytes {info_at} to {end}) does not match its checksum")
+        _all_lost(table, f"its info (bytes {info_at} to {end}) does not match its checksum")
         return
-    info = found.info = parse_info(data[info_at : end - _CRC.size])
-    blocks_end = _check_parts(found, info, data, info_at)
-    if not found.damage or _is_whole(data, info.index_offset, info.index_offset + info.index_len):
-        _check_blocks(found, info, data, blocks_end, with_rows)
+    info = table.info = parse_info(data[info_at : end - _CRC.size])
+    blocks_end = _check_parts(table, info, data, info_at)
+    if not table.damage or _is_whole(data, info.index_offset, info.index_offset + info.index_len):
+        _check_blocks(table, info, data, blocks_end, with_rows)
     else:
-        found.lost = [(info.first_entry or b"", None)]
+        table.lost = [(info.first_entry or b"", None)]
 
 
 def parse_info(data: bytes) -> Info:
@@ -141,7 +141,7 @@ def parse_info(data: bytes) -> Info:
     )  # fmt: skip
 
 
-def _check_parts(found: TableFile, info: Info, data: mmap.mmap, info_at: int) -> int:
+def _check_parts(table: TableFile, info: Info, data: mmap.mmap, info_at: int) -> int:
     """Check the parts after the blocks, which must follow each other without a gap; return their start."""
     parts = [
         ("filter", info.filter_offset, info.filter_len),
@@ -153,28 +153,28 @@ def _check_parts(found: TableFile, info: Info, data: mmap.mmap, info_at: int) ->
     position = start
     for name, at, size in parts:
         if at != position:
-            found.damage.append(f"its {name} begins at byte {at} instead of {position}")
+            table.damage.append(f"its {name} begins at byte {at} instead of {position}")
         if not _is_whole(data, at, at + size):
-            found.damage.append(f"its {name} (bytes {at} to {at + size}) does not match its checksum")
+            table.damage.append(f"its {name} (bytes {at} to {at + size}) does not match its checksum")
         position = at + size
     if position != info_at:
-        found.damage.append(f"bytes {position} to {info_at} belong to no part")
+        table.damage.append(f"bytes {position} to {info_at} belong to no part")
     return start
 
 
-def _check_blocks(found: TableFile, info: Info, data: mmap.mmap, end: int, with_rows: bool) -> None:
+def _check_blocks(table: TableFile, info: Info, data: mmap.mmap, end: int, with_rows: bool) -> None:
     index = FlatTable(_plain(info, data[info.index_offset : info.index_offset + info.index_len - _CRC.size]))
     blocks = [(block.u64(_BLOCK_AT), block.blob(_BLOCK_FIRST) or b"") for block in index.tables(_BLOCKS)]
     if end and (not blocks or blocks[0][0] != 0):
-        found.damage.append(f"bytes 0 to {blocks[0][0] if blocks else end} belong to no block")
+        table.damage.append(f"bytes 0 to {blocks[0][0] if blocks else end} belong to no block")
     for number, (at, first) in enumerate(blocks):
         following = blocks[number + 1] if number + 1 < len(blocks) else None
         until = following[0] if following else end
         if not _is_whole(data, at, until):
-            found.damage.append(f"its block {number} (bytes {at} to {until}) does not match its checksum")
-            found.lost.append((first, following[1] if following else None))
+            table.damage.append(f"its block {number} (bytes {at} to {until}) does not match its checksum")
+            table.lost.append((first, following[1] if following else None))
         elif with_rows:
-            _look_at_rows(found, _plain(info, data[at : until - _CRC.size]))
+            _look_at_rows(table, _plain(info, data[at : until - _CRC.size]))
 
 
 def _plain(info: Info, part: bytes) -> bytes:
@@ -189,11 +189,11 @@ def _plain(info: Info, part: bytes) -> bytes:
     return bytes(lz4.block.decompress(part))
 
 
-def _look_at_rows(found: TableFile, block: bytes) -> None:
+def _look_at_rows(table: TableFile, block: bytes) -> None:
     for seq in _sequences(block):
-        found.first_seq = min(found.first_seq or seq, seq)
-        found.last_seq = max(found.last_seq, seq)
-        found.rows += 1
+        table.first_seq = min(table.first_seq or seq, seq)
+        table.last_seq = max(table.last_seq, seq)
+        table.rows += 1
 
 
 def _sequences(block: bytes) -> Iterator[int]:
@@ -233,9 +233,9 @@ def _is_whole(data: mmap.mmap, start: int, end: int) -> bool:
         return bool(zlib.crc32(part) == crc)
 
 
-def _all_lost(found: TableFile, what: str) -> None:
-    found.damage.append(what)
-    found.lost = [(b"", None)]
+def _all_lost(table: TableFile, what: str) -> None:
+    table.damage.append(what)
+    table.lost = [(b"", None)]
 
 
 # ---- FlatBuffers: tables, numbers, byte vectors and vectors of tables

@@ -124,8 +124,8 @@ class MessageScan:
                 for state, entry in await self._entries(span):
                     if low <= entry[0] < high:
                         places.setdefault(entry[0], []).append(QueueMembership(span.queue, state, span.bucket, entry))
-        cursors = [_Cursor(kind, _records(self._store, kind, low, high)) for kind in _OWN]
-        counts = _Cursor(RecordKind.ROUTES_BLOCK, self._blocks.counts(low, high))
+        cursors = [_RecordCursor(kind, _records(self._store, kind, low, high)) for kind in _OWN]
+        counts = _RecordCursor(RecordKind.ROUTES_BLOCK, self._blocks.counts(low, high))
         for cursor in (counts, *cursors):
             await cursor.fill()
         waiting = iter(sorted(places))
@@ -178,7 +178,7 @@ class MessageScan:
             self._on_corrupt(key, exc)
 
 
-class _Cursor:
+class _RecordCursor:
     """Cursor over the records of one kind in a window; ``id`` is the next message id, or above all ids at the end."""
 
     __slots__ = ("_at", "_batches", "_rows", "id", "kind")

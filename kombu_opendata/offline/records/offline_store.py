@@ -244,10 +244,10 @@ class OfflineStore:
             return
         self._changed = sorted(self._changes)
 
-    def _journal_problem(self, found: Finding, failure: StoreError) -> None:
+    def _journal_problem(self, problem: Finding, failure: StoreError) -> None:
         if not self._is_damage(failure):
             raise failure
-        self.problems.append(found)
+        self.problems.append(problem)
 
     async def close(self) -> None:
         """Close the reader."""

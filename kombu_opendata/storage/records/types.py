@@ -71,7 +71,7 @@ def read_terminated(key: bytes, offset: int) -> tuple[bytes, int]:
     if b"\x01" not in escaped:
         return escaped, end + 1
     try:
-        return _ESCAPE.sub(lambda found: _UNESCAPED[found.group(1)], escaped), end + 1
+        return _ESCAPE.sub(lambda match: _UNESCAPED[match.group(1)], escaped), end + 1
     except KeyError as error:
         raise corrupt(key, offset, "a name with an unknown escape") from error
 
