@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from kombu_opendata.storage.slatedb.ffi_encoding import decode_rows, encode_bytes
-from kombu_opendata.storage.slatedb.rows import Pair, Rows
+from kombu_opendata.storage.slatedb.ffi_native import encode_bytes
+from kombu_opendata.storage.slatedb.rows import Pair, Rows, decode_rows
 
 
 def encoded(pairs: Sequence[Pair], expiring: Collection[bytes] = ()) -> bytes:

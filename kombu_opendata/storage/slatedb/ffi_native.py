@@ -1,7 +1,7 @@
 """Fast calls into the SlateDB binding: one native copy per value instead of a Python loop over its bytes.
 
 This module relies on the internals of the generated module of slatedb 0.17; :mod:`.ffi_choice` decides about its
-use. :mod:`.ffi_encoding` encodes arguments and results, :mod:`.ffi_polls` waits for futures.
+use. :mod:`.rows` decodes rows, :mod:`.ffi_polls` waits for futures.
 
 Ownership: a native call consumes its buffers and its object handle, even if it fails, so each call receives a clone of
 the handle. The caller must free a buffer that a call returns.
@@ -16,18 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from .ffi import Range, ScanSettings, SlateBinding, WriteBatch, public, stock_scan_options
-from .ffi_encoding import (
-    LARGEST,
-    LENGTH,
-    decode_optional_bytes,
-    decode_pairs,
-    decode_rows,
-    encode_bytes,
-    encode_range,
-)
 from .ffi_polls import Polls, Wait
-from .rows import Pair, Rows
+from .rows import LENGTH, Pair, Rows, decode_pairs, decode_rows
 
+LARGEST = 2**31 - 1 - LENGTH.size
 _SYMBOL = "uniffi_slatedb_uniffi_fn_"
 _RUNTIME = "ffi_slatedb_uniffi_"
 
@@ -180,6 +172,30 @@ class _Native:
         handle = self.complete_handle(future, ctypes.byref(status))
         self.check(status)
         return self.generated._UniffiFfiConverterTypeDbIterator.lift(handle)
+
+
+# ---- encoding, see :mod:`.rows`
+def encode_bytes(data: bytes) -> bytes:
+    """Encode `data` with its length in front."""
+    if len(data) > LARGEST:
+        raise ValueError(f"{len(data)} bytes are too many for one value: at most {LARGEST}")
+    return LENGTH.pack(len(data)) + data
+
+
+def encode_range(start: bytes, end: bytes | None) -> bytes:
+    """Encode ``start <= key < end``; an empty `start` and no `end` mean unbounded."""
+    low = b"\1" + encode_bytes(start) if start else b"\0"
+    high = b"\0" if end is None else b"\1" + encode_bytes(end)
+    return low + b"\1" + high + b"\0"
+
+
+def decode_optional_bytes(data: bytes) -> bytes | None:
+    """Decode optional bytes."""
+    if data == b"\0":
+        return None
+    if data[:1] != b"\1" or LENGTH.unpack_from(data, 1)[0] != len(data) - 5:
+        raise ValueError("an optional value from SlateDB does not decode")
+    return data[5:]
 
 
 # ---- the binding

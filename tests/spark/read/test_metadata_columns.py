@@ -14,7 +14,7 @@ from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.spark.read import metadata_columns
 from kombu_opendata.spark.read.metadata_columns import HEADERS
 from kombu_opendata.storage.records import keys, metadata
-from kombu_opendata.storage.slatedb import ffi_encoding
+from kombu_opendata.storage.slatedb import rows
 from kombu_opendata.storage.slatedb.rows import Pair, Rows
 
 from ...support.rows import in_one_piece
@@ -34,7 +34,7 @@ RECORDS_ALIKE = st.tuples(RECORDS, st.integers(0, 4))
 @pytest.fixture(autouse=True)
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_columns, "_MANY", 2)
-    monkeypatch.setattr(ffi_encoding, "_FEW", 1)
+    monkeypatch.setattr(rows, "_FEW", 1)
 
 
 def pairs_of(records: list[Any]) -> list[Pair]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage.slatedb import ffi, ffi_choice, ffi_encoding, ffi_native
+from kombu_opendata.storage.slatedb import ffi, ffi_choice, ffi_native
 from kombu_opendata.storage.slatedb.rows import Pair, Rows
 from tests.support.waiting import turns
 
@@ -108,13 +108,13 @@ def test_a_value_that_the_length_field_cannot_hold_is_refused() -> None:
             return 2**31
 
     with pytest.raises(ValueError, match="too many"):
-        ffi_encoding.encode_bytes(Huge())
+        ffi_native.encode_bytes(Huge())
 
 
 @pytest.mark.parametrize("data", [b"\2", b"\1\0\0\0\5abc"])
 def test_a_damaged_optional_value_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="does not decode"):
-        ffi_encoding.decode_optional_bytes(data)
+        ffi_native.decode_optional_bytes(data)
 
 
 def resident_bytes() -> int:

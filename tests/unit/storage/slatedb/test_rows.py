@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kombu_opendata.storage.slatedb import ffi_encoding
-from kombu_opendata.storage.slatedb.rows import GAP, TAIL, Pair, Rows
+from kombu_opendata.storage.slatedb.rows import GAP, TAIL, Pair, Rows, decode_pairs, decode_rows
 
 from ....support.rows import encoded, in_one_piece
 
@@ -32,8 +31,8 @@ def pairs_of(shapes: list[tuple[int, int, bool, int]]) -> tuple[list[Pair], set[
 def test_rows_are_the_pairs(shapes: list[tuple[int, int, bool, int]]) -> None:
     pairs, expiring = pairs_of(shapes)
     data = encoded(pairs, expiring)
-    assert ffi_encoding.decode_pairs(data) == pairs
-    for rows in (ffi_encoding.decode_rows(data), Rows.of(pairs)):
+    assert decode_pairs(data) == pairs
+    for rows in (decode_rows(data), Rows.of(pairs)):
         assert rows.pairs() == pairs
         assert len(rows) == len(pairs) == sum(run[-1] for run in rows.runs)
         assert bool(rows) == bool(pairs)
@@ -63,7 +62,7 @@ def test_a_row_that_differs_ends_the_run(change: str) -> None:
             expiring.add(key)
         case _:
             pairs[60] = (key + b"k", value[1:])
-    rows = ffi_encoding.decode_rows(encoded(pairs, expiring))
+    rows = decode_rows(encoded(pairs, expiring))
     assert [run[-1] for run in rows.runs[:2]] == [60, 1]
     assert rows.pairs() == pairs
 
@@ -73,4 +72,4 @@ def test_a_damaged_batch_is_refused(cut: int) -> None:
     pairs, _ = pairs_of([(3, 50, False, 5)])
     data = encoded(pairs)
     with pytest.raises((ValueError, IndexError)):
-        ffi_encoding.decode_rows(data + b"\0" if cut > 0 else data[:cut])
+        decode_rows(data + b"\0" if cut > 0 else data[:cut])
