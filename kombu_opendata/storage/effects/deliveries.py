@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from ..records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED
 from ..records.history_log import FAILED as GIVEN_UP
@@ -35,6 +36,7 @@ class ClaimEffect(Effect, tag=3):
     at_ms: int
     lease_until_ms: int
     pairs: list[int]
+    redelivered: ClassVar[int] = 0
 
     def apply(self, state: StoreState) -> None:
         name, session, at, ids = self.queue, self.session, self.at_ms, self.pairs[::2]
@@ -49,6 +51,8 @@ class ClaimEffect(Effect, tag=3):
             leases[name, id] = entry
         state.dirty.sessions.add(session)
         queue.counts.delivered += len(ids)
+        if self.redelivered:
+            queue.counts.redelivered += self.redelivered
         if at > state.newest_ms:
             state.newest_ms = at
 
@@ -62,11 +66,7 @@ class ClaimAgainEffect(ClaimEffect, tag=3):
     It contains the number of these, because the summary of a cold bucket no longer shows it.
     """
 
-    redelivered: int = 0
-
-    def apply(self, state: StoreState) -> None:
-        ClaimEffect.apply(self, state)
-        state.queues[self.queue].counts.redelivered += self.redelivered
+    redelivered: int = 0  # type: ignore[misc]  # a field of the longer form
 
 
 class AckEffect(MessagesEffect, tag=4):
@@ -102,6 +102,8 @@ class ReturnEffect(MessagesEffect, tag=5):
 
     costs_attempt: bool
     consumer: str
+    visible_at_ms: ClassVar[int] = 0
+    lease_expired: ClassVar[bool] = False
 
     @staticmethod
     def of(
@@ -121,10 +123,8 @@ class ReturnEffect(MessagesEffect, tag=5):
         return ReturnEffect(queue, at_ms, pairs, costs_attempt, consumer)
 
     def apply(self, state: StoreState) -> None:
-        self._put_back(state, 0, False)
-
-    def _put_back(self, state: StoreState, visible_at: int, lease_expired: bool) -> None:
         at, costs_attempt, consumer = self.at_ms, self.costs_attempt, self.consumer
+        visible_at, lease_expired = self.visible_at_ms, self.lease_expired
         outcome = EXPIRED if lease_expired else REQUEUED if costs_attempt else RELEASED
         queue = state.queues[self.queue]
         messages = queue.messages
@@ -142,19 +142,13 @@ class ReturnEffect(MessagesEffect, tag=5):
 class ReturnLaterEffect(ReturnEffect, tag=5):
     """in flight → available, from a given time on."""
 
-    visible_at_ms: int = 0
-
-    def apply(self, state: StoreState) -> None:
-        self._put_back(state, self.visible_at_ms, False)
+    visible_at_ms: int = 0  # type: ignore[misc]  # a field of the longer form
 
 
 class ReturnExpiredEffect(ReturnLaterEffect, tag=5):
     """As :class:`ReturnLaterEffect`, perhaps because the lease expired."""
 
-    lease_expired: bool = False
-
-    def apply(self, state: StoreState) -> None:
-        self._put_back(state, self.visible_at_ms, self.lease_expired)
+    lease_expired: bool = False  # type: ignore[misc]  # a field of the longer form
 
 
 class FailEffect(MessagesEffect, tag=6):
@@ -162,15 +156,18 @@ class FailEffect(MessagesEffect, tag=6):
 
     consumer: str
     reason: str = ""
+    no_attempts_left: ClassVar[bool] = False
+    lease_expired: ClassVar[bool] = False
 
     def apply(self, state: StoreState) -> None:
-        state.queues[self.queue].counts.rejected += len(self.pairs) // 2
-        self._fail(state, REJECTED)
-
-    def _fail(self, state: StoreState, outcome: int) -> None:
-        at, consumer = self.at_ms, self.consumer
-        queue = state.queues[self.queue]
+        at, consumer, given_up = self.at_ms, self.consumer, self.no_attempts_left
+        queue, outcome = state.queues[self.queue], GIVEN_UP if given_up else REJECTED
         for id in self.pairs[::2]:
+            if given_up:
+                queue.counts.came_back(costs_attempt=True, lease_expired=self.lease_expired)
+                queue.counts.exhausted += 1
+            else:
+                queue.counts.rejected += 1
             entry = queue.messages.in_flight[id]
             if state.history is not None:
                 state.history.ended(entry, consumer, at, outcome)
@@ -187,18 +184,8 @@ class FailEffect(MessagesEffect, tag=6):
 class GiveUpEffect(FailEffect, tag=6):
     """in flight → failed, because no attempt was left when the message was requeued or its lease expired."""
 
-    no_attempts_left: bool = False
-    lease_expired: bool = False
-
-    def apply(self, state: StoreState) -> None:
-        if not self.no_attempts_left:
-            FailEffect.apply(self, state)
-            return
-        counts = state.queues[self.queue].counts
-        for _ in self.pairs[::2]:
-            counts.came_back(costs_attempt=True, lease_expired=self.lease_expired)
-            counts.exhausted += 1
-        self._fail(state, GIVEN_UP)
+    no_attempts_left: bool = False  # type: ignore[misc]  # a field of the longer form
+    lease_expired: bool = False  # type: ignore[misc]  # a field of the longer form
 
 
 class RemoveEffect(Effect, tag=7):
@@ -208,6 +195,7 @@ class RemoveEffect(Effect, tag=7):
     pairs: list[int]
     reason: str
     at_ms: int = 0
+    why: ClassVar[str] = ""
 
     @staticmethod
     def of(queue: str, pairs: list[int], reason: str, at_ms: int, why: str) -> RemoveEffect:
@@ -217,10 +205,7 @@ class RemoveEffect(Effect, tag=7):
         return RemoveForEffect(queue, pairs, reason, at_ms, why)
 
     def apply(self, state: StoreState) -> None:
-        self._remove(state, self.reason)
-
-    def _remove(self, state: StoreState, why: str) -> None:
-        at, reason = self.at_ms, self.reason
+        at, reason, why = self.at_ms, self.reason, self.why or self.reason
         queue = state.queues[self.queue]
         for id in self.pairs[::2]:
             entry = queue.messages.available[id]
@@ -242,10 +227,7 @@ class RemoveEffect(Effect, tag=7):
 class RemoveForEffect(RemoveEffect, tag=7):
     """As :class:`RemoveEffect`, with a reason for the messages' history that differs from that of the dead letters."""
 
-    why: str = ""
-
-    def apply(self, state: StoreState) -> None:
-        self._remove(state, self.why or self.reason)
+    why: str = ""  # type: ignore[misc]  # a field of the longer form
 
 
 class RenewEffect(Effect, tag=8):

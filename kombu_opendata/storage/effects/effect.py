@@ -17,7 +17,8 @@ class Effect(msgspec.Struct, array_like=True, gc=False):
     Applied again to the same state, an effect gives the same result. In the journal it is an array of its number, which
     is its ``tag``, and its fields. ``pairs`` is a flat list id, bucket, id, bucket, …; times are ms since the epoch. A
     subclass with its base's number has further fields, which are written only if they differ from their defaults; the
-    decoder decodes the longest form, whose defaults mean the same as the shorter form.
+    decoder decodes the longest form, whose defaults mean the same as the shorter form. The base has these defaults as
+    class variables, so both forms share ``apply``.
     """
 
     def apply(self, state: StoreState) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ...protocol.task_reports import TaskReport
 from ..records.failures import Handled
@@ -44,23 +45,18 @@ class FinishEffect(Effect, tag=61):
     queue: str
     at_ms: int
     runs: list[int]
+    failures: ClassVar[Failures] = {}
 
     def apply(self, state: StoreState) -> None:
-        self._finish(state, {})
-
-    def _finish(self, state: StoreState, failures: Failures) -> None:
         queue, at = self.queue, self.at_ms
-        for id, token, report in reports_in(self.runs, failures):
+        for id, token, report in reports_in(self.runs, self.failures):
             finish(state, (queue, id, token), at, report)
 
 
 class FinishFailedEffect(FinishEffect, tag=61):
     """As :class:`FinishEffect`, with failed tasks."""
 
-    failures: Failures = {}  # noqa: RUF012 - a field's default; never changed
-
-    def apply(self, state: StoreState) -> None:
-        self._finish(state, self.failures)
+    failures: Failures = {}  # type: ignore[misc]  # noqa: RUF012 - a field of the longer form
 
 
 class NoteReportsEffect(Effect, tag=62):
@@ -72,23 +68,18 @@ class NoteReportsEffect(Effect, tag=62):
     queue: str
     at_ms: int
     runs: list[int]
+    failures: ClassVar[Failures] = {}
 
     def apply(self, state: StoreState) -> None:
-        self._note(state, {})
-
-    def _note(self, state: StoreState, failures: Failures) -> None:
         if state.history is not None:
-            for id, _token, report in reports_in(self.runs, failures):
+            for id, _token, report in reports_in(self.runs, self.failures):
                 state.history.reports[self.queue, id] = report
 
 
 class NoteFailuresEffect(NoteReportsEffect, tag=62):
     """As :class:`NoteReportsEffect`, with failed tasks."""
 
-    failures: Failures = {}  # noqa: RUF012 - a field's default; never changed
-
-    def apply(self, state: StoreState) -> None:
-        self._note(state, self.failures)
+    failures: Failures = {}  # type: ignore[misc]  # noqa: RUF012 - a field of the longer form
 
 
 def finish(state: StoreState, lease: Lease, at: int, report: TaskReport) -> RunningTask | None:
