@@ -15,25 +15,7 @@ bucket for each of them. Sending at once and committing later would confirm mess
 With a journal, a commit blocks the loop for a write and its sync, and steps 3 and 4 are in the turn. If the journal is
 full, nothing is sent, and the turn is repeated every :data:`_RETRY_SECONDS` until the store has caught up.
 
-Without a journal a commit is a request to the bucket, so it runs as a task, the *committer*, while turns continue to
-deliver and collect:
-
-===========================  ===========================================  =========================================
-committer                    a turn                                       then
-===========================  ===========================================  =========================================
-none, a client waits         collects the outbox and starts the           it commits, sends, and repeats that until
-                             committer                                    the outbox is empty
-running                      collects the outbox, for the next commit     the commit in progress sends only what was
-                                                                          taken before it began
-none, only acks are new,     sets a timer                                 they are committed with the next commit, or
-and commits are slow                                                      after :data:`_UNAWAITED_SECONDS`
-===========================  ===========================================  =========================================
-
-A commit to a bucket is delayed for a short time (:class:`CommitDelay`), so that clients that were just answered can
-join it. A client that waits for each confirmation publishes again immediately after it. If the next commit began with
-the first of these clients, all others would wait for two commits each, and a bucket would store half as many messages.
-
-Before the committer sends, the active lease must not be over: a broker that another one has replaced must not answer.
+Without a journal a commit is a request to the bucket: see :mod:`.bucket_commits`.
 
 A queue delivers at most :data:`_DELIVERIES_PER_TURN` messages in a turn, and a client gets at most
 :data:`.TURN_BYTES`, because it may not read them; both continue in the next turn. A turn visits only queues that were
@@ -47,15 +29,14 @@ next start has the last durable state.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import Callable
 
 from ...errors import StoreFull
 from ...storage.clock import Clock
 from ...storage.engine import Engine
-from ..model.sessions import TURN_BYTES, ConsumedQueue, Session
+from ..model.sessions import TURN_BYTES, ConsumedQueue, Consumer, Session
 from .active_lease import ActiveLease
+from .bucket_commits import BucketCommits
 from .core import Core, InstanceFailure, Traffic
 from .flow import Flow, StoreGate
 from .outbox import Outbox, send
@@ -63,57 +44,54 @@ from .queue_policies import QueuePolicies
 from .queues import Queues
 from .rate_limited_log import Notices
 
-#: the delay: this fraction of the duration of the last commit, limited to a number of seconds
-_PART = 0.2
-_MOST_SECONDS = 0.05
-_SLOW_SECONDS = 0.003
 #: maximum deliveries of one queue in one turn, so that other queues get their turn
 _DELIVERIES_PER_TURN = 1000
 _MAX_DELAY_MS = 3_600_000
-#: changes that no client waits for, such as acks, are committed to a bucket with the next commit, or after this time
-_UNAWAITED_SECONDS = 1.0
 #: delay after a commit that failed because the journal was full
 _RETRY_SECONDS = 0.1
 
 
-class CommitDelay:
-    """A delay of the commit until the clients of the last one are back, or a short time is over.
+def has_credit(consumer: Consumer) -> bool:
+    """Return whether a delivery may be sent to a consumer now."""
+    session, channel = consumer.session, consumer.channel
+    connection = session.connection
+    if connection is None or not connection.writable or session.suspended or session.turn_bytes >= TURN_BYTES:
+        return False
+    if channel.is_waiting or (channel.credit is not None and channel.credit <= 0):
+        return False
+    return consumer.no_ack or not 0 < channel.prefetch <= channel.held
 
-    Attributes:
-        is_slow: the last commit took as long as a request to a bucket.
-    """
 
-    __slots__ = ("_all_back", "_clock", "_expected", "_seconds", "_until", "is_slow")
+def next_consumer(queue: ConsumedQueue) -> Consumer | None:
+    """Return the next consumer of a queue with credit, in turn."""
+    if queue.single_active:
+        return _active_consumer(queue)
+    consumers = queue.consumers
+    if queue.has_ranks:
+        for place, consumer in enumerate(consumers):
+            if has_credit(consumer):
+                del consumers[place]
+                queue.add_consumer(consumer)  # behind consumers of the same priority
+                return consumer
+        return None
+    count, turn = len(consumers), queue.turn
+    for step in range(count):
+        consumer = consumers[(turn + step) % count]
+        if has_credit(consumer):
+            queue.turn = (turn + step + 1) % count
+            return consumer
+    return None
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._expected = 0
-        self._seconds = 0.0  # of the last commit
-        self._until = 0.0
-        self._all_back = asyncio.Event()
-        self.is_slow = False
 
-    def committed(self, began: float) -> None:
-        """Record the duration of a commit that began at this time."""
-        self._seconds = self._clock() - began
-        self.is_slow = self._seconds > _SLOW_SECONDS
-
-    def answering(self, clients: int) -> None:
-        """Record the number of clients that receive their replies now."""
-        self._expected, self._until = clients, self._clock() + min(_PART * self._seconds, _MOST_SECONDS)
-        self._all_back.clear()
-
-    def have(self, clients: int) -> None:
-        """Record the number of clients that wait for the next commit."""
-        if clients >= self._expected:
-            self._all_back.set()
-
-    async def wait(self) -> None:
-        """Wait for the clients that were answered, if there are several."""
-        if self._expected > 1 and self._clock() < self._until:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._until):
-                    await self._all_back.wait()
+def _active_consumer(queue: ConsumedQueue) -> Consumer | None:
+    if queue.active is None:
+        holders = queue.previous_holders
+        successor = next((each for each in queue.consumers if not holders or each.session.id in holders), None)
+        if successor is None:
+            return None
+        queue.active, queue.previous_holders = successor.key, frozenset()
+    consumer = next((each for each in queue.consumers if each.key == queue.active), None)
+    return consumer if consumer is not None and has_credit(consumer) else None
 
 
 class MessageDelivery:
@@ -157,7 +135,7 @@ class MessageDelivery:
         now, messages = self._clock.now_ms(), queue.messages
         for _ in range(_DELIVERIES_PER_TURN):
             if not queue.getters:
-                consumer = queue.next_consumer()
+                consumer = next_consumer(queue)
                 if consumer is None:
                     queue.starve()
                     return
@@ -216,10 +194,7 @@ class Turn:
         gate: delays publishes while the store does not respond.
     """
 
-    __slots__ = (
-        "_commit_delay", "_commits", "_committer", "_delivery", "_failure", "_has_journal", "_later", "_loop",
-        "_outbox", "_tenure", "core", "gate", "policies",
-    )  # fmt: skip
+    __slots__ = ("_bucket", "_commits", "_delivery", "_failure", "_loop", "_outbox", "core", "gate", "policies")
 
     def __init__(
         self,
@@ -232,10 +207,7 @@ class Turn:
         grace_ms: int,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._commits, self._has_journal, self._tenure = engine.commits, engine.journal is not None, active_lease
-        self._committer: asyncio.Task[None] | None = None
-        self._later: asyncio.TimerHandle | None = None
-        self._commit_delay = CommitDelay(self._loop.time)
+        self._commits = engine.commits
         outbox = self._outbox = Outbox(self._loop, self.run)
         self._failure = InstanceFailure(name, self._loop, engine.commits)
         queues = Queues(
@@ -246,6 +218,9 @@ class Turn:
         )
         timeout_seconds = engine.settings.store_timeout_seconds
         self.gate = StoreGate(engine.commits, outbox, flow, timeout_seconds, self._loop.time)
+        self._bucket: BucketCommits | None = None
+        if engine.journal is None:
+            self._bucket = BucketCommits(outbox, engine.commits, self._failure, active_lease, self.gate)
         self._delivery = MessageDelivery(queues, outbox, engine.clock, self.core.traffic)
         self.policies = QueuePolicies(self.core, self._delivery.deliver, grace_ms)
 
@@ -265,12 +240,8 @@ class Turn:
         self._delivery.deliver_all()
         if self.policies.changed:
             self.policies.end_turn()
-        if not self._has_journal:
-            if outbox.is_awaited or not self._commit_delay.is_slow:
-                outbox.collect()
-                self._commit_store()
-            elif self._later is None:
-                self._later = self._loop.call_later(_UNAWAITED_SECONDS, self._commit_unawaited)
+        if self._bucket is not None:
+            self._bucket.commit()
             return
         try:
             commits.commit_journal()
@@ -280,48 +251,7 @@ class Turn:
         outbox.collect()
         send(outbox.take())
 
-    # ------------------------------------------------------------------ without a journal
     def stop(self) -> None:
-        """Cancel the delayed commit; the commit that begins now, or the shutdown of the instance, replaces it."""
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
-
-    def _commit_unawaited(self) -> None:
-        self._outbox.collect()
-        self._commit_store()
-
-    @property
-    def _is_committed(self) -> bool:
-        return self._outbox.is_empty and (self._commit_delay.is_slow or not self._commits.effects)
-
-    def _commit_store(self) -> None:
-        self.stop()
-        self._commit_delay.have(self._outbox.outgoing)
-        if self._committer is None and (self._commits.effects or not self._outbox.is_empty):
-            self._committer = self._loop.create_task(self._checkpoint())
-            self._committer.add_done_callback(self._checkpointed)
-
-    async def _checkpoint(self) -> None:
-        """Commit until no client waits."""
-        while True:
-            await self._commit_delay.wait()
-            outgoing = self._outbox.take()
-            began = self._loop.time()
-            if self._commits.is_dirty:
-                await self._commits.checkpoint()
-                self._commit_delay.committed(began)
-            else:
-                await self._commits.checkpoint_ended()  # the replies may depend on changes in a running checkpoint
-            await self._tenure.renewed()
-            self._commit_delay.answering(len(outgoing))
-            send(outgoing)
-            self.gate.open()
-            if self._is_committed:
-                return
-
-    def _checkpointed(self, task: asyncio.Task[None]) -> None:
-        self._committer = None
-        self._failure.watch(task)
-        if not task.cancelled() and task.exception() is None and (self._commits.effects or not self._outbox.is_empty):
-            self._outbox.schedule()
+        """Cancel a delayed commit: the shutdown of the instance makes the last one."""
+        if self._bucket is not None:
+            self._bucket.stop()

@@ -1,4 +1,4 @@
-"""Sessions of clients, their channels and consumers, and the choice of the consumer for a queue's next message."""
+"""Sessions of clients, their channels and consumers, and the queues that they consume from."""
 
 from __future__ import annotations
 
@@ -99,19 +99,6 @@ class Consumer:
     def key(self) -> tuple[bytes, int, str]:
         """Session, channel and tag, which identify the consumer across reconnects."""
         return self.session.id, self.channel.number, self.tag
-
-    @property
-    def has_credit(self) -> bool:
-        """A delivery may be sent to the consumer now."""
-        connection = self.session.connection
-        if connection is None or not connection.writable or self.session.suspended:
-            return False
-        if self.session.turn_bytes >= TURN_BYTES:
-            return False
-        channel = self.channel
-        if channel.is_waiting or (channel.credit is not None and channel.credit <= 0):
-            return False
-        return self.no_ack or not channel.is_full
 
 
 class Session:
@@ -250,44 +237,8 @@ class ConsumedQueue(ABC):
         self.consumers.insert(place, consumer)
         self.has_ranks = self.has_ranks or consumer.priority != 0
 
-    def next_consumer(self) -> Consumer | None:
-        """Return the next consumer with credit, in turn."""
-        if self.single_active:
-            return self._active_consumer()
-        if self.has_ranks:
-            return self._ranked_consumer()
-        consumers = self.consumers
-        count = len(consumers)
-        turn = self.turn
-        for step in range(count):
-            consumer = consumers[(turn + step) % count]
-            if consumer.has_credit:
-                self.turn = (turn + step + 1) % count
-                return consumer
-        return None
-
     def starve(self) -> None:
         """Register with the full channels of its consumers: the queue has messages, and no consumer has credit."""
         for consumer in self.consumers:
             if consumer.channel.is_full:
                 consumer.channel.starved[self] = None
-
-    def _active_consumer(self) -> Consumer | None:
-        if self.active is None:
-            holders = self.previous_holders
-            successor = next((each for each in self.consumers if not holders or each.session.id in holders), None)
-            if successor is None:
-                return None
-            self.active, self.previous_holders = successor.key, frozenset()
-        for consumer in self.consumers:
-            if consumer.key == self.active:
-                return consumer if consumer.has_credit else None
-        return None
-
-    def _ranked_consumer(self) -> Consumer | None:
-        for place, consumer in enumerate(self.consumers):
-            if consumer.has_credit:
-                del self.consumers[place]
-                self.add_consumer(consumer)  # behind consumers of the same priority
-                return consumer
-        return None
