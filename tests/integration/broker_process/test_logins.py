@@ -180,7 +180,7 @@ def test_a_certificate_and_its_key_in_one_file(site: Site) -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_the_certificate_that_the_page_makes(site: Site) -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "settings.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "users-and-tls.md").read_text()
     command = re.search(r"\$ (openssl req .*\\\n.*)", page)
     assert command is not None
     subprocess.run(command[1], shell=True, cwd=site.folder, check=True, capture_output=True, timeout=60)
