@@ -208,9 +208,7 @@ class Connections:
     def _new(self) -> ClientConnection:
         if self._is_closed:
             raise RequestError(CLOSED)
-        connection = ClientConnection(self.address, self.options, clock=self.clock)
-        connection.session.client = self._id
-        return connection
+        return ClientConnection(self.address, self.options, clock=self.clock, client_id=self._id)
 
     def _give_back(self, connection: ClientConnection) -> None:
         with self._lock:

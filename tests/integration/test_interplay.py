@@ -302,7 +302,7 @@ def test_a_single_active_consumer_stays_it_over_kill_9(store_folder: Path, tmp_p
         inboxes[0][1].ack()
         drain_until(one, lambda: len(inboxes[0]) == 3)
         broker.kill()  # the next one, which a client starts, has the usual grace
-        one.connection.link.shut()  # the active one never comes back
+        one.connection.link.close()  # the active one never comes back
         send(channel, "one", "d")
         drain_until(other, lambda: inboxes[1])
         assert [message.body for message in inboxes[1]] == ["d"]

@@ -41,13 +41,15 @@ from ..clock import SYSTEM, ClientClock
 from ..connection_options import DEFAULTS, Options
 from ..socket.framed_socket import FramedSocket
 from .publish_pipeline import PublishPipeline
+from .reentrance import Reentrance
 from .session import ClientSession, Event
 from .session_io import SessionIO
-from .session_link import SessionLink
+from .session_link import LinkState, SessionLink
 from .unconfirmed import TaskMessage, TaskRun
 
 _SUCCEEDED, _REPORT = int(TaskState.SUCCEEDED), int(Outcome.REPORT)  # compared for each task
 #: read for each task; reading a member of an enumeration costs more
+_CLOSED = LinkState.CLOSED
 _ACK, _START = Outcome.ACK, int(Outcome.START)
 _BEGUN, _ACKNOWLEDGED, _SETTLED = TaskRun.BEGUN, TaskRun.ACKNOWLEDGED, TaskRun.SETTLED
 #: leases that one Settle ends; the broker accepts ten times as many
@@ -59,6 +61,8 @@ class BrokerConnection:
 
     Args:
         more: returns messages that every socket begins with, besides those of the session.
+        client_id: as :attr:`.ClientSession.client`.
+        within: as in :class:`.Reentrance`.
 
     Attributes:
         client: the object that opened it (Kombu reads it from its channels).
@@ -79,6 +83,8 @@ class BrokerConnection:
         clock: ClientClock = SYSTEM,
         entropy: Callable[[int], bytes] = os.urandom,
         more: Callable[[], Iterable[Any]] = tuple,
+        client_id: bytes = b"",
+        within: Reentrance | None = None,
     ) -> None:
         self.address = address
         self.options = options
@@ -89,13 +95,15 @@ class BrokerConnection:
         self._entropy = entropy
         self._more = more
         self._spare: Self | None = None
-        self._start_session()
+        self._start_session(client_id, within=within)
         _connections.add(self)
 
-    def _start_session(self) -> None:
-        self.session = ClientSession(self._entropy(16))
+    def _start_session(
+        self, client_id: bytes = b"", parent: SessionLink | None = None, within: Reentrance | None = None
+    ) -> None:
+        self.session = ClientSession(self._entropy(16), client_id)
         self.events: deque[Event] = self.session.events
-        self.link = SessionLink(self.session, self.address, self.options, self.clock, self._more)
+        self.link = SessionLink(self.session, self.address, self.options, self.clock, self._more, parent, within)
         self.io = SessionIO(self.session, self.link)
         self.pipeline = PublishPipeline(self.session, self.io)
 
@@ -124,9 +132,10 @@ class BrokerConnection:
             return self
         if self._spare is None or self._spare.closed:
             options = replace(self.options, pipelined=False)
-            self._spare = type(self)(self.address, options, clock=self.clock, entropy=self._entropy)
-            self._spare.session.client = self.session.client
-            self._spare.link.reentrance.within = self.link.reentrance
+            self._spare = type(self)(
+                self.address, options, clock=self.clock, entropy=self._entropy,
+                client_id=self.session.client, within=self.link.reentrance,
+            )  # fmt: skip
         return self._spare.free()
 
     def fileno(self) -> int:
@@ -178,7 +187,7 @@ class BrokerConnection:
             self._settle(channel, outcome, leases)
 
     def _settle(self, channel: int, outcome: int, leases: list[Lease]) -> None:
-        if self.link.is_closed:
+        if self.link.state is _CLOSED:
             raise ConnectionLost("the connection is closed")
         self.io.post(frame(self.session.settle(outcome, channel, leases)))
 
@@ -188,7 +197,7 @@ class BrokerConnection:
         if link.reentrance.is_entered():
             return link.reentrance.later(partial(self.settle_message, channel, outcome, message))
         with link.lock:
-            if link.is_closed:
+            if link.state is _CLOSED:
                 raise ConnectionLost("the connection is closed")
             run, message.run = message.run, _SETTLED
             if type(run) is TaskReport and link.takes_reports:
@@ -227,7 +236,7 @@ class BrokerConnection:
         if link.reentrance.is_entered():
             return link.reentrance.later(partial(self.settle_task, channel, outcome, lease, report))
         with link.lock:
-            if link.is_closed:
+            if link.state is _CLOSED:
                 raise ConnectionLost("the connection is closed")
             self.session.settlements.report(outcome, lease, report)
             if outcome != _REPORT:
@@ -406,14 +415,14 @@ class BrokerConnection:
                 self.pipeline.close()
                 if link.current is None and self.session.is_known and self.session.settlements.unconfirmed:
                     link.resume_once()
-                link.is_closing = True
+                link.begin_close()
                 if link.current is not None:
                     answer = self.io.exchange(Goodbye(0), self.session.start_request, self.options.close_timeout)
                     assert isinstance(answer, Ok)
             except (OpenDataError, OSError):
                 pass
             finally:
-                link.shut()
+                link.close()
             self.pipeline.raise_failures()
 
     def abandon(self) -> None:
@@ -427,16 +436,14 @@ class BrokerConnection:
             if not self.closed and current is not None:
                 with contextlib.suppress(OSError):
                     current.send_now(frame(Goodbye(self.session.last_rid + 1, tasks_go_on=True)))
-            self.link.shut()
+            self.link.close()
             self.pipeline.log_failures()
 
     def after_fork_in_child(self) -> None:
         """Leave the session to the parent process; the next use opens a session of this process."""
         parents = self.link
         self._spare = None
-        self._start_session()
-        self.link.is_closed, self.link.welcome = parents.is_closed, parents.welcome
-        self.link.takes_reports = parents.takes_reports
+        self._start_session(parent=parents)
         parents.leave_to_parent()
         self.gated.clear()
         for channel in self.channels.values():

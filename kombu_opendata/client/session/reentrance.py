@@ -41,19 +41,19 @@ class Reentrance:
     Args:
         lock: held by the thread that uses the session.
         waiting: the work that is deferred until the lock is free.
-
-    Attributes:
         within: the state of the session whose calls are interrupted whenever this session is used, if there is one.
     """
 
-    __slots__ = ("_is_running", "_lock", "_owned", "_waiting", "within")
+    __slots__ = ("_is_running", "_lock", "_owned", "_waiting", "_within")
 
-    def __init__(self, lock: threading.RLock, waiting: deque[Callable[[], object]]) -> None:
+    def __init__(
+        self, lock: threading.RLock, waiting: deque[Callable[[], object]], within: Reentrance | None = None
+    ) -> None:
         self._lock = lock
         self._owned = threading.Condition(lock)
         self._waiting = waiting
         self._is_running = False
-        self.within: Reentrance | None = None
+        self._within = within
 
     def is_entered(self) -> bool:
         """Return True if this thread is in a call on the session."""
@@ -90,9 +90,9 @@ class Reentrance:
         """Run deferred work, unless this thread is in a call. Work that it defers runs in the same loop."""
         # again, if another thread has added work since the loop below found none, and left it to this one
         while self._waiting and not self._is_running and not self.is_entered():
-            if self.within is not None and self.within.is_entered():
+            if self._within is not None and self._within.is_entered():
                 while self._waiting:
-                    self.within.later(self._waiting.popleft())
+                    self._within.later(self._waiting.popleft())
                 return
             try:
                 self._is_running = True

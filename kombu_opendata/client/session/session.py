@@ -77,9 +77,9 @@ class ClientSession:
         waiting: work that is deferred until the session's lock is free, such as log records.
     """
 
-    def __init__(self, session_id: bytes) -> None:
+    def __init__(self, session_id: bytes, client: bytes = b"") -> None:
         self.id = session_id
-        self.client = b""
+        self.client = client
         self.is_known = False
         self.last_rid = 0
         self.last_seq = 0

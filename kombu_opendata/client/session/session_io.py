@@ -9,7 +9,7 @@ from ...errors import BrokerStopping, MessageTooLarge, OpenDataError, RetryLater
 from ...protocol.framing import frame
 from ...protocol.messages import Failed, Publish, PublishConfirm
 from .session import LEFT_TO_SUCCESSOR, ClientSession
-from .session_link import SessionLink
+from .session_link import LinkState, SessionLink
 
 
 class SessionIO:
@@ -47,7 +47,7 @@ class SessionIO:
                 while rid not in answers:
                     self.pump(deadline)
                 answer = answers.pop(rid)
-                if not (type(answer) is Failed and answer.code in LEFT_TO_SUCCESSOR) or link.is_closing:
+                if not (type(answer) is Failed and answer.code in LEFT_TO_SUCCESSOR) or link.state is LinkState.CLOSING:
                     break
                 unanswered[rid] = data
                 link.recover(BrokerStopping(answer.text))
@@ -145,7 +145,7 @@ class SessionIO:
         try:
             current.send_all(data, self.session.receive)
         except OSError as exc:
-            self.link.broke(exc)
+            self.link.lost(exc)
         except OpenDataError as exc:
             self.link.fail(exc)
         except BaseException:
@@ -173,9 +173,9 @@ class SessionIO:
             if messages:
                 self.session.receive(messages)
         except (OSError, RetryLater) as exc:
-            self.link.broke(exc, resume=resume)
+            self.link.lost(exc, resume=resume)
         except OpenDataError as exc:
-            self.link.give_up(exc)
+            self.link.fail(exc)
         except BaseException:
             self.link.drop()
             raise
@@ -188,7 +188,7 @@ class SessionIO:
             self.read_available(resume=False)
             current = self.link.current
             if current is not None and current.is_silent:
-                self.link.broke(TimeoutError(current.silent_text), resume=False)
+                self.link.lost(TimeoutError(current.silent_text), resume=False)
 
     def announce_events(self) -> None:
         """Notify waiting threads and the event loop if a call received events."""

@@ -1,15 +1,53 @@
 """Link of a session to its broker: connects, and resumes the session on a new socket when the old one breaks.
 
-A break alone is not an error. The remaining bytes of the old socket are read, a new socket is connected (an embedded
-broker is started where needed), and the session's state is sent to the broker again, see :mod:`.session`. The requests
-without a reply are sent once more; a publish keeps its number, so the broker stores it once.
+A break alone is not an error. The session outlives its sockets: its leases, unconfirmed settlements, consumers and
+unanswered requests are in :class:`.ClientSession`, and :func:`.open_session` sends them over the next socket. A publish
+keeps its number, so the broker stores it once.
 
-A call that waits for the resume raises ConnectionLost ``reconnect_timeout`` after the break. The session and its leases
-are kept for ``resume_timeout``: a thread that waits for deliveries continues to try, and so does the next call. A call
-in the context of :data:`outlasts_outage` waits longer, also for a first connection, and keeps the session.
+**Invariants.** ``current`` is a socket if and only if the state is OPEN or CLOSING. Only ``_attempt`` sets it, after
+the broker has applied the session's state, and only ``_detach`` removes it. Both hold ``lock``, as does every method
+that sends or receives; waiting for bytes and pauses between attempts release it. CLOSED is final.
 
-Without an observer a resume blocks the call that encountered the break. An observer (an event loop) is notified and
-schedules the calls of :meth:`SessionLink.resume_once`; until then a call that needs a reply still blocks.
+========  ====================================  =========================================================
+state     meaning                               leaves it
+========  ====================================  =========================================================
+NEW       the broker does not know the session  the first connect: OPEN; ``close``: CLOSED
+OPEN      a socket is connected                 the socket breaks or is dropped: LOST; ``begin_close``:
+                                                CLOSING; ``close``, or an error that no retry solves: CLOSED
+LOST      the session waits for a new socket    a resume: OPEN; ``close``, a refusal, or an event loop's
+                                                resume after ``resume_timeout``: CLOSED
+CLOSING   the last request is in progress       its end, or a break, which is not resumed any more: CLOSED
+CLOSED    every use raises ConnectionLost
+========  ====================================  =========================================================
+
+=====================================================  =========================  ==========================
+event                                                  method                     the next attempt is made by
+=====================================================  =========================  ==========================
+the socket broke in a call that needs a reply          ``recover``                the call itself, blocking
+it broke, or was silent, outside of such a call        ``lost``                   the observer; without one
+                                                                                  the call, or the next use
+the reconnect thread noticed that it hung up           ``hung_up``                that thread
+an exception left half a frame sent or read            ``drop``                   the observer, or the next use
+the broker refused, or violated the protocol           ``fail``                   none; the call, after a
+                                                                                  :class:`.RetryLater`
+a fork, in the child                                   ``leave_to_parent``        none: the child has another link
+=====================================================  =========================  ==========================
+
+**Before a broken socket is closed** its remaining bytes are read: a broker that stops or refuses has sent the reason,
+and confirmations in them spare a repetition. Such an error is raised in place of the break.
+
+**Limits.** A call that waits for the resume raises ConnectionLost ``reconnect_timeout`` after the break, but the
+session stays LOST and the next call tries again: closing it would release leases of tasks that still run. A
+thread that waits for deliveries, and the observer, try for ``resume_timeout``. A call in the context of
+:data:`outlasts_outage` waits without a limit, also for a first connection; the other callers then do not close the
+session.
+
+**Why not simply reconnect in each call.** Under an event loop a blocking resume would stop all tasks, so calls that
+need no reply leave it to the observer (an event loop), which is notified and schedules :meth:`SessionLink.resume_once`.
+Several threads may notice one break; the lock and ``current`` make all but the first of them find the new socket. A
+caller that held the lock during its pauses would keep the others from using a socket that came back, and a signal
+handler in the pause could not publish; so pauses are outside of the lock, and what was true before one is checked again
+after it.
 """
 
 from __future__ import annotations
@@ -19,8 +57,9 @@ import threading
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from ...errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater, StartInterrupted
 from ...protocol.messages import Welcome
@@ -33,6 +72,18 @@ from .reconnect_thread import ReconnectThread, threads_are_native
 from .reentrance import Reentrance
 from .route import FIRST_BACKOFF_SECONDS, BrokerRoute, longer
 from .session import ClientSession
+
+log = logging.getLogger(__name__)
+
+
+class LinkState(Enum):
+    """State of a link; see the table above."""
+
+    NEW = "new"
+    OPEN = "open"
+    LOST = "lost"
+    CLOSING = "closing"
+    CLOSED = "closed"
 
 
 class Observer(Protocol):
@@ -50,9 +101,6 @@ class Observer(Protocol):
 
     def connection_lost(self) -> None:
         """Call ``resume_once`` until it returns True."""
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -78,15 +126,19 @@ outlasts_outage: ContextVar[Outlasting | None] = ContextVar("kombu_opendata_outl
 class SessionLink:
     """Link of one session to its broker.
 
+    Args:
+        more: returns the messages that every socket begins with, besides those of the session.
+        parent: the link of the process from which this one was forked.
+        within: as in :class:`.Reentrance`.
+
     Attributes:
+        state: the state; see :class:`LinkState`.
         route: the order in which the address's brokers are tried.
         lock: held by the thread that uses the session or its socket.
         reentrance: handling of calls that interrupt a call of their thread.
         current: the connected socket; None while there is none.
         welcome: the broker's last Welcome.
         takes_reports: whether that broker requests reports of task outcomes.
-        is_closed: whether the link is closed permanently.
-        is_closing: the session is about to end; a break is no longer resumed.
         backoff: seconds to wait before the next attempt to resume.
         observer: the event loop that reads the socket, if there is one.
         waker: ends a thread's wait for the socket; None until a thread has waited.
@@ -100,6 +152,8 @@ class SessionLink:
         options: Options,
         clock: ClientClock,
         more: Callable[[], Iterable[Any]],
+        parent: SessionLink | None = None,
+        within: Reentrance | None = None,
     ) -> None:
         self.session = session
         self.address = address
@@ -107,20 +161,24 @@ class SessionLink:
         self.options = options
         self.clock = clock
         self.lock = threading.RLock()
-        self.reentrance = Reentrance(self.lock, session.waiting)
+        self.reentrance = Reentrance(self.lock, session.waiting, within)
         self.current: FramedSocket | None = None
-        self.welcome: Welcome | None = None
-        self.takes_reports = False
-        self.is_closed = False
-        self.is_closing = False
+        self.state = LinkState.CLOSED if parent is not None and parent.is_closed else LinkState.NEW
+        self.welcome: Welcome | None = parent.welcome if parent is not None else None
+        self.takes_reports: bool = parent is not None and parent.takes_reports
         self.observer: Observer | None = None
         self.backoff = FIRST_BACKOFF_SECONDS
         self.reconnect_thread: ReconnectThread | None = None
-        self._more = more  # see open_session
+        self._more = more
         self.waker: Waker | None = None
         self._lost_at: float | None = None
         self._last_error: Exception | None = None  # of the attempts to resume
         self._is_outlasting = False  # a caller keeps the session although others give up; this was logged
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the link is closed permanently."""
+        return self.state is LinkState.CLOSED
 
     # ------------------------------------------------------------ connecting
     def connect(self) -> None:
@@ -169,10 +227,10 @@ class SessionLink:
                 self._attempt()
             except OpenDataError as exc:
                 if isinstance(exc, ProtocolError) or not isinstance(exc, (ConnectionLost, RetryLater)):
-                    self.shut()
+                    self.close()
                     raise
                 if self._lost_seconds() >= self.max_patience and not self._outlasts(exc) and not self._is_outlasting:
-                    self.shut()
+                    self.close()
                     raise self._not_resumed(self.max_patience, exc) from exc
                 if self._last_error is None:
                     self._log(log.warning, "the connection to %s is lost, resuming it: %s", self.address, exc)
@@ -243,6 +301,7 @@ class SessionLink:
 
     def _attempt(self) -> None:
         self.current, welcome = open_session(self.session, self.route, self.options, self.clock, self._more)
+        self.state = LinkState.OPEN
         self.welcome, self.takes_reports = welcome, welcome.task_outcomes and self.options.task_outcomes
         if self._last_error is not None:
             self._log(log.warning, "the connection to %s is back after %.1f s", self.route.active, self._lost_seconds())
@@ -277,7 +336,7 @@ class SessionLink:
         """Handle the hang-up of a socket that the reconnect thread noticed; no effect if it was handled before."""
         with self.reentrance, self.lock:
             if self.current is broken:
-                self._note_loss(ConnectionResetError("the broker closed the connection"))
+                self._lose(ConnectionResetError("the broker closed the connection"))
 
     def resume_after(self, grace_seconds: float) -> float | None:
         """Try to resume if the loss is older than this. Return the seconds until the next call, None if closed."""
@@ -289,64 +348,34 @@ class SessionLink:
                 return rest
             return 0.0 if self.resume_once() else self.backoff
 
-    # ------------------------------------------------------------ breaking
+    # ------------------------------------------------------------ losing the socket
     def recover(self, cause: BaseException) -> None:
         """Resume, blocking, after the socket broke during a call."""
-        self._note_loss(cause)
+        self._lose(cause)
         self.ensure_open()
 
-    def broke(self, cause: BaseException, *, resume: bool = True) -> None:
-        """Handle a socket that broke outside of a call: the observer resumes, if there is one."""
-        if self.observer is None:
-            if resume:
-                return self.recover(cause)
-            self._note_loss(cause)
-            if self.waker is not None:
-                self.waker.wake()
-            return None
-        last_word = self._lose()
-        if last_word is not None:
-            self.give_up(last_word)
-        self.observer.connection_lost()
-        if self.session.events:
-            self.observer.events_buffered()
+    def lost(self, cause: BaseException, *, resume: bool = True) -> None:
+        """Handle a socket that broke outside of a call; see the table above.
 
-    def _note_loss(self, cause: BaseException) -> None:
-        """Close and detach the broken socket."""
-        self._log(log.debug, "connection to %s lost: %s", self.address, cause)
-        last_word = self._lose()
-        if last_word is not None:
-            self.shut()
-            raise last_word from cause
-        if self.is_closing:
-            self.shut()
-            raise ConnectionLost(f"the connection broke while it was closed: {cause}") from cause
+        Args:
+            resume: without an observer, resume immediately instead of with the next use.
+        """
+        if resume and self.observer is None:
+            return self.recover(cause)
+        self._lose(cause)
+        if self.observer is not None:
+            self.observer.connection_lost()
+            if self.session.events:
+                self.observer.events_buffered()
+        elif self.waker is not None:
+            self.waker.wake()
 
     def fail(self, error: OpenDataError) -> None:
         """Handle a protocol error of the peer, or its refusal of this connection."""
         if isinstance(error, RetryLater):
             return self.recover(error)
-        self.give_up(error)
-
-    def give_up(self, error: OpenDataError) -> NoReturn:
-        self.shut()
+        self.close()
         raise error
-
-    def _lose(self) -> OpenDataError | None:
-        """Close the broken socket after reading its remaining bytes; return the error that the broker sent."""
-        current = self._detach()
-        if current is None:
-            return None
-        last_word: OpenDataError | None = None
-        try:
-            while (messages := current.receive_now()) is not None:
-                self.session.receive(messages)
-        except OSError:
-            pass
-        except OpenDataError as exc:
-            last_word = exc
-        current.close()
-        return None if isinstance(last_word, RetryLater) else last_word
 
     def drop(self) -> None:
         """Close the socket because its frames may be out of step; the next use resumes."""
@@ -356,9 +385,31 @@ class SessionLink:
             if self.observer is not None:
                 self.observer.connection_lost()
 
+    def _lose(self, cause: BaseException) -> None:
+        """Close the broken socket after reading its remaining bytes; raise the error that the broker sent, if any."""
+        self._log(log.debug, "connection to %s lost: %s", self.address, cause)
+        is_closing = self.state is LinkState.CLOSING
+        current = self._detach()
+        try:
+            while current is not None and (messages := current.receive_now()) is not None:
+                self.session.receive(messages)
+        except (OSError, RetryLater):
+            pass
+        except OpenDataError as exc:
+            self.close()
+            raise exc from cause
+        finally:
+            if current is not None:
+                current.close()
+        if is_closing:
+            self.close()
+            raise ConnectionLost(f"the connection broke while it was closed: {cause}") from cause
+
     def _detach(self) -> FramedSocket | None:
         current, self.current = self.current, None
         if current is not None:
+            if self.state is not LinkState.CLOSED:
+                self.state = LinkState.LOST
             if self.observer is not None:
                 self.observer.socket_closing(current.fd)
             if self._lost_at is None:
@@ -367,9 +418,15 @@ class SessionLink:
             self.reconnect_thread.wake()
         return current
 
-    def shut(self) -> None:
+    # ------------------------------------------------------------ closing
+    def begin_close(self) -> None:
+        """Announce the last request of the session; a break is no longer resumed."""
+        if self.current is not None:
+            self.state = LinkState.CLOSING
+
+    def close(self) -> None:
         """Close permanently."""
-        self.is_closed = True
+        self.state = LinkState.CLOSED
         if self.session.in_flight.by_rid:
             self.session.fail_publishes(ConnectionLost("the connection ended before the broker confirmed it"))
         current = self._detach()
@@ -380,6 +437,6 @@ class SessionLink:
 
     def leave_to_parent(self) -> None:
         """Close the inherited socket in a forked child; the child must not use this link again."""
-        self.is_closed = True
+        self.state = LinkState.CLOSED
         if self.current is not None:
             self.current.close()
