@@ -10,8 +10,7 @@ from ...protocol import messages as m
 from ..access.rights import ROLES
 from ..access.users_file import UsersFileChanges
 from ..instance.maintenance import Maintenance
-from .dispatch.context import Context
-from .dispatch.registry import Calls, handles
+from .dispatch import Calls, Context, handles
 
 
 class ReloadReport(NamedTuple):

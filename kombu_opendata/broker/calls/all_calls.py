@@ -11,11 +11,9 @@ from ..metrics.periodic_tasks import PeriodicTaskTracker
 from ..model.sessions import Session
 from .admin_calls import AdminCalls, Directory
 from .consume import ConsumeCalls
-from .dispatch.context import Context
-from .dispatch.registry import bind_handlers
+from .dispatch import Context, bind_handlers
 from .exchange_calls import ExchangeCalls
 from .failure_bulk import Bulks
-from .failure_calls import FailureCalls
 from .history_calls import HistoryCalls
 from .metrics_calls import MetricsCalls
 from .publish import PublishCalls
@@ -83,8 +81,7 @@ class InstanceCalls:
             ),
             ResultCalls(engine.results, state.results.chords, i.results, i.sessions, commits, largest),
             ReplayCalls(i.replays, engine.router, state, engine.moves, engine.settled_moves, i.outbox, clock),
-            HistoryCalls(engine.history),
-            FailureCalls(engine.failures, state, bulks, clock),
+            HistoryCalls(engine.history, engine.failures, state, bulks, clock),
             MetricsCalls(i.queues, i.figures, periodic, clock, InstanceChanges(i.queues, i.figures, clock)),
             StagingCalls(i.name, i.staging, engine.staging, state.running, largest),
             SendCalls(publishing, keys, operations, commits, i.policies),

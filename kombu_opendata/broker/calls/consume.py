@@ -19,8 +19,7 @@ from ..delivery.session_lifecycle import SessionLifecycle
 from ..model import queue_arguments
 from ..model.name_checks import MAX_NAME_BYTES
 from ..model.sessions import ConsumedQueue, Consumer, Session, SessionChannel
-from .dispatch.context import Context
-from .dispatch.registry import Calls, handles
+from .dispatch import Calls, Context, handles
 
 _OUTCOMES = frozenset(map(int, m.Outcome)) - {m.Outcome.REPORT}
 _REPORTED = frozenset(map(int, m.Outcome))

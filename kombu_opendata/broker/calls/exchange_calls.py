@@ -32,8 +32,7 @@ from ..instance.replay_scheduler import ReplayScheduler
 from ..model import queue_arguments
 from ..model.name_checks import MAX_NAME_BYTES, check_name, check_short, check_storable
 from ..model.sessions import Session
-from .dispatch.context import Context, check_range
-from .dispatch.registry import Calls, handles
+from .dispatch import Calls, Context, check_range, handles
 from .publish import PublishCalls
 
 _RESERVED_PREFIX = "amq."

@@ -1,20 +1,39 @@
-"""Calls about message history: pages of messages and attempts, single records, counts by time."""
+"""Calls about the history (messages, attempts, counts by time), and about failures: list, group, retry, delete."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from inspect import signature
+from typing import Any
+
 from ...errors import PreconditionFailed
 from ...protocol import messages as m
-from ...storage.history import query
+from ...protocol.messages import FailureGroup, FailureInfo, FailureQuery
+from ...storage.clock import Clock
+from ...storage.history import failure, query
+from ...storage.history.failure import Failure, FailureFilterValues
+from ...storage.history.failure_view import FailureView
+from ...storage.history.query import attempt_id
 from ...storage.history.service import History
-from .dispatch.contents import shown_attempt, shown_message
-from .dispatch.context import Context, check_range
-from .dispatch.registry import Calls, handles
+from ...storage.records.failures import HOW
+from ...storage.state.store_state import StoreState
+from .contents import shown_attempt, shown_failure, shown_message
+from .dispatch import Calls, Context, check_range, handles
+from .failure_bulk import Bulk, Bulks
+from .replay_calls import check_limit, selector_of, stored_queue
+
+#: fields of a message that are filters of the history
+_FILTERS = frozenset(signature(query.check_filters).parameters)
 
 
 class HistoryCalls(Calls):
-    """The calls that read the history."""
+    """The calls about the history, and about failures."""
 
     _all: History
+    _failures: FailureView
+    _state: StoreState
+    _bulks: Bulks
+    _clock: Clock
 
     @property
     def _history(self) -> History:
@@ -26,10 +45,7 @@ class HistoryCalls(Calls):
     @handles(m.ListMessages)
     async def list_messages(self, call: Context, msg: m.ListMessages) -> m.MessagePage:
         history = self._history
-        filters = query.check_filters(
-            queues=msg.queues, statuses=msg.statuses, headers=msg.headers, ids=msg.ids,
-            gte=msg.gte, lte=msg.lte, gt=msg.gt, lt=msg.lt,
-        )  # fmt: skip
+        filters = _history_filters(msg)
         paging = query.check_paging(
             query.MESSAGES, filters, order=msg.order, limit=msg.limit, after=msg.next, before=msg.prev
         )
@@ -41,11 +57,7 @@ class HistoryCalls(Calls):
     @handles(m.ListAttempts)
     async def list_attempts(self, call: Context, msg: m.ListAttempts) -> m.AttemptPage:
         history = self._history
-        filters = query.check_filters(
-            queues=msg.queues, outcomes=msg.outcomes, headers=msg.headers, ids=msg.ids, consumers=msg.consumers,
-            manual=msg.manual, states=msg.states, exceptions=msg.exceptions,
-            gte=msg.gte, lte=msg.lte, gt=msg.gt, lt=msg.lt,
-        )  # fmt: skip
+        filters = _history_filters(msg)
         paging = query.check_paging(
             query.ATTEMPTS, filters, order=msg.order, limit=msg.limit, after=msg.next, before=msg.prev
         )
@@ -73,16 +85,117 @@ class HistoryCalls(Calls):
     @handles(m.CountMessages)
     async def count_messages(self, call: Context, msg: m.CountMessages) -> m.Counts:
         history, buckets = self._history, query.check_buckets(msg.gte, msg.lt, msg.bucket_ms)
-        filters = query.check_filters(
-            queues=msg.queues, statuses=msg.statuses, headers=msg.headers, ids=msg.ids, gte=msg.gte, lt=msg.lt
-        )
+        filters = _history_filters(msg)
         return m.Counts(msg.rid, *buckets[:2], await history.count_messages(filters, buckets))
 
     @handles(m.CountAttempts)
     async def count_attempts(self, call: Context, msg: m.CountAttempts) -> m.Counts:
         history, buckets = self._history, query.check_buckets(msg.gte, msg.lt, msg.bucket_ms)
-        filters = query.check_filters(
-            queues=msg.queues, outcomes=msg.outcomes, headers=msg.headers, ids=msg.ids, consumers=msg.consumers,
-            manual=msg.manual, states=msg.states, exceptions=msg.exceptions, gte=msg.gte, lt=msg.lt,
-        )  # fmt: skip
+        filters = _history_filters(msg)
         return m.Counts(msg.rid, *buckets[:2], await history.count_attempts(filters, buckets))
+
+    # ------------------------------------------------------------------ failures
+    @handles(m.ListFailures)
+    async def list_failures(self, call: Context, msg: m.ListFailures) -> m.FailurePage:
+        descending = failure.check_page(msg.order, msg.limit)
+        filters, rights = _failure_filters(call, msg), call.session.rights
+        after = failure.read_cursor(msg.next, filters, descending=descending) if msg.next else None
+        page = await self._failures.page(filters, rights.may_watch, msg.limit, after, descending=descending)
+        items = tuple(shown_failure(rights, self._info(failure, msg.tracebacks)) for failure in page.items)
+        return m.FailurePage(msg.rid, items, page.next)
+
+    @handles(m.GroupFailures)
+    async def group_failures(self, call: Context, msg: m.GroupFailures) -> m.FailureGroups:
+        by, filters = failure.check_dimensions(msg.by), _failure_filters(call, msg)
+        failure.check_bucket(filters, msg.bucket_ms, self._clock.now_ms())
+        groups, complete = await self._failures.groups(filters, call.session.rights.may_watch, by, msg.bucket_ms)
+        reply_groups = [
+            FailureGroup(
+                group.values, group.count, group.acknowledged, group.first_at_ms, group.last_at_ms, group.over_time
+            )
+            for group in groups
+        ]
+        return m.FailureGroups(msg.rid, tuple(reply_groups), complete)
+
+    @handles(m.RetryFailures)
+    async def retry_failures(self, call: Context, msg: m.RetryFailures) -> m.FailuresRetried:
+        if msg.target:
+            stored_queue(call, msg.target)
+        bulk = self._bulk(call, msg)
+        bulk.target, reply = msg.target, bulk.retried
+        await self._bulks.retry(bulk)
+        if bulk.handled:
+            text, where = "ran %d failed messages and %d acknowledged tasks of %s again", _names(msg.queues)
+            if msg.target:
+                where += f", in queue {msg.target!r},"
+            call.audit(text, reply.redriven, reply.published, where)
+        reply.next = _next(bulk)
+        return reply
+
+    @handles(m.DismissFailures)
+    async def delete_failures(self, call: Context, msg: m.DismissFailures) -> m.FailuresDismissed:
+        bulk = self._bulk(call, msg)
+        reply = bulk.deleted
+        await self._bulks.delete(bulk)
+        if bulk.handled:
+            text = "deleted %d failed messages and %d acknowledged failures of %s"
+            call.audit(text, reply.deleted, reply.dismissed, _names(msg.queues))
+        reply.next = _next(bulk)
+        return reply
+
+    def _bulk(self, call: Context, msg: m.RetryFailures | m.DismissFailures) -> Bulk:
+        """Return the work of a call. Failures after the start of the first call do not take part."""
+        check_limit(msg.limit)
+        filters = _failure_filters(call, msg)
+        until_ms = msg.until_ms or self._clock.now_ms()
+        filters = filters._replace(until_ms=min(filters.until_ms, until_ms))
+        after = failure.read_cursor(msg.next, filters, descending=False) if msg.next else None
+        session, connection = call.session, call.session.connection
+        bulk = Bulk(filters, after, msg.limit, lambda: session.connection is connection)
+        bulk.retried.rid = bulk.deleted.rid = msg.rid
+        bulk.retried.until_ms = bulk.deleted.until_ms = until_ms
+        return bulk
+
+    def _info(self, failure: Failure, tracebacks: bool) -> FailureInfo:
+        place, facts, text = failure
+        handled = self._state.handled.find(facts.number)
+        return FailureInfo(
+            place.message_id, place.queue, place.kind, facts.task, facts.task_id, facts.reason, facts.exception,
+            text.error, facts.worker, place.at_ms, place.attempts,
+            attempt_id(facts.number) if facts.number >= 0 else "", facts.runtime_us / 1000,
+            text.traceback if tracebacks else "",
+            *(("", 0, -1) if handled is None else (HOW[handled.how], handled.at_ms, handled.message_id or -1)),
+        )  # fmt: skip
+
+
+def _history_filters(msg: m.WireMessage) -> query.ListFilters:
+    """Return the filters of a call. Raises InvalidFilter if a value is not valid."""
+    values: dict[str, Any] = {name: getattr(msg, name) for name in msg.__struct_fields__ if name in _FILTERS}
+    return query.check_filters(**values)
+
+
+def _names(queues: Sequence[str]) -> str:
+    """Return the queues of a call, for the audit log."""
+    if not queues:
+        return "all queues"
+    suffix = f" and {len(queues) - 3} more" if len(queues) > 3 else ""
+    return f"queue{'s'[: len(queues) - 1]} {', '.join(map(repr, queues[:3]))}{suffix}"
+
+
+def _next(bulk: Bulk) -> str | None:
+    return None if bulk.next is None else failure.make_cursor(bulk.filters, bulk.next, descending=False)
+
+
+def _failure_filters(call: Context, msg: FailureQuery[Any]) -> FailureFilterValues:
+    """Return the filters of a call.
+
+    Raises:
+        NotFound: a queue does not exist.
+        InvalidFilter, SelectorError: a value is not valid.
+    """
+    for name in msg.queues:
+        call.queue(name)
+    names = (name for name in FailureQuery.__struct_fields__ if name not in ("rid", "selector"))
+    values: dict[str, Any] = {name: getattr(msg, name) for name in names}
+    handled = getattr(msg, "handled", False)
+    return failure.check_filters(**values, selector=selector_of(msg.selector), handled=handled)

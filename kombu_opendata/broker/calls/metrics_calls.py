@@ -13,8 +13,7 @@ from ..metrics.metrics_memory import MetricsMemory
 from ..metrics.periodic_tasks import PeriodicTaskTracker
 from ..metrics.queue_depths import DueTimes, levels
 from ..model.queue import BrokerQueue
-from .dispatch.context import Context, check_range
-from .dispatch.registry import Calls, handles
+from .dispatch import Calls, Context, check_range, handles
 
 #: maximum number of queues in one reply
 MAX_QUEUES = 1000

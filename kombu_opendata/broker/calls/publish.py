@@ -22,8 +22,7 @@ from ..model.queue import BrokerQueue
 from ..model.sessions import Session
 from ..model.stored_queue import stored_in
 from ..model.transient_queue import TransientQueue
-from .dispatch.context import Context
-from .dispatch.registry import Calls, handles
+from .dispatch import Calls, Context, handles
 
 _CHECKED_PROPERTIES = (PROPERTY.encode(), b"user_id")
 

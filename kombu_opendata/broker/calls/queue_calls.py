@@ -24,8 +24,7 @@ from ..model import queue_arguments
 from ..model.name_checks import check_name, check_storable
 from ..model.queue import BrokerQueue, QueueProperties
 from ..model.sessions import Session
-from .dispatch.context import Context
-from .dispatch.registry import Calls, handles
+from .dispatch import Calls, Context, handles
 
 
 class QueueCalls(Calls):

@@ -18,8 +18,7 @@ from ...storage.state.store_state import StoreState
 from ..delivery.outbox import Outbox
 from ..instance.replay_scheduler import ReplayScheduler, room
 from ..model.queue import BrokerQueue
-from .dispatch.context import Context, check_range
-from .dispatch.registry import Calls, handles
+from .dispatch import Calls, Context, check_range, handles
 
 #: maximum number of message ids in one call
 MAX_IDS = 100_000

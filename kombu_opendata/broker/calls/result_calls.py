@@ -17,8 +17,7 @@ from ...storage.records.results import FINAL, INTERIM, NO_INDEX, Result
 from ...storage.state.result_state import ChordState
 from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS, ResultWatches
 from ..model.sessions import Session
-from .dispatch.context import Context, check_range
-from .dispatch.registry import Calls, handles
+from .dispatch import Calls, Context, check_range, handles
 
 log = logging.getLogger(__name__)
 

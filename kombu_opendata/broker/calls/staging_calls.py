@@ -14,8 +14,7 @@ from ...storage.records.staged import StagedJob
 from ...storage.state.task_state import RunningTasks
 from ..access.rights import Rights
 from ..instance.staged_job_commits import StagingService
-from .dispatch.context import Context, check_range
-from .dispatch.registry import Calls, handles
+from .dispatch import Calls, Context, check_range, handles
 
 MAX_JOBS_PAGE = 1000
 #: settings of a bucket that are not secret, by the environment variable that holds them

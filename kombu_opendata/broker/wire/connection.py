@@ -23,8 +23,7 @@ from ...selectors.selector import precompile
 from ...version import __version__
 from ..access.quotas import Quota
 from ..calls.all_calls import InstanceCalls
-from ..calls.dispatch.context import Context
-from ..calls.dispatch.registry import Handler
+from ..calls.dispatch import Context, Handler
 from .broker_settings import BrokerSettings
 from .connection_limits import Slot
 from .connections import LOOK_BYTES, Connections

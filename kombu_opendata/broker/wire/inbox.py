@@ -48,7 +48,7 @@ from ...errors import OpenDataError, ProtocolError
 from ...protocol.framing import HELLO_MAX_FRAME_BYTES, FrameReader, client_messages
 from ...protocol.messages.message_base import WireMessage
 from ..access.quotas import SessionQuotas, check_size, messages_of
-from ..calls.dispatch.registry import Handler
+from ..calls.dispatch import Handler
 from ..delivery.flow import Flow
 
 #: concurrent queries of one connection: calls whose replies may be far larger than the calls

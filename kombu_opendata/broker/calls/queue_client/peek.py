@@ -17,9 +17,8 @@ from ....storage.records.metadata import Metadata
 from ...access.rights import Rights
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
-from ..dispatch.contents import shown_envelope, shown_headers
-from ..dispatch.context import Context, check_range
-from ..dispatch.registry import Calls, handles
+from ..contents import shown_envelope, shown_headers
+from ..dispatch import Calls, Context, check_range, handles
 from .claimed_messages import MAX_PAGE, PAGE_BYTES
 from .settle import Holders
 

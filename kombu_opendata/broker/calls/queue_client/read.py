@@ -23,8 +23,7 @@ from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
 from ...model.sessions import ConsumedQueue, Session
-from ..dispatch.context import Context, check_range
-from ..dispatch.registry import Calls, handles
+from ..dispatch import Calls, Context, check_range, handles
 from . import grouped_read
 from .claimed_messages import MAX_MS, MAX_QUANTITY, MAX_WAIT_MS, Claimed, Claiming, ClaimOutcome
 from .grouped_read import GroupedReads

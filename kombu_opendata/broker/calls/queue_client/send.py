@@ -18,8 +18,7 @@ from ...delivery.queue_policies import QueuePolicies
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from ...model.stored_queue import stored_in
-from ..dispatch.context import Context, check_range
-from ..dispatch.registry import Calls, handles
+from ..dispatch import Calls, Context, check_range, handles
 from ..publish import PublishCalls
 from .sent_keys import SentKeys, check_keys, key_name, key_reused, names_of, repetitions
 

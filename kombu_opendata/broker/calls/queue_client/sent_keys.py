@@ -11,7 +11,7 @@ from ....storage.operations.repeated_requests import MAX_KEY_TTL_MS, Idempotency
 from ....storage.records.idempotency import DIGEST_BYTES, Sending, name_of
 from ...model.queue import BrokerQueue
 from ...model.stored_queue import stored_in
-from ..dispatch.context import check_range
+from ..dispatch import check_range
 
 MAX_KEY_BYTES = 255
 

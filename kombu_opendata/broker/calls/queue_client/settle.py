@@ -18,8 +18,7 @@ from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...model.queue import DELETED, BrokerQueue
 from ...model.sessions import Session
-from ..dispatch.context import Context, check_range
-from ..dispatch.registry import Calls, handles
+from ..dispatch import Calls, Context, check_range, handles
 from .claimed_messages import MAX_MS
 
 MAX_ITEMS = 1000

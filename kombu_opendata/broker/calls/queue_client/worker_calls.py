@@ -25,8 +25,7 @@ from ...metrics.metrics_memory import ClientRates
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session
 from ...model.stored_queue import StoredQueue
-from ..dispatch.context import Context, check_range
-from ..dispatch.registry import Calls, handles
+from ..dispatch import Calls, Context, check_range, handles
 from .claimed_messages import MAX_PAGE
 from .read import ReadCalls
 from .settle import Holders

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from ....protocol.envelope import encode_envelope, open_envelope
-from ....protocol.messages import AttemptInfo, FailureInfo, MessageInfo
-from ....protocol.permissions import ALL_EXCHANGES, SHOWN_HEADERS
-from ...access.rights import Rights
+from ...protocol.envelope import encode_envelope, open_envelope
+from ...protocol.messages import AttemptInfo, FailureInfo, MessageInfo
+from ...protocol.permissions import ALL_EXCHANGES, SHOWN_HEADERS
+from ..access.rights import Rights
 
 _SHOWN_PROPERTIES = ("priority", "correlation_id", "delivery_mode", "expiration")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kombu_opendata.broker.calls.dispatch.context import Context
-from kombu_opendata.broker.calls.dispatch.registry import Calls, bind_handlers, handles
+from kombu_opendata.broker.calls.dispatch import Calls, Context, bind_handlers, handles
 from kombu_opendata.protocol import messages as m
 from tests.support.waiting import turns
 from tests.unit.broker.delivery.test_background import connect

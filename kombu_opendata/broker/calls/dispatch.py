@@ -1,0 +1,268 @@
+"""Dispatch of a message to its handler: the context of a call, and the registry of the handlers.
+
+A handler is a method of a class of calls. :func:`handles` declares its message, whose :class:`.Operation` has the
+permission and the rules for running it; :func:`bind_handlers` makes the table of an instance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial, wraps
+from inspect import iscoroutinefunction, isfunction
+from operator import attrgetter
+from typing import Any, TypeVar, dataclass_transform
+
+from ...errors import AccessRefused, NotFound, RequestError
+from ...protocol import messages as m
+from ...protocol.messages.message_base import WireMessage
+from ...protocol.permissions import AccessRights
+from ..access.audit import Audit
+from ..delivery.background import Background
+from ..delivery.outbox import Outbox
+from ..delivery.queues import Queues
+from ..model.name_checks import check_name
+from ..model.queue import BrokerQueue
+from ..model.sessions import Session, SessionConnection
+
+
+def check_range(what: str, value: int, low: int, high: int) -> None:
+    """Raise :class:`RequestError` for a value of a call that is out of range."""
+    if not low <= value <= high:
+        raise RequestError(f"{what} is {low} to {high}, not {value}", value=value, limit=high)
+
+
+class Context:
+    """The context of one session's calls.
+
+    Attributes:
+        reply: answers the client after the next commit.
+        deletion: held while a queue is deleted or purged, which delays definitions.
+        waiting: the number of the client's definitions that wait for that.
+    """
+
+    __slots__ = (
+        "_audit",
+        "_background",
+        "_instance_name",
+        "_outbox",
+        "_queues",
+        "deletion",
+        "reply",
+        "session",
+        "waiting",
+    )
+
+    def __init__(
+        self, session: Session, outbox: Outbox, background: Background, queues: Queues, instance_name: str, audit: Audit
+    ) -> None:
+        self.session = session
+        self.reply = partial(outbox.reply, session)
+        self._outbox = outbox
+        self._background = background
+        self._queues = queues
+        self._instance_name = instance_name
+        self._audit = audit
+        self.deletion: asyncio.Lock = queues.lock
+        self.waiting = 0
+
+    # ------------------------------------------------------------------ replies
+    def welcome(self, message: WireMessage, *, resumes: bool) -> None:
+        """Answer the greeting, before messages that waited while the session had no connection.
+
+        Args:
+            resumes: the client takes the reply as a confirmation of its settlements.
+        """
+        if not resumes:
+            self._outbox.send_now(self.session, message)
+            return
+        self.session.replies.insert(0, message)
+        self._outbox.answer_now(self.session)
+
+    def refuse(self, rid: int, exc: Exception) -> None:
+        """Answer a call that failed; see :meth:`.Background.refusal`."""
+        refusal = self._background.refusal(self.session, rid, exc)
+        if refusal is not None:
+            self.reply(refusal)
+
+    def refuse_now(self, rid: int, exc: Exception) -> None:
+        """Refuse a call as :meth:`refuse` does, while no commit is possible."""
+        refusal = self._background.refusal(self.session, rid, exc)
+        if refusal is not None:
+            self._outbox.send_now(self.session, refusal)
+
+    def run(self, rid: int, work: Coroutine[Any, Any, WireMessage | None], *, once: bool = False) -> None:
+        """Run the rest of a call in the background; see :meth:`.Background.run`."""
+        self._background.run(self.session, rid, work, once=once)
+
+    # ------------------------------------------------------------------ calls that run once
+    def repeat(self, rid: int) -> bool:
+        """Return whether this call is running or done; see :meth:`.Background.repeat`."""
+        return self._background.repeat(self.session, rid)
+
+    def answer_once(self, rid: int, message: WireMessage, size: int = 0) -> None:
+        """Answer a call that runs once; see :meth:`.Background.answer`."""
+        self._background.answer(self.session, rid, message, size)
+
+    def note(self, message: m.DeclareQueue | m.DeclareExchange | m.Bind) -> None:
+        """Remember a declaration of a client that is notified of the object's deletion."""
+        if self.session.declared is not None:
+            self.session.declared.note(message)
+
+    def audit(self, text: str, *args: object, **fields: Any) -> None:
+        """Write the client's change to the audit log; see :meth:`.Audit.changed`."""
+        session = self.session
+        self._audit.changed(session.acting_as or session.user.name, session.described, text, *args, **fields)
+
+    # ------------------------------------------------------------------ queues
+    def queue(self, name: str) -> BrokerQueue:
+        """Return a queue that this client may use.
+
+        Raises:
+            NotFound: there is no such queue.
+            RequestError: the name is not valid.
+            AccessRefused: the queue is exclusive to another connection.
+        """
+        queue = self._queues.get(name)
+        if queue is None or queue.deleting:
+            check_name(name, "queue")
+            raise NotFound(f"no queue {name!r} in instance {self._instance_name!r}: declare it first", queue=name)
+        self.check_owner(queue)
+        return queue
+
+    def check_exists(self, queue: BrokerQueue) -> None:
+        """Raise :class:`NotFound` if a queue was deleted while the call waited."""
+        if self.queue(queue.name) is not queue:
+            raise NotFound(f"queue {queue.name!r} was deleted during the call: try again", queue=queue.name)
+
+    def check_owner(self, queue: BrokerQueue) -> None:
+        """Raise :class:`AccessRefused` for a queue that is exclusive to another connection."""
+        owner = queue.owner
+        if owner is not None and (owner.client != self.session.client or owner.user.name != self.session.user.name):
+            raise AccessRefused(f"queue {queue.name!r} is exclusive to another connection", queue=queue.name)
+
+
+Self = TypeVar("Self")
+Call = TypeVar("Call", bound=WireMessage)
+
+#: a handler; a coroutine runs in the background, and its result is the reply
+Method = Callable[[Self, Context, Call], Coroutine[Any, Any, WireMessage | None] | None]
+Filter = Callable[[Any, Call], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """The handler of a message, and what the connection needs to know of its :class:`.Operation`.
+
+    Attributes:
+        run: handles the message.
+        check: checks the client's permission, before anything else is done.
+        filter_of: returns the text of the message's filter, which is compiled first; None if it can't have one.
+        is_plain: it may run immediately: it is no query, has no filter and stores nothing.
+    """
+
+    run: Callable[[Context, Any], object]
+    check: Callable[[AccessRights, Any], None]
+    filter_of: Callable[[Any], str | None] | None
+    is_query: bool
+    stores: bool
+    overtakes: bool
+    is_plain: bool
+
+
+@dataclass_transform(frozen_default=True)
+class Calls:
+    """Base class of handlers, whose fields are their components, as in a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+_marks: dict[Callable[..., object], tuple[type[WireMessage], Filter[Any] | None]] = {}
+
+
+def handles(
+    message: type[Call], *, filter_of: Filter[Call] | None = None
+) -> Callable[[Method[Self, Call]], Method[Self, Call]]:
+    """Make a method the handler of a message. A coroutine runs in the background; see :meth:`.Background.run`.
+
+    Args:
+        filter_of: replaces :attr:`.Operation.filter_field`; called with the object and the message.
+    """
+
+    def mark(method: Method[Self, Call]) -> Method[Self, Call]:
+        run = method
+        if iscoroutinefunction(method):
+            run = _in_background(method)
+        elif message.operation.is_definition:
+            run = _after_deletions(method)
+        elif message.operation.runs_once:
+            run = _once(method)
+        _marks[run] = message, filter_of
+        return run
+
+    return mark
+
+
+def _in_background(method: Callable[[Any, Context, Any], Any]) -> Callable[[Any, Context, Any], None]:
+    @wraps(method)
+    def begin(calls: Any, call: Context, message: Any) -> None:
+        call.run(message.rid, method(calls, call, message))
+
+    return begin
+
+
+def _after_deletions(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Context, Any], None]:
+    @wraps(method)
+    def define(calls: Any, call: Context, message: Any) -> None:
+        if call.waiting or call.deletion.locked():  # a client's definitions keep their order
+            call.waiting += 1
+            call.run(message.rid, define_later(calls, call, message, call.session.connection))
+        else:
+            method(calls, call, message)
+
+    async def define_later(calls: Any, call: Context, message: Any, connection: SessionConnection | None) -> None:
+        async with call.deletion:
+            call.waiting -= 1
+            if call.session.connection is connection:  # after a reconnect the client repeats the call
+                method(calls, call, message)
+                await asyncio.sleep(0)
+
+    return define
+
+
+def _once(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Context, Any], None]:
+    @wraps(method)
+    def run_once(calls: Any, call: Context, message: Any) -> None:
+        if not call.repeat(message.rid):
+            method(calls, call, message)
+
+    return run_once
+
+
+def bind_handlers(*objects: Calls) -> dict[type[WireMessage], Handler]:
+    """Return the handlers that are methods of these objects, by message.
+
+    Raises:
+        ValueError: a message has two handlers.
+    """
+    handlers: dict[type[WireMessage], Handler] = {}
+    for calls in objects:
+        for method in filter(isfunction, vars(type(calls)).values()):
+            if method not in _marks:
+                continue
+            message, special_filter = _marks[method]
+            if message in handlers:
+                raise ValueError(f"{message.__name__} has two handlers")
+            operation, filter_of = message.operation, None
+            if special_filter is not None:
+                filter_of = special_filter.__get__(calls)
+            elif operation.filter_field:
+                filter_of = attrgetter(operation.filter_field)
+            is_plain = not operation.is_query and filter_of is None and not operation.stores
+            handlers[message] = Handler(
+                method.__get__(calls), operation.permission.check, filter_of, operation.is_query, operation.stores,
+                operation.overtakes, is_plain,
+            )  # fmt: skip
+    return handlers
