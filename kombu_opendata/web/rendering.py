@@ -15,6 +15,9 @@ from ..json_values import plain
 from ..readable_text import age, counted, number, shown, shown_lines
 from ..version import __version__
 
+#: states of messages that have another name for the broker
+STATE_NAMES = {"available": "ready", "archived_failed": "archived"}
+
 
 class Renderer:
     """Renders templates: whole pages, or the part of a page that changes."""
@@ -81,7 +84,7 @@ def moment(at: datetime | int | None) -> Markup:
 
 def state_name(state: str) -> str:
     """Return the state of a message or task as users know it."""
-    return {"available": "ready", "archived_failed": "archived"}.get(state, state.replace("_", " "))
+    return STATE_NAMES.get(state, state).replace("_", " ")
 
 
 def data(value: Any) -> str:

@@ -69,6 +69,18 @@ def test_former_names_of_actions_are_accepted_but_not_described(
     assert site.post(f"/api/v1/actions/{former}?x=1", json=parameters).status_code == 422
 
 
+def test_metrics_have_former_names_that_are_not_described(
+    site: httpx.Client, client: QueueClient, described: dict[str, Any]
+) -> None:
+    client.create("counted")
+    client.send_batch("counted", [1, 2])
+    metrics = site.get("/api/v1/queue", params={"name": "counted"}).json()["figures"]
+    assert (metrics["ready"], metrics["visible"]) == (2, 2)
+    fields = described["components"]["schemas"]["QueueMetrics"]["properties"]
+    assert "ready" in fields
+    assert "visible" not in fields
+
+
 # ---------------------------------------------------------------------- its description
 def test_the_description_is_valid(site: httpx.Client) -> None:
     validate(site.get("/api/v1/openapi.json").raise_for_status().json())
@@ -124,7 +136,8 @@ def test_ids_are_also_texts_as_those_of_transient_queues_are_large(url: str, sit
     with QueueClient(url) as client:
         client.create("passing", QueueOptions(durable=False, auto_delete=True))
         (id,) = client.send_batch("passing", ["x"])
-        told = site.get("/api/v1/messages", params={"queue": "passing", "state": "available"}).json()
+        told = site.get("/api/v1/messages", params={"queue": "passing", "state": "ready"}).json()
+        assert site.get("/api/v1/messages", params={"queue": "passing", "state": "available"}).json() == told
     assert id > 1 << 53
     assert [(one["id"], one["id_text"]) for one in told["rows"]] == [(id, str(id))]
 

@@ -11,6 +11,7 @@ from ...json_values import moment
 from ...protocol.messages import MessageInfo
 from ...queue_client.message_models import MessageState
 from ..brokers import UserBroker
+from ..rendering import STATE_NAMES
 from .wire_structs import copied
 
 #: digits of the largest id
@@ -71,6 +72,7 @@ def row_of(message: MessageState, info: MessageInfo | None) -> MessageRow:
     return copied(
         MessageRow,
         message,
+        state=STATE_NAMES.get(message.state, message.state),
         task=headers.get("task", ""),
         task_id=headers.get("id", "") if "task" in headers else "",
         received_at=moment(info.received_at_ms) if info is not None else None,

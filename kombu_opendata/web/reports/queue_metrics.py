@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from ...control_queues import is_control_queue
 from ...errors import AccessRefused
 from ...protocol.messages import Figures, FigureSeries
 from ...queue_client.metrics import QueueMetrics
 from ..brokers import UserBroker
+from .wire_structs import WireStruct
 
 #: maximum age of metrics: all open views share one result
 _METRICS_SECONDS = 1.9
@@ -18,6 +20,10 @@ _METRICS_SECONDS = 1.9
 _RECENT_SECONDS = 10.0
 #: maximum age of counts of failures: counting is more work for the broker than other metrics
 _FAILURES_SECONDS = 10.0
+
+
+#: metrics of a queue as the API returns them
+QueueMetricsObject = Annotated[QueueMetrics, WireStruct(visible="ready")]
 
 
 @dataclass(frozen=True)

@@ -1,41 +1,61 @@
-"""Structs of the protocol in reports: the API describes and returns them, with times in place of milliseconds."""
+"""Structs of the protocol and models of the client in reports, as the API describes and returns them."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
-from msgspec import structs
-from pydantic import GetCoreSchemaHandler
+from pydantic import ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
-from ...json_values import moment, with_times
+from ...json_values import moment
 
 T = TypeVar("T")
 
 
 class WireStruct:
-    """Annotation of a struct in a report, as in ``Annotated[FailureInfo, WireStruct()]``.
+    """Annotation of a struct or model in a report, as in ``Annotated[FailureInfo, WireStruct()]``.
 
-    The JSON object has the fields of the struct. Milliseconds since the epoch (``at_ms``) become times (``at``).
+    The JSON object has its fields. Milliseconds since the epoch (``at_ms``) become times (``at``).
+
+    Args:
+        former_names: names of the fields in a former version, with the present ones. The object has both, but only the
+            present ones are described.
     """
 
+    def __init__(self, **former_names: str) -> None:
+        self._present = former_names
+
     def __get_pydantic_core_schema__(self, struct: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        types: dict[str, Any] = {}
-        for field in structs.fields(struct):
-            is_time = field.name.endswith("at_ms")
-            types[field.name.removesuffix("_ms") if is_time else field.name] = (
-                datetime | None if is_time else field.type
-            )
-        described = handler.generate_schema(TypedDict(struct.__name__, types))  # type: ignore[operator]
-        as_object = core_schema.plain_serializer_function_ser_schema(_object, return_schema=described)
-        return core_schema.any_schema(serialization=as_object)
+        hints = get_type_hints(struct, include_extras=True)
+        names = getattr(struct, "__struct_fields__", None) or [field.name for field in fields(struct)]
+        keys = {name: self._present.get(name, _without_ms(name)) for name in names}
+
+        def as_object(value: Any) -> dict[str, Any]:
+            shown = {key: _value(value, name) for name, key in keys.items()}
+            return shown | {former: shown[present] for former, present in self._present.items()}
+
+        types = {
+            key: hints[name] if name == key or name in self._present else datetime | None for name, key in keys.items()
+        }
+        described: Any = TypedDict(struct.__name__, types)  # type: ignore[misc]
+        described.__doc__ = struct.__doc__
+        if self._present:
+            described.__pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[attr-defined]
+        schema = handler.generate_schema(described)
+        serializer = core_schema.plain_serializer_function_ser_schema(as_object, return_schema=schema)
+        return core_schema.any_schema(serialization=serializer)
 
 
-def _object(struct: Any) -> Any:
-    return with_times(structs.asdict(struct))
+def _without_ms(name: str) -> str:
+    return name.removesuffix("_ms") if name.endswith("at_ms") else name
+
+
+def _value(source: Any, name: str) -> Any:
+    value = getattr(source, name)
+    return moment(value) if name.endswith("at_ms") else value
 
 
 def copied(report: type[T], source: Any, **values: Any) -> T:
@@ -46,6 +66,5 @@ def copied(report: type[T], source: Any, **values: Any) -> T:
     for field in fields(report):  # type: ignore[arg-type]
         name = field.name
         if field.init and name not in values:
-            ms = f"{name}_ms"
-            values[name] = moment(getattr(source, ms)) if hasattr(source, ms) else getattr(source, name)
+            values[name] = _value(source, f"{name}_ms" if hasattr(source, f"{name}_ms") else name)
     return report(**values)

@@ -10,7 +10,7 @@ from ..access.guard import is_api
 from ..reports.attention import attention
 from ..reports.attention_rules import AttentionFinding
 from ..reports.paging import paged
-from ..reports.queue_metrics import Chart, all_queues, charts, recent_metrics, with_failures
+from ..reports.queue_metrics import Chart, QueueMetricsObject, all_queues, charts, recent_metrics, with_failures
 from ..visit import AVisit, Visit
 from .view import Context, Views
 
@@ -59,7 +59,7 @@ class Overview:
     """
 
     totals: Totals
-    queues: tuple[QueueMetrics, ...]
+    queues: tuple[QueueMetricsObject, ...]
     matching: int
     page: int
     pages: int

@@ -5,20 +5,21 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import structs
+from pydantic import BeforeValidator
 
 from ...errors import AccessRefused, OpenDataError, SelectorError
 from ...masking import Masking
 from ...queue_client.administration import Worker
 from ...queue_client.message_models import MessageState
-from ...queue_client.metrics import QueueMetrics
 from ...queue_client.queues import Binding, QueueInfo
 from ...selectors.selector import Explanation, compile_selector
 from ..brokers import UserBroker
+from ..rendering import STATE_NAMES
 from ..reports.message_rows import MessageRow, id_of, infos_of, row_of
-from ..reports.queue_metrics import with_failures
+from ..reports.queue_metrics import QueueMetricsObject, with_failures
 from ..visit import AVisit
 from .view import Context, Views
 
@@ -27,15 +28,19 @@ VIEWS = Views("queues")
 PAGE = 50
 #: limits of a search, beyond which it is incomplete
 MOST_SEARCHED, SEARCH_SECONDS = 20_000, 2.0
-State = Literal["available", "delayed", "in_flight", "running", "done", "archived_failed"]
+State = Annotated[
+    Literal["ready", "delayed", "in_flight", "running", "done", "archived"],
+    BeforeValidator(lambda state: STATE_NAMES.get(state, state)),  # the broker's names are the API's former ones
+]
+_BROKER_STATES = {name: state for state, name in STATE_NAMES.items()}
 #: tabs by name: the state of their messages
 TABS: dict[str, State] = {
-    "ready": "available",
+    "ready": "ready",
     "delayed": "delayed",
     "flight": "in_flight",
     "running": "running",
     "done": "done",
-    "archived": "archived_failed",
+    "archived": "archived",
 }
 
 
@@ -49,7 +54,7 @@ class QueueReport:
     """
 
     info: QueueInfo
-    figures: QueueMetrics
+    figures: QueueMetricsObject
     bindings: tuple[Binding, ...]
     consumers: tuple[str, ...]
 
@@ -103,20 +108,21 @@ async def get_queue(visit: AVisit, name: str) -> QueueReport:
 
 @VIEWS.api.get("/messages")
 async def list_messages(
-    visit: AVisit, queue: str, state: State = "available", where: str = "", after: int | None = None
+    visit: AVisit, queue: str, state: State = "ready", where: str = "", after: int | None = None
 ) -> MessageRows:
     """Return a page of the messages of a queue in one state that match a filter; for failures, see ``/failures``."""
     broker = visit.broker
     if state == "running":
         return await _running(broker, queue)
+    broker_state: Any = _BROKER_STATES.get(state, state)
     if where:
-        return await _search(broker, queue, state, where, after)
-    page = await broker.client.list_by_state(queue, state, limit=PAGE, after=after)
+        return await _search(broker, queue, broker_state, where, after)
+    page = await broker.client.list_by_state(queue, broker_state, limit=PAGE, after=after)
     infos = await infos_of(broker, (message.id for message in page.messages), queue)
     return MessageRows(tuple(row_of(message, infos.get(message.id)) for message in page.messages), page.after)
 
 
-async def _search(broker: UserBroker, queue: str, state: State, where: str, after: int | None) -> MessageRows:
+async def _search(broker: UserBroker, queue: str, state: Any, where: str, after: int | None) -> MessageRows:
     """Return the messages whose metadata matches a filter, which is applied here.
 
     A long search ends early and is marked incomplete.
@@ -125,7 +131,7 @@ async def _search(broker: UserBroker, queue: str, state: State, where: str, afte
     began, searched = monotonic(), 0
     rows: list[MessageRow] = []
     while True:
-        page = await broker.client.list_by_state(queue, state, limit=500, after=after)  # type: ignore[arg-type]
+        page = await broker.client.list_by_state(queue, state, limit=500, after=after)
         infos = await infos_of(broker, (message.id for message in page.messages), queue)
         for message in page.messages:
             searched += 1
