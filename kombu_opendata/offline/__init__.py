@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .files.location import instances
+from .files.store_location import instances
 from .findings import Finding, Progress, Report, Severity, VerifyStatus
 from .inspection import MessageDetails, QueueDetails, inspect, message, queue
 from .records.offline_store import OfflineStore

@@ -1,7 +1,7 @@
 """Command ``store repair``: cuts the journal of a stopped store at the first damaged or missing record.
 
 A broker refuses such a journal. A damaged header of a file is restored from the file's name and its records, without
-loss. Otherwise all records from the damaged one on are dropped, because later commits depend on earlier ones. The
+loss. Otherwise all records from the damaged one on are deleted, because later commits depend on earlier ones. The
 original files stay next to the journal, with the suffix ``.damaged``.
 """
 
@@ -27,7 +27,7 @@ from ..storage.effects.deliveries import AckEffect, ArchiveEffect, DeleteEffect,
 from ..storage.effects.publishes import PublishEffect, TimeEffect
 from ..url import LOCK_NAME
 from .files.journal_files import JournalPlace, JournalTail, read_tail
-from .files.location import StoreLocation, find_store, power_lost, running_broker
+from .files.store_location import StoreLocation, find_store, power_lost, running_broker
 from .records.open_store import open_store
 
 _SUFFIX = ".damaged"
@@ -36,12 +36,12 @@ _SETTLEMENTS = (AckEffect, FailEffect, RemoveEffect, DeleteEffect, ArchiveEffect
 
 @dataclass(slots=True)
 class Repair:
-    """Damage of a journal, and the loss if it is dropped.
+    """Damage of a journal, and the loss if it is deleted.
 
     Attributes:
         headers: the files with a damaged header; no data is lost.
         first: the first lost record; None if no record is lost.
-        records: the number of complete records that are also dropped.
+        records: the number of complete records that are also deleted.
         unread: the number of records that can't be read, not even in part.
         uncertain: the number of damaged records that were read in part; the report about them may be wrong.
         published: the lost messages, by queue.
@@ -74,7 +74,7 @@ class Repair:
         }
 
     def add(self, commit: Commit) -> None:
-        """Add the changes of a commit that is dropped."""
+        """Add the changes of a commit that is deleted."""
         for effect in commit:
             if isinstance(effect, PublishEffect):
                 for queue, _bucket in effect.places:
@@ -85,11 +85,11 @@ class Repair:
                 self.other += 1
 
 
-async def repair(folder_or_url: str | Path, instance: str | None = None, *, drop_damaged: bool = False) -> Repair:
+async def repair(folder_or_url: str | Path, instance: str | None = None, *, delete_damaged: bool = False) -> Repair:
     """Report the damage in the journal of a store.
 
     Args:
-        drop_damaged: also drop the damaged records, so that a broker can open the store.
+        delete_damaged: also delete the damaged records, so that a broker can open the store.
 
     Raises:
         StoreError: there is no such store, it is not in a folder, or its journal can't be read.
@@ -109,13 +109,13 @@ async def repair(folder_or_url: str | Path, instance: str | None = None, *, drop
             )
         position = store.journal.position
     report = Repair()
-    with _locked(location.root) if drop_damaged else contextlib.nullcontext():
-        _repair_headers(report, location.journal, position, drop=drop_damaged)
+    with _locked(location.root) if delete_damaged else contextlib.nullcontext():
+        _repair_headers(report, location.journal, position, delete=delete_damaged)
         place = _read(location, position).lost_from
-        if place is not None and (drop_damaged or not report.headers):
+        if place is not None and (delete_damaged or not report.headers):
             report.first = place._replace(sequence=max(place.sequence, position + 1))
-            _give_up(report, location.journal, drop=drop_damaged)
-        if drop_damaged:
+            _delete_records(report, location.journal, delete=delete_damaged)
+        if delete_damaged:
             sync_folder(location.journal)
     return report
 
@@ -145,7 +145,7 @@ def _read(location: StoreLocation, position: int) -> JournalTail:
 
 
 # ---- headers
-def _repair_headers(report: Repair, folder: Path, position: int, *, drop: bool) -> None:
+def _repair_headers(report: Repair, folder: Path, position: int, *, delete: bool) -> None:
     """Restore damaged headers; set aside a file without a header and without records that the store lacks."""
     for path in sorted(folder.glob("*.journal")):
         data = path.read_bytes()
@@ -155,18 +155,18 @@ def _repair_headers(report: Repair, folder: Path, position: int, *, drop: bool) 
             if is_sound and (header is None or header.first == record.sequence or record.sequence <= position):
                 continue
             report.headers.append(path)
-            if drop:
+            if delete:
                 report.kept.append(_copy(path))
                 _overwrite(path, 0, journal_format.encode_header(int(path.stem), record.sequence))
         elif not is_sound and not any(journal_format.complete_records(data, position + 1, position)):
             report.headers.append(path)
-            if drop:
+            if delete:
                 report.kept.append(path.rename(_kept_path(path)))
 
 
 # ---- records
-def _give_up(report: Repair, folder: Path, *, drop: bool) -> None:
-    """Drop all records from the first lost one on: the rest of its file, and the files after it."""
+def _delete_records(report: Repair, folder: Path, *, delete: bool) -> None:
+    """Delete all records from the first lost one on: the rest of its file, and the files after it."""
     place = report.first
     assert place is not None
     expected = place.sequence
@@ -174,15 +174,15 @@ def _give_up(report: Repair, folder: Path, *, drop: bool) -> None:
         if path < place.path:
             continue
         start = place.offset if path == place.path else 0
-        expected = _note(report, path.read_bytes(), max(start, HEADER_BYTES), expected)
-        if drop and start:
+        expected = _add_losses(report, path.read_bytes(), max(start, HEADER_BYTES), expected)
+        if delete and start:
             report.kept.append(_copy(path))
             _overwrite(path, start, bytes(path.stat().st_size - start))
-        elif drop:
+        elif delete:
             report.kept.append(path.rename(_kept_path(path)))
 
 
-def _note(report: Repair, data: bytes, offset: int, expected: int) -> int:
+def _add_losses(report: Repair, data: bytes, offset: int, expected: int) -> int:
     """Add the records of a file from ``offset`` on, the first of which is ``expected``.
 
     Return the number after them.
@@ -190,7 +190,7 @@ def _note(report: Repair, data: bytes, offset: int, expected: int) -> int:
     for record in journal_format.complete_records(data, expected, expected - 1, offset=offset):
         if record.start > offset:
             report.unread += max(record.sequence - expected, 1)
-            _note_damaged(report, data[offset : record.start])
+            _add_damaged(report, data[offset : record.start])
         report.records += 1
         try:
             report.add(codec.decode(record.payload))
@@ -199,11 +199,11 @@ def _note(report: Repair, data: bytes, offset: int, expected: int) -> int:
         offset, expected = record.end, record.sequence + 1
     if journal_format.begun_record(data, offset, expected):
         report.unread, expected = report.unread + 1, expected + 1
-        _note_damaged(report, data[offset:])
+        _add_damaged(report, data[offset:])
     return expected
 
 
-def _note_damaged(report: Repair, data: bytes) -> None:
+def _add_damaged(report: Repair, data: bytes) -> None:
     """Add the readable part of a damaged record, if it is a single one."""
     if len(data) < journal_format.RECORD_BYTES:
         return

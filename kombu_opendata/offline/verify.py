@@ -22,7 +22,7 @@ from ..storage.records.keys import RecordKind
 from .checks import FAMILIES, CheckContext, Family
 from .checks.message_checks import CHECKS
 from .files.database_files import DatabaseFiles
-from .files.location import check_readable, find_store, running_broker
+from .files.store_location import check_readable, find_store, running_broker
 from .findings import Finding, OnProgress, Progress, Report
 from .records.message_scan import BY_ID, MessageScan
 from .records.offline_store import OfflineStore

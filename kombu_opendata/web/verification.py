@@ -49,7 +49,7 @@ def unreachable(place: str, pid: int) -> str:
         return ""
     if scheme != "file":
         return "the store is in the broker's memory"
-    from ..offline.files.location import running_broker  # the engine's modules are needed only here
+    from ..offline.files.store_location import running_broker  # the engine's modules are needed only here
 
     if running_broker(Path(_target(place))) != pid:
         return "the store's folder is not on the host of the web UI, or not readable by it"

@@ -20,7 +20,7 @@ from kombu_opendata.storage.records import (
     routes_block,
     routing_cursor,
     settled,
-    staged,
+    staged_jobs,
     store_records,
     types,
 )
@@ -105,13 +105,13 @@ def _cursor(fields: Fields) -> Record:
 
 def _staged_job(fields: Fields) -> Record:
     given = {"id" if name == "job_id" else name: value for name, value in fields.items()}
-    job = staged.StagedJob(**given)
-    return keys.staged_job_key(job.id), staged.encode_job(job), asdict(job)
+    job = staged_jobs.StagedJob(**given)
+    return keys.staged_job_key(job.id), staged_jobs.encode_job(job), asdict(job)
 
 
 def _staged_object(fields: Fields) -> Record:
-    found = staged.StagedObject(**fields)
-    return keys.staged_object_key(found.first_id), staged.encode_object(found), asdict(found)
+    found = staged_jobs.StagedObject(**fields)
+    return keys.staged_object_key(found.first_id), staged_jobs.encode_object(found), asdict(found)
 
 
 def _staged_expiry(fields: Fields) -> Record:
@@ -166,7 +166,7 @@ def test_record(name: str) -> None:
     assert key.hex() == vector["key_hex"]
     assert value.hex() == vector["value_hex"]
     found = decode_any(key, value)
-    assert (asdict(found) if isinstance(found, (staged.StagedJob, staged.StagedObject)) else found) == decoded
+    assert (asdict(found) if isinstance(found, (staged_jobs.StagedJob, staged_jobs.StagedObject)) else found) == decoded
 
 
 def test_key_of_an_escaped_queue_name_parses() -> None:

@@ -27,7 +27,7 @@ from kombu_opendata.storage.records import (
     routing_cursor,
     session_records,
     settled,
-    staged,
+    staged_jobs,
     store_records,
     types,
 )
@@ -204,7 +204,7 @@ FORMATS = {
     "staged job": Format(
         keys.staged_job_key("j"),
         st.builds(
-            staged.StagedJob,
+            staged_jobs.StagedJob,
             st.just("j"),
             u64,
             u64,
@@ -217,12 +217,12 @@ FORMATS = {
             i64,
             st.dictionaries(texts, st.lists(u64, min_size=4, max_size=4), max_size=3),
         ),
-        staged.encode_job,
+        staged_jobs.encode_job,
     ),
     "staged object": Format(
         keys.staged_object_key(1),
         st.builds(
-            lambda rows, live, *rest: staged.StagedObject(1, max(rows, live), live, *rest),
+            lambda rows, live, *rest: staged_jobs.StagedObject(1, max(rows, live), live, *rest),
             u64,
             u64,
             u64,
@@ -230,7 +230,7 @@ FORMATS = {
             texts,
             texts,
         ),
-        staged.encode_object,
+        staged_jobs.encode_object,
     ),
     "staged expiry": Format(keys.staged_expiry_key(1, "j"), st.none(), lambda _value: types.VERSION_ONLY),
     "routes block": Format(

@@ -10,7 +10,7 @@ from ...protocol.messages import Blocked, Job, JobQueueCounts
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ...storage.operations.staged_jobs import Staging
-from ...storage.records.staged import StagedJob
+from ...storage.records.staged_jobs import StagedJob
 from ...storage.state.task_state import RunningTasks
 from ..access.rights import Rights
 from ..instance.staged_job_commits import StagingService

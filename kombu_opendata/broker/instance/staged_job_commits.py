@@ -32,7 +32,7 @@ from ...staging.batch_writer import write_object
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
 from ...storage.effects.staged_jobs import StagedChunk
 from ...storage.operations.staged_jobs import Staging
-from ...storage.records.staged import StagedJob
+from ...storage.records.staged_jobs import StagedJob
 from ...storage.state.staged_state import StagedBatch
 from ..delivery.core import Core
 from .staged_job_runner import StagingRouter

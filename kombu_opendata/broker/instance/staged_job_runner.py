@@ -19,7 +19,7 @@ from ...staging.batch_reader import read_index, read_tail
 from ...staging.folder import Folder
 from ...storage.effects.staged_jobs import StagedChunk
 from ...storage.operations.staged_jobs import Staging
-from ...storage.records.staged import StagedJob, StagedObject
+from ...storage.records.staged_jobs import StagedJob, StagedObject
 from ..delivery.core import Core
 from ..delivery.queue_policies import refusal_text
 from ..delivery.rate_limited_log import WarnOnce

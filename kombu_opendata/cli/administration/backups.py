@@ -66,7 +66,7 @@ def backup(
 
 def _list(target: str) -> Reply:
     from ...offline.backup.catalogue import Catalogue
-    from ...offline.backup.file_locations import open_place
+    from ...offline.backup.folders import open_place
 
     backups = Catalogue(open_place(target)).all()
     columns = (

@@ -96,7 +96,7 @@ def _running(folder: Path) -> int | None:
 
     Where locks can't be seen, return the process named in the pid file.
     """
-    from ...offline.files.location import running_broker
+    from ...offline.files.store_location import running_broker
 
     holder = running_broker(folder)
     if holder:

@@ -107,7 +107,7 @@ def repair(store: str | None, url: str | None, instance: str | None, delete_dama
     """
     from ...offline.repair import repair as run
 
-    losses = asyncio.run(run(store_location(store, url), instance, drop_damaged=delete_damaged))
+    losses = asyncio.run(run(store_location(store, url), instance, delete_damaged=delete_damaged))
     error = None
     if not delete_damaged and not losses.is_sound:
         remedy = "restore its files, or repeat this with --delete-damaged"

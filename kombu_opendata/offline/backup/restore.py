@@ -17,10 +17,10 @@ from ...storage.records.store_records import FORMAT_VERSION
 from ...storage.slatedb.object_store import locate
 from ...storage.slatedb.slate_admin import SlateAdmin
 from ...url import LOCK_NAME, RESTORE_NAME
-from ..files.location import StoreLocation, store_url
+from ..files.store_location import StoreLocation, store_url
 from ..findings import OnProgress, Progress
 from .catalogue import Backup, Catalogue, SavedFile, file_path
-from .file_locations import BackupFolder, open_place
+from .folders import BackupFolder, open_place
 
 _THREADS = 4
 _IGNORED = {LOCK_NAME, RESTORE_NAME + PART_SUFFIX, "lost+found"}

@@ -21,7 +21,7 @@ from ..findings import OnProgress, Progress
 from ..records.offline_store import OfflineStore
 from ..records.open_store import open_store
 from .catalogue import Backup, Catalogue, SavedFile, SavedInstance, file_path
-from .file_locations import locked, open_place
+from .folders import locked, open_place
 from .snapshot import take
 
 _THREADS = 4

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from ...storage.records import keys
 from ...storage.records.definitions import NO_OVERRIDES, QueueConfig, QueueOptionsRecord, QueueOverrides
 from ...storage.records.keys import ParsedKey, RecordKind
-from ..files.location import running_broker
+from ..files.store_location import running_broker
 from ..findings import Report, finding
 from ..records.message_facts import MessageFacts, Span
 from ..records.offline_store import OfflineStore

@@ -13,7 +13,7 @@ from ...staging.batch_reader import verify_object
 from ...staging.folder_url import StagedFolder
 from ...storage.records import keys
 from ...storage.records.keys import ParsedKey, RecordKind
-from ...storage.records.staged import StagedJob, StagedObject
+from ...storage.records.staged_jobs import StagedJob, StagedObject
 from ..records.message_facts import MessageFacts
 from .family import CheckContext, Family
 

@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import StoreError
 from ...storage.slatedb.object_store import locate
 from ...storage.slatedb.slate_admin import Manifest, SlateAdmin
-from .location import StoreLocation
+from .store_location import StoreLocation
 
 log = logging.getLogger(__name__)
 

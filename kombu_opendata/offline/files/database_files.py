@@ -28,8 +28,8 @@ from ...storage.commit import power_loss
 from ...storage.slatedb import ffi
 from ...storage.slatedb.object_store import locate
 from ..findings import Finding, finding
-from .location import StoreLocation
 from .sorted_table import Info, TableFile, check_table
+from .store_location import StoreLocation
 
 _NUMBERED = re.compile(r"(\d{20})\.sst")
 #: size of tables above which the sequence numbers of rows are not examined

@@ -21,7 +21,7 @@ from ...storage.slatedb.rows import Rows
 from ...storage.slatedb.store_reads import ReadOnlyStore
 from ..files.checkpoint_hold import Hold
 from ..files.journal_files import Changes, JournalTail, read_tail, replayed
-from ..files.location import StoreLocation, power_lost, running_broker
+from ..files.store_location import StoreLocation, power_lost, running_broker
 from ..findings import Finding, finding
 
 Pair = tuple[bytes, bytes]

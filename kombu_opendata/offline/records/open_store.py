@@ -9,7 +9,7 @@ from ...errors import StoreChanged, StoreError
 from ...storage.clock import Clock, SystemClock
 from ...storage.slatedb.store_reads import ReadOnlyStore
 from ..files.checkpoint_hold import Hold
-from ..files.location import StoreLocation, find_store, running_broker
+from ..files.store_location import StoreLocation, find_store, running_broker
 from ..findings import Finding, finding
 from .offline_store import OfflineStore, is_damage
 

@@ -18,8 +18,8 @@ from ...staging.folder_url import StagedFolder
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.staged_jobs import CommitStagedEffect, RouteStagedEffect, StagedChunk, records_of
-from ..records import keys, staged, types
-from ..records.staged import StagedJob
+from ..records import keys, staged_jobs, types
+from ..records.staged_jobs import StagedJob
 from ..slatedb.store_writer import SlateStore
 from ..state import queue_state
 from ..state.queue_state import QueueState
@@ -73,7 +73,7 @@ class Staging:
             return job
         key = keys.staged_job_key(job_id)
         value = await self._store.get(key)
-        return self.state.jobs.get(job_id) or (staged.decode_job(key, value) if value else None)
+        return self.state.jobs.get(job_id) or (staged_jobs.decode_job(key, value) if value else None)
 
     def commit(self, job_id: str, batches: list[StagedBatch]) -> StagedJob:
         """Add a job, whose messages are the rows of these batches.
@@ -116,7 +116,7 @@ class Staging:
         start = keys.staged_job_key(after) + b"\0" if after else keys.kind_range(keys.RecordKind.STAGED_JOB)[0]
         end = keys.kind_range(keys.RecordKind.STAGED_JOB)[1]
         for key, value in await self._store.scan(start, end, limit=limit + 1):
-            jobs[key] = staged.decode_job(key, value)
+            jobs[key] = staged_jobs.decode_job(key, value)
         for job in self.state.jobs.values():  # newer than in the store
             key = keys.staged_job_key(job.id)
             if start <= key:

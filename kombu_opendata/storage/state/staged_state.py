@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from ..records import keys, staged, types
-from ..records.staged import StagedJob, StagedObject
+from ..records import keys, staged_jobs, types
+from ..records.staged_jobs import StagedJob, StagedObject
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 
@@ -186,7 +186,7 @@ class StagedState:
             batch.delete(keys.staged_expiry_key(settled_at, job_id))
         for job_id in self._changed:
             job = self.jobs[job_id]
-            batch.put(keys.staged_job_key(job_id), staged.encode_job(job))
+            batch.put(keys.staged_job_key(job_id), staged_jobs.encode_job(job))
             if job.settled_at_ms:
                 batch.put(keys.staged_expiry_key(job.settled_at_ms, job_id), types.VERSION_ONLY)
                 self._settled.append(job)
@@ -209,7 +209,7 @@ class StagedState:
         for first_id in self._new_objects:
             batch_object = self.objects[first_id]
             if batch_object.live > 0:
-                batch.put(keys.staged_object_key(first_id), staged.encode_object(batch_object))
+                batch.put(keys.staged_object_key(first_id), staged_jobs.encode_object(batch_object))
                 continue
             batch.delete(keys.staged_object_key(first_id))
             del self.objects[first_id]
@@ -237,14 +237,14 @@ class StagedState:
         """Load the jobs that are not settled, and all objects."""
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_JOB)):
             for key, value in rows:
-                job = staged.decode_job(key, value)
+                job = staged_jobs.decode_job(key, value)
                 if not job.settled_at_ms:
                     self.jobs[job.id] = job
         self.active = sorted((job for job in self.jobs.values() if job.rows), key=_first_id)
         self._newest_ms = max((job.committed_at_ms for job in self.active), default=0)
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_OBJECT)):
             for key, value in rows:
-                batch_object = staged.decode_object(key, value)
+                batch_object = staged_jobs.decode_object(key, value)
                 self.objects[batch_object.first_id] = batch_object
         self._object_starts = sorted(self.objects)
         self.needed = {batch_object.path for batch_object in self.objects.values()}

@@ -9,8 +9,8 @@ import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import RetryLater
-from kombu_opendata.offline.backup import file_locations
-from kombu_opendata.offline.backup.file_locations import open_place
+from kombu_opendata.offline.backup import folders
+from kombu_opendata.offline.backup.folders import open_place
 
 from ...support.backups import back_up, bodies, command, drained
 from ...support.broker import EmbeddedBroker
@@ -77,14 +77,14 @@ def test_a_folder_moves_into_a_bucket(s3: S3, processes: Children, store_folder:
 
 def test_two_backups_at_once(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one is refused, unless the first one is dead."""
-    monkeypatch.setattr(file_locations, "RENEW_SECONDS", 0.2)
-    monkeypatch.setattr(file_locations, "WATCH_SECONDS", 2.0)
+    monkeypatch.setattr(folders, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(folders, "WATCH_SECONDS", 2.0)
     for target in (open_place(f"s3://{BUCKET}/backups"), open_place(str(tmp_path / "backups"))):
-        with file_locations.locked(target) as check:
-            with pytest.raises(RetryLater, match=r"another backup.*writes to"), file_locations.locked(target):
+        with folders.locked(target) as check:
+            with pytest.raises(RetryLater, match=r"another backup.*writes to"), folders.locked(target):
                 pass
             check()
-    with file_locations.locked(target := open_place(f"s3://{BUCKET}/backups")) as check:
+    with folders.locked(target := open_place(f"s3://{BUCKET}/backups")) as check:
         target.write("backup.lock", [b"other host, pid 1; 1"])  # who took it over and died
-        with file_locations.locked(target), pytest.raises(RetryLater):
+        with folders.locked(target), pytest.raises(RetryLater):
             check()

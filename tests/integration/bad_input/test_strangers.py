@@ -14,7 +14,7 @@ import pytest
 from kombu_opendata import errors
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.offline.files.location import running_broker
+from kombu_opendata.offline.files.store_location import running_broker
 from kombu_opendata.private_folder import PrivateFolder
 from kombu_opendata.url import Address, parse
 

@@ -24,7 +24,7 @@ from kombu_opendata.storage.records import (
     routing_cursor,
     session_records,
     settled,
-    staged,
+    staged_jobs,
     store_records,
 )
 from kombu_opendata.storage.records.definitions import QueueOverrides
@@ -400,24 +400,34 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "a send to too few": ("idempotency-wrong", lambda _: a_send((1, 2, 3), (("a",), ("b",)))),
     "a staged job with more routed than rows": (
         "staged-wrong",
-        lambda _: {keys.staged_job_key("j"): staged.encode_job(staged.StagedJob("j", 0, 5, 1, 9, NOW, 9, 0, 0, 0, {}))},
+        lambda _: {
+            keys.staged_job_key("j"): staged_jobs.encode_job(
+                staged_jobs.StagedJob("j", 0, 5, 1, 9, NOW, 9, 0, 0, 0, {})
+            )
+        },
     ),
     "a staged job that is settled, and nobody knows when": (
         "staged-wrong",
         lambda _: {
-            keys.staged_job_key("j"): staged.encode_job(staged.StagedJob("j", 0, 5, 1, 9, NOW, 5, 5, 0, NOW, {}))
+            keys.staged_job_key("j"): staged_jobs.encode_job(
+                staged_jobs.StagedJob("j", 0, 5, 1, 9, NOW, 5, 5, 0, NOW, {})
+            )
         },
     ),
     "a batch that is not there": (
         "batch-missing",
         lambda _: {
-            keys.staged_object_key(4000): staged.encode_object(staged.StagedObject(4000, 5, 5, 9, 0, "x/y.batch", "j"))
+            keys.staged_object_key(4000): staged_jobs.encode_object(
+                staged_jobs.StagedObject(4000, 5, 5, 9, 0, "x/y.batch", "j")
+            )
         },
     ),
     "a batch with more needed than there are": (
         "staged-wrong",
         lambda _: {
-            keys.staged_object_key(4000): staged.encode_object(staged.StagedObject(4000, 5, 5, 9, 0, "x/y.batch", "j"))
+            keys.staged_object_key(4000): staged_jobs.encode_object(
+                staged_jobs.StagedObject(4000, 5, 5, 9, 0, "x/y.batch", "j")
+            )
         },
     ),
     # ---- running tasks

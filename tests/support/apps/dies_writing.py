@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from kombu_opendata.cli import main
-from kombu_opendata.offline.backup.file_locations import BackupFolder
+from kombu_opendata.offline.backup.folders import BackupFolder
 
 _LAST = int(sys.argv.pop(1))
 _numbers = itertools.count(1)

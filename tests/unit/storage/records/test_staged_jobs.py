@@ -5,22 +5,24 @@ from dataclasses import replace
 import pytest
 
 from kombu_opendata.errors import CorruptRecord, RequestError
-from kombu_opendata.storage.records import decode_any, keys, staged, types
+from kombu_opendata.storage.records import decode_any, keys, staged_jobs, types
 from kombu_opendata.storage.records.kinds import ParsedKey
 
-JOB = staged.StagedJob("j", 4096, 300, 2, 70_000, 1769385600000, 256, 5, 1, 0, {"celery": [250, 3, 2, 1]})
-OBJECT = staged.StagedObject(1, 300, 299, 70_000, 0xCAFEBABE, "ab/0-0-cd.batch", "job")
+JOB = staged_jobs.StagedJob("j", 4096, 300, 2, 70_000, 1769385600000, 256, 5, 1, 0, {"celery": [250, 3, 2, 1]})
+OBJECT = staged_jobs.StagedObject(1, 300, 299, 70_000, 0xCAFEBABE, "ab/0-0-cd.batch", "job")
 
 
 def test_an_object_cannot_have_more_live_messages_than_rows() -> None:
     with pytest.raises(CorruptRecord, match="live messages"):
-        decode_any(keys.staged_object_key(1), staged.encode_object(replace(OBJECT, live=301)))
+        decode_any(keys.staged_object_key(1), staged_jobs.encode_object(replace(OBJECT, live=301)))
 
 
-@pytest.mark.parametrize("value", [staged.encode_job(JOB), staged.encode_object(OBJECT), types.VERSION_ONLY])
+@pytest.mark.parametrize("value", [staged_jobs.encode_job(JOB), staged_jobs.encode_object(OBJECT), types.VERSION_ONLY])
 def test_another_version_is_corrupt(value: bytes) -> None:
-    key = {0: keys.staged_job_key("j")}.get(len(value) - len(staged.encode_job(JOB)), keys.staged_expiry_key(1, "j"))
-    if value == staged.encode_object(OBJECT):
+    key = {0: keys.staged_job_key("j")}.get(
+        len(value) - len(staged_jobs.encode_job(JOB)), keys.staged_expiry_key(1, "j")
+    )
+    if value == staged_jobs.encode_object(OBJECT):
         key = keys.staged_object_key(1)
     with pytest.raises(CorruptRecord, match="record version 9"):
         decode_any(key, b"\x09" + value[1:])
@@ -28,7 +30,7 @@ def test_another_version_is_corrupt(value: bytes) -> None:
 
 def test_a_number_out_of_range_is_refused() -> None:
     with pytest.raises(RequestError, match="does not fit"):
-        staged.encode_job(replace(JOB, rows=-1))
+        staged_jobs.encode_job(replace(JOB, rows=-1))
 
 
 def test_keys_sort_by_time_and_say_whose_they_are() -> None:
