@@ -6,7 +6,6 @@ connection can have that id, so it does not give access to a session.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,51 +47,34 @@ class WorkerCalls(Calls):
     # ------------------------------------------------------------------ listing
     @handles(m.ListWorkers)
     async def list_workers(self, call: Context, msg: m.ListWorkers) -> m.Workers:
-        leases: Counter[bytes] = Counter()
-        late_counts: Counter[bytes] = Counter()
-        oldest: dict[bytes, tuple[int, int]] = {}  # since when, and the message
+        rows: dict[bytes, dict[str, Any]] = {}  # by worker
+        names: dict[bytes, str] = {}
+
+        def row_of(holder: bytes) -> dict[str, Any]:
+            worker = self._holders.worker(holder)
+            names[worker] = names.get(worker) or self._holders.name(holder)
+            return rows.setdefault(worker, _new_row(worker))
+
         pace = TimeSlice()
         async for queue in pace.over(list(self._queues.values())):
             if queue.messages.in_flight and not queue.deleting:
                 async for entry in pace.over(list(queue.messages.in_flight.values())):
-                    since = self._running_since_ms(queue, entry)
-                    leases[entry.session] += not since
-                    late_counts[entry.session] += bool(since)
-                    _note(oldest, self._holders.worker(entry.session), since or entry.claimed_at, entry.id)
-        sessions = self._sessions()
-        lease_counts: Counter[bytes] = Counter()
-        running: Counter[bytes] = Counter()
-        names: dict[bytes, str] = {}
-        readers = set()
-        for holder, count in leases.items():
-            worker = self._holders.worker(holder)
-            lease_counts[worker] += count
-            running[worker] += late_counts[holder]
-            names[worker] = names.get(worker) or self._holders.name(holder)
-            if is_timed(holder):
-                readers.add(worker)
+                    row, since = row_of(entry.session), self._running_since_ms(queue, entry)
+                    row["running" if since else "held"] += 1
+                    row["reader"] = row["reader"] or is_timed(entry.session)
+                    _note(row, since or entry.claimed_at, entry.id)
         for holder, tasks in self._running.by_session.items():
-            worker = self._holders.worker(holder)
-            running[worker] += len(tasks)
+            row = row_of(holder)
+            row["running"] += len(tasks)
             for task in tasks.values():
-                _note(oldest, worker, task.started_at_ms, task.message_id)
-            names[worker] = names.get(worker) or self._holders.name(holder)
-        rows = [
-            _row(
-                sessions.get(id, []),
-                {
-                    "session": id,
-                    "held": lease_counts[id],
-                    "running": running[id],
-                    "reader": id in readers,
-                    "oldest": oldest.get(id),
-                    **self._rates.of(sessions.get(id, [])),
-                },
-                names.get(id, ""),
-            )
-            for id in (*sessions, *sorted((lease_counts | running).keys() - sessions.keys()))
+                _note(row, task.started_at_ms, task.message_id)
+        sessions = self._sessions()
+        workers = [
+            {**rows.get(id, _new_row(id)), **self._rates.of(sessions.get(id, []))}
+            | _described(sessions.get(id, []), names.get(id, ""))
+            for id in (*sessions, *sorted(rows.keys() - sessions.keys()))
         ]
-        return m.Workers(msg.rid, rows)
+        return m.Workers(msg.rid, workers)
 
     @handles(m.WorkerMessages)
     def worker_messages(self, call: Context, msg: m.WorkerMessages) -> None:
@@ -135,7 +117,7 @@ class WorkerCalls(Calls):
     @handles(m.ControlWorker)
     def control_worker(self, call: Context, msg: m.ControlWorker) -> None:
         if msg.action not in ACTIONS:
-            raise RequestError(f"a worker can be told to {', '.join(ACTIONS)}, not to {msg.action!r}")
+            raise RequestError(f"the action {msg.action!r} is unknown: use {', '.join(ACTIONS)}")
         if msg.action == RELEASE:
             leases = self._held(msg.session)
             for queue, entry in leases:
@@ -187,27 +169,29 @@ class WorkerCalls(Calls):
         call.answer_once(msg.rid, m.Count(msg.rid, count))
 
 
-def _row(sessions: list[Session], known: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a worker; ``name`` is used if it has no session any more."""
+def _new_row(worker: bytes) -> dict[str, Any]:
+    return {"session": worker, "held": 0, "running": 0, "reader": False, "oldest": None}
+
+
+def _note(row: dict[str, Any], at_ms: int, id: int) -> None:
+    """Remember a worker's oldest message."""
+    row["oldest"] = min(row["oldest"] or (at_ms, id), (at_ms, id))
+
+
+def _described(sessions: list[Session], name: str) -> dict[str, Any]:
+    """Return the facts about a worker's connections; ``name`` is used if it has no session any more."""
     connected = [session for session in sessions if session.connection is not None]
-    lost_at_ms = max((session.lost_at_ms for session in sessions), default=0)
     return {
-        **known,
         "name": sessions[0].name if sessions else name,
         "since_ms": min((session.since_ms for session in sessions), default=0),
         "connected": bool(connected),
         "connections": len(connected),
-        "lost_at_ms": 0 if connected else lost_at_ms,
+        "lost_at_ms": 0 if connected else max((session.lost_at_ms for session in sessions), default=0),
         "suspended": any(session.suspended for session in sessions),
         "consumers": [consumer.queue.name for session in sessions for consumer in _consumers(session)],
         "prefetch": _prefetch(sessions),
         "user": sessions[0].user.name if sessions else "",
     }
-
-
-def _note(oldest: dict[bytes, tuple[int, int]], worker: bytes, at_ms: int, id: int) -> None:
-    """Remember a worker's oldest message."""
-    oldest[worker] = min(oldest.get(worker, (at_ms, id)), (at_ms, id))
 
 
 def _prefetch(sessions: list[Session]) -> int | None:
