@@ -24,10 +24,9 @@ from .engine_settings import EngineSettings
 from .history.failure_view import FailureView
 from .history.service import History
 from .maintain.background_router import Router
-from .maintain.disk_space import DiskSpace
 from .maintain.retention import Collector, LogSweep
 from .maintain.size_limit import SizeLimit
-from .maintain.upkeep import Upkeep
+from .maintain.upkeep import DiskSpace, Upkeep
 from .messages.payload_reader import PayloadReader
 from .messages.payloads import Payloads
 from .operations.archive_and_delete import SettledMoves

@@ -17,8 +17,7 @@ from ...storage.records.definitions import DELIVERIES, NO_OVERRIDES, PUBLISHES, 
 from ...storage.records.idempotency import Sending
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.topology import Topology
-from ...storage.state.message_deadlines import DeadlineRules
-from ...storage.state.queue_buckets import QueueEntry
+from ...storage.state.queue_buckets import DeadlineRules, QueueEntry
 from ...storage.state.queue_counters import QueueCounts
 from ...storage.state.queue_state import QueueState
 from ...storage.state.store_state import Queue

@@ -18,8 +18,7 @@ from ...storage.records.definitions import QueueOverrides
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.queue_filters import have_same_filter
 from ...storage.routing.topology import Topology
-from ...storage.state.message_deadlines import DeadlineRules
-from ...storage.state.queue_buckets import QueueEntry
+from ...storage.state.queue_buckets import DeadlineRules, QueueEntry
 from ...storage.state.queue_counters import QueueCounts
 from ...storage.state.queue_state import QueueState
 from ...storage.state.settled_list import LISTS

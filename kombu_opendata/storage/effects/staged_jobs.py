@@ -14,7 +14,7 @@ import msgspec
 from ...staging.batch_block import IndexBlock
 from ..records import metadata, types
 from ..records.payload import MAX_INLINE_BYTES, NewMessage
-from ..state.message_deadlines import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
+from ..state.queue_buckets import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from ..state.staged_state import StagedBatch
 from ..state.store_state import StoreState
 from .effect import Effect

@@ -26,9 +26,8 @@ from .failure import (
     make_cursor,
 )
 from .failure_streams import READ_AT_ONCE, FactsCache, FailureWindow, Stream, narrowed
-from .pages import PAGE_BYTES, ListPage
 from .reader import ListReader
-from .service import History
+from .service import PAGE_BYTES, History, ListPage
 
 #: failures that a page and a count examine: beyond, a page ends early and a count is marked as incomplete
 _MOST_FOR_PAGE = 50_000

@@ -1,26 +1,42 @@
-"""The history service of an engine: checkpoints, background indexing, retention, and the lists for the broker."""
+"""The history service of an engine: checkpoints, background indexing, retention, and the lists for the broker.
+
+A page of messages or attempts, in either order and direction, searches for one item more than it holds, which shows
+that there is another page. Counts by time examine all matches of a filter in batches.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from itertools import chain
+from typing import Generic, NamedTuple, TypeVar
 
-from ...protocol.messages import AttemptInfo, MessageInfo
+from ...errors import CorruptRecord
+from ...protocol.messages import AttemptInfo, EventInfo, MessageInfo
+from ...protocol.task_reports import STATES
 from ..messages.payloads import Payloads
 from ..records import history_log, keys
+from ..records.failures import NO_FAILURE
+from ..records.history_log import DETAILED, MANUAL, OUTCOMES, REJECTED
+from ..records.metadata import Metadata
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog, LogChunk
 from ..state.store_state import StoreState
-from .candidates import attempt_dimensions, message_info
+from . import query
+from .candidates import MAX_BATCH, NumberedAttempt, NumberRange, attempt_dimensions, attempts, message_info, messages
 from .history_index import Index
 from .index_retention import Sweep
 from .indexer import Indexer
 from .kept_headers import CollectedHeaders
-from .pages import ListPage, attempt_infos, count_attempts, count_messages, list_attempts, list_messages
-from .query import ListFilters, Paging, TimeBuckets
+from .query import ListFilters, ListPosition, Paging, TimeBuckets
 from .reader import ListReader
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: retention of attempts
 DEFAULT_RETENTION_SECONDS = 14 * 86_400.0
@@ -33,6 +49,16 @@ _IDLE_SECONDS = 0.02
 _PAUSE_SECONDS = 0.02
 #: number of rows that wait for indexing above which the indexer is behind
 _MUCH = 200_000
+#: a page ends before its limit if its headers have more bytes
+PAGE_BYTES = 4 << 20
+
+
+class ListPage(NamedTuple, Generic[T]):
+    """Items of a list, and the cursors of the next and the previous page; None if there is none."""
+
+    items: list[T]
+    next: str | None
+    prev: str | None
 
 
 class History:
@@ -138,26 +164,75 @@ class History:
             yield ListReader(self._store, self._state, self._payloads, self.log, self.index, view)
 
     async def list_messages(self, filters: ListFilters, paging: Paging) -> ListPage[MessageInfo]:
-        """Return a page of messages, see :func:`.pages.list_messages`."""
+        """Return a page of the messages in the store, ordered by time of receipt and id."""
         async with self.reading(indexed=True) as reader:
-            return await list_messages(reader, filters, paging)
+            records: list[MessageInfo] = []
+            low = await reader.first_message_since(filters.since_ms) if filters.since_ms else 0
+            high = await reader.first_message_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else _LAST_ID
+            way = _way(paging, low, high - 1)
+            if not way.is_empty:
+                async with aclosing(messages(reader, filters, way, paging.limit + 1)) as batches:
+                    size = 0
+                    async for batch in batches:
+                        records += batch
+                        size += sum(map(_size_of, batch))
+                        if len(records) > paging.limit or size > PAGE_BYTES:
+                            break
+                if size > PAGE_BYTES:
+                    paging = paging._replace(limit=min(paging.limit, _fitting(records)))
+            return _page(query.MESSAGES, records, filters, paging)
 
     async def list_attempts(
         self, filters: ListFilters, paging: Paging, *, bodies: bool = False, tracebacks: bool = False
     ) -> ListPage[AttemptInfo]:
-        """Return a page of attempts, see :func:`.pages.list_attempts`."""
+        """Return a page of the attempts in the log, ordered by the time of their end and their numbers.
+
+        Args:
+            bodies: True adds the envelopes of the messages.
+            tracebacks: True adds the tracebacks of failed tasks.
+        """
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
-            return await list_attempts(reader, filters, paging, bodies=bodies, tracebacks=tracebacks)
+            rows: list[NumberedAttempt] = []
+            end = reader.log.end[0]
+            low = await reader.first_attempt_since(filters.since_ms) if filters.since_ms else 0
+            high = await reader.first_attempt_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else end
+            way = _way(paging, max(low, reader.first_kept_attempt), min(high, end) - 1)
+            if not way.is_empty:
+                async with aclosing(attempts(reader, filters, way, paging.limit + 1)) as batches:
+                    async for batch in batches:
+                        rows += batch
+                        if len(rows) > paging.limit:
+                            break
+            infos = await _attempt_infos(reader, rows[: paging.limit + 1], bodies=bodies, tracebacks=tracebacks)
+            if sum(map(_size_of_attempt, infos)) > PAGE_BYTES:
+                paging = paging._replace(limit=max(len(infos) - 1, 1))
+            return _page(query.ATTEMPTS, infos, filters, paging)
 
     async def count_messages(self, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
-        """Count messages, see :mod:`.pages`; the times of the filters must be within the buckets."""
+        """Count the messages of each bucket in the store."""
         async with self.reading(indexed=True) as reader:
-            return await count_messages(reader, filters, buckets)
+            counts = [0] * buckets.number
+            low = await reader.first_message_since(filters.since_ms)
+            way = NumberRange(low, await reader.first_message_since(filters.until_ms + 1) - 1, False)
+            if not way.is_empty:
+                async with aclosing(messages(reader, filters, way, MAX_BATCH)) as batches:
+                    async for batch in batches:
+                        for message in batch:
+                            counts[buckets.number_of(message.received_at_ms)] += 1
+            return counts
 
     async def count_attempts(self, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
-        """Count attempts, see :mod:`.pages`; the times of the filters must be within the buckets."""
+        """Count the attempts that ended in each bucket."""
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
-            return await count_attempts(reader, filters, buckets)
+            counts = [0] * buckets.number
+            low = max(await reader.first_attempt_since(filters.since_ms), reader.first_kept_attempt)
+            way = NumberRange(low, await reader.first_attempt_since(filters.until_ms + 1) - 1, False)
+            if not way.is_empty:
+                async with aclosing(attempts(reader, filters, way, MAX_BATCH)) as batches:
+                    async for batch in batches:
+                        for _number, row in batch:
+                            counts[buckets.number_of(row.ended_at_ms)] += 1
+            return counts
 
     async def message(self, id: int) -> MessageInfo | None:
         """Return a message, if it is in the store."""
@@ -172,4 +247,99 @@ class History:
                 return None
             row = (await reader.attempts([number])).get(number)
             rows = [] if row is None else [(number, row)]
-            return next(iter(await attempt_infos(reader, rows, bodies=bodies, tracebacks=True)), None)
+            return next(iter(await _attempt_infos(reader, rows, bodies=bodies, tracebacks=True)), None)
+
+
+async def _attempt_infos(
+    reader: ListReader, rows: list[NumberedAttempt], *, bodies: bool, tracebacks: bool
+) -> list[AttemptInfo]:
+    """Return the attempts with their messages and failures, up to the first one that does not fit a page."""
+    metadata = await reader.metadata({row.message_id for _number, row in rows})
+    failures = await reader.failures([number for number, row in rows if row.state & DETAILED])
+    infos: list[AttemptInfo] = []
+    size = 0
+    for number, row in rows:
+        message, failure = metadata.get(row.message_id), failures.get(number, NO_FAILURE)
+        event = await _event(reader, message, with_body=bodies) if message is not None else None
+        outcome = row.outcome & ~MANUAL
+        infos.append(AttemptInfo(
+            query.attempt_id(number), row.message_id, row.queue, row.consumer, row.claimed_at_ms, row.ended_at_ms,
+            row.number, OUTCOMES[outcome], outcome > REJECTED, bool(row.outcome & MANUAL), event,
+            STATES[row.state & ~DETAILED], row.runtime_us / 1000, row.pid, row.exception, failure.error,
+            failure.traceback if tracebacks else "",
+        ))  # fmt: skip
+        size += _size_of_attempt(infos[-1])
+        if size > PAGE_BYTES and len(infos) > 1:
+            break
+    return infos
+
+
+async def _event(reader: ListReader, message: Metadata, *, with_body: bool) -> EventInfo:
+    """Return the message of an attempt; a damaged one has an error, so that the other attempts can be shown."""
+    envelope, error = None, ""
+    if with_body:
+        try:
+            envelope = await reader.payloads.read(message.message_id)
+        except CorruptRecord as exc:
+            log.error("the payload of message %d can't be read: %s", message.message_id, exc)
+            error = exc.text
+    times = message.created_at_ms, message.received_at_ms, message.visible_at_ms
+    return EventInfo(*times, message.headers, envelope, error)
+
+
+def _size_of(event: MessageInfo | EventInfo) -> int:
+    """Return the approximate bytes of a message's headers: their characters."""
+    return sum(map(len, chain.from_iterable(event.headers.items())))
+
+
+def _size_of_attempt(info: AttemptInfo) -> int:
+    size = len(info.error) + len(info.traceback)
+    return size if info.event is None else size + _size_of(info.event) + len(info.event.body or b"")
+
+
+def _fitting(messages: list[MessageInfo]) -> int:
+    """Return the number of these messages that fit a page."""
+    size = 0
+    for count, message in enumerate(messages):
+        size += _size_of(message)
+        if size > PAGE_BYTES:
+            return max(count, 1)
+    return len(messages)
+
+
+_FOREVER = ListFilters().until_ms
+_LAST_ID = 0x6F << 56
+
+
+def _way(paging: Paging, low: int, high: int) -> NumberRange:
+    """Return the numbers within the time limits from the cursor or the beginning, in the direction of the page."""
+    descending = paging.descending != paging.backward
+    if paging.start is not None:
+        if descending:
+            high = min(high, paging.start.number - 1)
+        else:
+            low = max(low, paging.start.number + 1)
+    return NumberRange(high, low, True) if descending else NumberRange(low, high, False)
+
+
+R = TypeVar("R", MessageInfo, AttemptInfo)
+
+
+def _page(kind: str, records: list[R], filters: ListFilters, paging: Paging) -> ListPage[R]:
+    has_more = len(records) > paging.limit
+    items = records[: paging.limit]
+    if paging.backward:
+        items.reverse()
+    if not items:
+        return ListPage([], None, None)
+    has_next = has_more if not paging.backward else True
+    has_prev = paging.start is not None if not paging.backward else has_more
+
+    def cursor(item: R) -> str:
+        if isinstance(item, MessageInfo):
+            position = ListPosition(item.received_at_ms, item.id)
+        else:
+            position = ListPosition(item.ended_at_ms, query.attempt_number(item.id))
+        return query.make_cursor(kind, filters, descending=paging.descending, at=position)
+
+    return ListPage(items, cursor(items[-1]) if has_next else None, cursor(items[0]) if has_prev else None)

@@ -26,7 +26,7 @@ from ..read.settled_buckets import SettledBuckets
 from ..records import keys, metadata, settled
 from ..records.store_records import FOREVER, LogRetention
 from ..slatedb.store_writer import SlateStore
-from ..state.message_deadlines import stored_deadline
+from ..state.queue_buckets import stored_deadline
 from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
 

@@ -15,8 +15,7 @@ from ..records import metadata
 from ..records.routing_cursor import Cursor
 from ..routing.topology import Topology
 from ..slatedb.store_writer import SlateStore
-from ..state.message_deadlines import TTL_HEADER
-from ..state.queue_buckets import QueueRow
+from ..state.queue_buckets import TTL_HEADER, QueueRow
 from ..state.store_state import Queue, StoreState
 
 #: ids whose membership in a queue is in memory at the same time

@@ -57,8 +57,8 @@ from ..slatedb.slate_settings import SlateSettings
 from ..slatedb.store_writer import SlateStore
 from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
-from .disk_space import DiskSpace
 from .retention import LogSweep
+from .upkeep import DiskSpace
 
 _TARGET = 0.9
 _GROWTH = 0.05

@@ -38,8 +38,7 @@ from ..messages.payloads import Payloads
 from ..records import metadata
 from ..records.dead_letter import REVOKED
 from ..records.session_records import Producer
-from ..state.message_deadlines import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
-from ..state.queue_buckets import QueueEntry
+from ..state.queue_buckets import MAX_DEADLINE_MS, TTL_HEADER, QueueEntry, is_exact, retention_of
 from ..state.store_state import Queue, StoreState
 
 #: message ids of one SeqBlock, as in OpenData-Log

@@ -12,8 +12,7 @@ from ..records.metadata import Metadata
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
 from ..state import queue_state
-from ..state.message_deadlines import stored_deadline
-from ..state.queue_buckets import QueueRow
+from ..state.queue_buckets import QueueRow, stored_deadline
 from ..state.store_state import Queue
 
 #: the header with a message's priority, as in Kombu: higher first

@@ -1,10 +1,84 @@
-"""The loaded buckets of a queue, the entry of a message in them, and the row of a message that is added."""
+"""The entry of a message in a queue, the rules for its deadlines, and the loaded buckets of entries.
+
+The arguments of a queue that determine the state of a message (deadlines, delays, counting of bytes) are part of its
+declaration, which is stored, so a replay of the journal has the same results.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
+from typing import Any, NamedTuple
 
 import msgspec
+
+from ...protocol.queue_arguments import DEFAULT_RETRY_MAX_DELAY_MS
+
+MAX_DEADLINE_MS = (1 << 63) - 1
+_MAX_RETENTION_SECONDS = 0xFFFF_FFFF
+#: the metadata header with a message's TTL in ms, unless that is the record's retention in whole seconds
+TTL_HEADER = "x-opendata-ttl-ms"
+_MAX_TTL_DIGITS = 19
+
+
+def retention_of(ttl_ms: int) -> int:
+    """Return the retention of a message's metadata record, whole seconds rounded up; 0 if there is no TTL (-1)."""
+    return min(-(-ttl_ms // 1000), _MAX_RETENTION_SECONDS) if ttl_ms > 0 else int(ttl_ms == 0)
+
+
+def is_exact(ttl_ms: int) -> bool:
+    """Return True if the retention equals the TTL exactly, so that no header is needed."""
+    return ttl_ms < 0 or ttl_ms == 1000 * retention_of(ttl_ms)
+
+
+def stored_deadline(received_at: int, retention_seconds: int, headers: Mapping[str, str]) -> int:
+    """Return the time at which a stored message expires, by its metadata; 0 for never."""
+    if not retention_seconds:
+        return 0
+    ttl, text = 1000 * retention_seconds, headers.get(TTL_HEADER, "")
+    # a publisher may have set the header: it is used only if it agrees with the retention
+    if text.isdecimal() and len(text) <= _MAX_TTL_DIGITS and retention_of(int(text)) == retention_seconds:
+        ttl = int(text)
+    return min(received_at + ttl, MAX_DEADLINE_MS)
+
+
+class DeadlineRules(NamedTuple):
+    """The limits of one durable or transient queue."""
+
+    message_ttl_ms: int = -1  # -1: no TTL
+    retry_delay_ms: int = 0
+    retry_max_delay_ms: int = 0
+    counts_bytes: bool = False
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> DeadlineRules:
+        """Return the limits in a declaration's arguments, which the broker has checked."""
+        delay = _int(arguments, "x-retry-delay", 0)
+        longest = _int(arguments, "x-retry-max-delay", max(delay, DEFAULT_RETRY_MAX_DELAY_MS))
+        counts_bytes = _int(arguments, "x-max-length-bytes", -1) >= 0
+        return cls(_int(arguments, "x-message-ttl", -1), delay, longest, counts_bytes)
+
+    def deadline(self, own: int, visible: int, now: int) -> int:
+        """Return the expiry of a message in this queue, which has a TTL; ``own`` is the message's deadline, or 0."""
+        queue_deadline = min(max(visible, now) + self.message_ttl_ms, MAX_DEADLINE_MS)
+        return min(own, queue_deadline) if own else queue_deadline
+
+    def retry_at(self, at: int, attempts: int) -> int:
+        """Return the time at which a message is visible again after its return; 0 means immediately.
+
+        Args:
+            at: the time of the return.
+            attempts: the number of attempts so far.
+        """
+        if not self.retry_delay_ms:
+            return 0
+        return at + min(self.retry_delay_ms << min(attempts - 1, 62), self.retry_max_delay_ms)
+
+
+def _int(arguments: Mapping[str, Any], name: str, default: int) -> int:
+    """Return an argument; an invalid one, which a version without checks accepted, counts as missing."""
+    value = arguments.get(name)
+    return value if type(value) is int and value >= 0 else default
+
 
 #: a row of an active record: id, priority, visible or claimed at, deadline or end of the lease, attempts
 Row = tuple[int, int, int, int, int]

@@ -31,8 +31,7 @@ from ..routing.queue_filters import have_same_filter
 from ..routing.topology import Topology
 from ..slatedb.ffi import WriteBatch
 from .history_log import HistoryLog
-from .message_deadlines import DeadlineRules
-from .queue_buckets import QueueEntry
+from .queue_buckets import DeadlineRules, QueueEntry
 from .queue_counters import QueueCounts
 from .queue_state import QueueState
 from .result_state import ResultState

@@ -13,7 +13,7 @@ from kombu_opendata.broker.model.queue_arguments import difference, parse, parse
 from kombu_opendata.errors import RequestError
 from kombu_opendata.protocol.queue_arguments import KNOWN, Argument, QueueArguments
 from kombu_opendata.queue_client import QueueOptions
-from kombu_opendata.storage.state.message_deadlines import DeadlineRules
+from kombu_opendata.storage.state.queue_buckets import DeadlineRules
 from kombu_opendata.storage.state.store_state import QueueSettings
 
 PAGE = Path(__file__).parents[4] / "docs" / "queue-arguments.md"

@@ -14,7 +14,7 @@ from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.effects.tasks import HandleFailuresEffect
 from kombu_opendata.storage.history import failure, failure_streams, failure_view
 from kombu_opendata.storage.history.failure import Failure
-from kombu_opendata.storage.history.pages import ListPage
+from kombu_opendata.storage.history.service import ListPage
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.records.failures import DISMISSED, RETRIED
 from kombu_opendata.storage.records.keys import RecordKind

@@ -1,13 +1,263 @@
-"""When a store is opened again for idleness, and when for use."""
+"""Upkeep of an engine: what compaction replaced is deleted soon, but never while a reader needs it; idle buckets."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
-from kombu_opendata.storage.maintain.upkeep import IdleStore
+from kombu_opendata import errors
+from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.maintain.upkeep import DiskSpace, IdleStore
+from kombu_opendata.storage.slatedb.object_store import locate
+from kombu_opendata.storage.slatedb.slate_admin import SlateAdmin
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
+from tests.support.engine import World, run
+from tests.support.waiting import until
+
+#: compacts at every tenth of a second what is a thousandth of the usual size
+SMALL = SlateSettings(
+    l0_sst_size_bytes=100_000, sorted_sst_size_bytes=200_000, compactor_poll_ms=100, commit_compaction_ms=100,
+    l0_max_ssts=200, block_cache_bytes=0, replaced_seconds=1, table_min_age_seconds=0.5,
+)  # fmt: skip
+#: the writer looks at the manifest when it flushes only
+BLIND = SlateSettings(
+    l0_sst_size_bytes=100_000, sorted_sst_size_bytes=200_000, compactor_poll_ms=100, commit_compaction_ms=100,
+    l0_max_ssts=200, block_cache_bytes=0, replaced_seconds=1, table_min_age_seconds=0.5, manifest_poll_ms=3_600_000,
+)  # fmt: skip
+KEYS = 5_000
+_SECONDS = 60
+
+
+def bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+async def overwrite(store: SlateStore, rows: int, seed: int = 1) -> None:
+    """Write rows over each other."""
+    chance = random.Random(seed)
+    for _ in range(rows // 200):
+        batch = store.batch()
+        for _ in range(200):
+            batch.put(b"\1%06d" % chance.randrange(KEYS), chance.randbytes(100))
+        await store.write(batch)
+        await store.flush_wal()
+
+
+def at_rest(store: SlateStore) -> Callable[[], Awaitable[bool]]:
+    """Whether compactions have replaced tables so long ago that none of their checkpoints counts any more."""
+
+    async def look() -> bool:
+        now = store.clock.now_ms()
+        found = await store.admin.checkpoints()
+        return bool(found) and all(one.expires_at_ms is not None and one.expires_at_ms < now for one in found)
+
+    return look
+
+
+def collected(store: SlateStore, folder: Path, until_bytes: int) -> Callable[[], Awaitable[bool]]:
+    """Flush and collect; whether the tables take less than this."""
+
+    async def collect() -> bool:
+        await store.flush_memtable()
+        assert await store.collect_garbage()
+        return bytes_in(folder / "compacted") < until_bytes
+
+    return collect
+
+
+def test_reads_after_a_collection_find_their_tables(tmp_path: Path) -> None:
+    """SlateDB alone would go on to read tables that are gone: the writer knows of no compaction."""
+
+    async def main() -> None:
+        store = await SlateStore.open(f"file://{tmp_path}", "db", settings=BLIND)
+        for seed in range(3):
+            await overwrite(store, 20_000, seed)
+            await store.flush_memtable()
+            await until(at_rest(store), _SECONDS)
+            await asyncio.sleep(BLIND.replaced_seconds / 2)
+            before = bytes_in(tmp_path / "db" / "compacted")
+            assert not await store.collect_garbage()  # the flush was a while ago
+            assert bytes_in(tmp_path / "db" / "compacted") == before
+            await until(collected(store, tmp_path / "db", 2 * KEYS * 110), _SECONDS)
+            assert len(await store.scan(b"", None)) > KEYS * 0.9
+            for number in range(0, KEYS, 50):
+                await store.get(b"\1%06d" % number)
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_tables_wait_for_a_scan_that_reads_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SlateStore.open(f"file://{tmp_path}", "db", settings=BLIND)
+        await overwrite(store, 20_000)
+        await store.flush_memtable()
+        keys = [key for key, _ in await store.scan(b"", None)]
+        scan = store.scan_batches(b"", None, batch=10, read_ahead_bytes=1)
+        seen = [key for key, _ in await anext(scan)]
+        await overwrite(store, 20_000, seed=2)
+        await store.flush_memtable()
+        await until(at_rest(store), _SECONDS)
+        await store.flush_memtable()
+        assert not await store.collect_garbage()
+        async for pairs in scan:
+            seen += [key for key, _ in pairs]
+        assert seen == keys
+        await store.flush_memtable()  # the one before may be long ago
+        assert await store.collect_garbage()
+        scan = store.scan_batches(b"", None, batch=10)
+        await anext(scan)
+        await scan.aclose()  # one that is given up does not count either
+        await store.flush_memtable()
+        assert await store.collect_garbage()
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_named_checkpoint_keeps_tables_until_it_is_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SlateStore.open(f"file://{tmp_path}", "db", settings=SMALL)
+        space = DiskSpace(store.admin, store.clock)
+        await overwrite(store, 20_000)
+        await store.flush_memtable()
+        held, _manifest = await store.admin.create_checkpoint("somebody", 600)
+        await overwrite(store, 20_000, seed=2)
+
+        async def compacted() -> bool:
+            await store.flush_memtable()
+            await store.collect_garbage()
+            await space.read()
+            assert space.use is not None
+            return [one.name for one in space.use.checkpoints] == ["somebody"] and bool(space.use.held)
+
+        await until(compacted, _SECONDS)
+        report = space.report()
+        assert report["waiting_bytes"] > 100_000
+        assert report["live_bytes"] > KEYS * 100
+        assert report["checkpoints"][0]["name"] == "somebody"
+        assert report["tables"] >= report["unsorted_tables"]
+        assert report["runs"] >= 1
+        ended = report["compactions_ended"] + report["compactions_running"]
+        assert all(one["sources"] > 0 for one in ended)
+        assert all(0 < one["planned_at_ms"] <= store.clock.now_ms() for one in ended)
+        assert ended
+        await store.admin.delete_checkpoint(held)
+        await space.read()
+        assert space.freed_bytes > 100_000
+        await until(collected(store, tmp_path / "db", 2 * KEYS * 110), _SECONDS)
+        space.collected()
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_look_that_fails_changes_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SlateStore.open(f"file://{tmp_path}", "db", settings=SMALL)
+        space = DiskSpace(store.admin, store.clock)
+        await space.read()
+        before = space.report()
+        await store.close()
+        for file in (tmp_path / "db" / "manifest").iterdir():
+            file.write_bytes(b"damaged")
+        await space.read()
+        assert space.report() == before
+
+    asyncio.run(main())
+
+
+async def settle_some(world: World, rounds: int, size: int = 1000) -> None:
+    """Publish, deliver and acknowledge messages; each round is a checkpoint."""
+    chance = random.Random(rounds)  # bytes that can't be compressed
+    for _ in range(rounds):
+        for _ in range(20):
+            world.publish("q", envelope=chance.randbytes(size))
+            world.engine.operations.ack(world.queue("q"), (await world.claim("q"),))
+        await world.engine.commits.commit()
+        await world.engine.commits.checkpoint()
+
+
+def small(**changes: object) -> EngineSettings:
+    given = {"slate": SMALL, "sync": False, "tidy_interval_seconds": 0.3, "journal_segment_bytes": 64 << 10}
+    return EngineSettings(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def test_under_load_the_disk_stays_bounded_and_at_rest_it_holds_what_lives(tmp_path: Path) -> None:
+    """Here all times are a twentieth, and sizes a hundredth; the benchmark has the real ones."""
+
+    async def steps(world: World) -> None:
+        engine, folder = world.engine, tmp_path / "s" / "default" / "compacted"
+        maintenance = asyncio.create_task(engine.upkeep.run())
+
+        async def times_live() -> float:
+            await engine.disk_space.read()
+            assert engine.disk_space.use is not None
+            return bytes_in(folder) / engine.disk_space.use.live_bytes
+
+        during = []
+        for _ in range(30):
+            await settle_some(world, 5)
+            await asyncio.sleep(0.1)
+            during.append(await times_live())
+        assert sum(during[15:]) / 15 < 4
+
+        async def at_rest() -> bool:
+            return await times_live() < 1.5
+
+        await until(at_rest, _SECONDS)  # though nothing is written any more
+        maintenance.cancel()
+        await asyncio.wait([maintenance])
+
+    run(tmp_path / "s", steps, small())
+
+
+def test_nothing_is_left_after_a_clean_end(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+
+        async def has_garbage() -> bool:
+            await settle_some(world, 10)
+            await engine.disk_space.read()
+            assert engine.disk_space.use is not None
+            return bytes_in(tmp_path / "s" / "default" / "compacted") > 3.5 * engine.disk_space.use.live_bytes
+
+        await settle_some(world, 100)
+        await engine.upkeep.tidy()
+        await until(has_garbage, _SECONDS)
+
+    run(tmp_path / "s", steps, small(slate=SlateSettings(
+        l0_sst_size_bytes=100_000, sorted_sst_size_bytes=200_000, compactor_poll_ms=100, commit_compaction_ms=100,
+    )))  # fmt: skip
+
+    async def look() -> None:
+        # not by opening the store, which would begin a compaction
+        manifest = await SlateAdmin(locate(f"file://{tmp_path / 's'}", "default", create=False)).manifest()
+        assert manifest is not None
+        # a compaction of everything may have begun at the very end
+        assert bytes_in(tmp_path / "s" / "default" / "compacted") < 2.25 * sum(manifest.tables.values())
+        assert manifest.checkpoints == ()
+
+    asyncio.run(look())
+
+
+def test_errors_of_the_admin_are_ours(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SlateStore.open(f"file://{tmp_path}", "db", settings=SMALL)
+        try:
+            await store.admin.refresh_checkpoint("01900000-0000-7000-8000-000000000000", 1)
+        except errors.StoreError:
+            return
+        finally:
+            await store.close()
+        raise AssertionError("there is no such checkpoint")
+
+    asyncio.run(main())
+
 
 BUSY = SlateSettings()
 

@@ -8,7 +8,7 @@ import pytest
 
 from kombu_opendata.protocol.queue_arguments import UNLIMITED_ATTEMPTS
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state.message_deadlines import TTL_HEADER, stored_deadline
+from kombu_opendata.storage.state.queue_buckets import TTL_HEADER, stored_deadline
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import OTHER, SESSION, World, run, small_buckets
 from tests.support.plain_store import PlainStore
