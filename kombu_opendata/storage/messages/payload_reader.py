@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Protocol
 from zlib import crc32
 
@@ -106,11 +107,8 @@ class PayloadReader:
 
 def _read_batches(folder: Folder, staged: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:
     """Read payloads, sorted by their places, from batch objects."""
-    start = 0
-    for end in range(1, len(staged) + 1):
-        if end == len(staged) or staged[end][1].path != staged[start][1].path:
-            _read_batch(folder, staged[start:end], envelopes)
-            start = end
+    for _path, batch in groupby(staged, key=lambda item: item[1].path):
+        _read_batch(folder, list(batch), envelopes)
 
 
 def _read_batch(folder: Folder, staged: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:

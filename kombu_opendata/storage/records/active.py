@@ -68,11 +68,7 @@ class Columns(NamedTuple):
 
 
 def encode(available: Iterable[Entry], in_flight: Iterable[Entry]) -> bytes:
-    """Encode one bucket, with its entries in the given order.
-
-    Raises:
-        RequestError: a value out of range, or more than 65,535 entries in a list.
-    """
+    """Encode one bucket, with its entries in the given order."""
     return _encode_list(available, AvailableMessage._fields) + _encode_list(in_flight, IN_FLIGHT_FIELDS)
 
 
@@ -97,9 +93,6 @@ def decode_columns(key: bytes, value: bytes) -> Columns | None:
     """Decode the available messages of one bucket; return None if it has others or none.
 
     A field of all messages is read by one call, which takes a third of the time of :func:`decode`.
-
-    Raises:
-        CorruptRecord: the record does not decode.
     """
     (count,) = types.read(types.COUNT, key, value, 0)
     end = types.COUNT.size + count * ENTRY_BYTES

@@ -39,11 +39,7 @@ def encode(messages: Sequence[tuple[int, bytes]]) -> bytes:
 
 
 class HeaderTable:
-    """A record whose messages are decoded individually.
-
-    Raises:
-        CorruptRecord: the length is wrong, or the ids do not ascend.
-    """
+    """A record whose messages are decoded individually."""
 
     __slots__ = ("_ends", "_key", "_start", "_value", "ids")
 
@@ -60,11 +56,7 @@ class HeaderTable:
         types.check_end(key, value, self._ends[-1])
 
     def find(self, id: int) -> Pairs:
-        """Return the headers of a message in ``ids``.
-
-        Raises:
-            CorruptRecord: they do not decode.
-        """
+        """Return the headers of a message in ``ids``."""
         return self.at(bisect_left(self.ids, id))
 
     def at(self, index: int) -> Pairs:

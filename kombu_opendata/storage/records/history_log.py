@@ -115,7 +115,7 @@ def encode(rows: ChunkRows) -> bytes:
     def number(name: str) -> int:
         return names.setdefault(name, len(names))
 
-    def numbers(column: list[str]) -> list[int]:
+    def numbers(column: Sequence[str]) -> list[int]:
         for name in dict.fromkeys(column):
             number(name)
         return [names[name] for name in column]
@@ -127,28 +127,15 @@ def encode(rows: ChunkRows) -> bytes:
         parts.append(_GROUP.pack(number(queue), len(ranges)))
         parts += [_RANGE.pack(*id_range) for id_range in ranges]
     parts += [_LEFT.pack(row.message_id, row.at_ms, number(row.queue), row.reason) for row in rows.left]
-    attempts = rows.attempts
-    states = [row.state for row in attempts]
+    fields = list(zip(*map(structs.astuple, rows.attempts), strict=True)) or [()] * len(Attempt.__struct_fields__)
+    message_ids, queues, consumers, claims, ends, counts, outcomes, states, runtimes, pids, exceptions = fields
     version = 2 if any(states) else 1
-    in_order: list[list[int]] = [
-        [row.message_id for row in attempts],
-        [row.claimed_at_ms for row in attempts],
-        [row.ended_at_ms for row in attempts],
-        numbers([row.queue for row in attempts]),
-        numbers([row.consumer for row in attempts]),
-        [row.number for row in attempts],
-        [row.outcome for row in attempts],
-    ]
+    in_order = [message_ids, claims, ends, numbers(queues), numbers(consumers), counts, outcomes]
     if version == 2:
-        in_order += (
-            states,
-            [row.runtime_us for row in attempts],
-            [row.pid for row in attempts],
-            numbers([row.exception for row in attempts]),
-        )
+        in_order += (states, runtimes, pids, numbers(exceptions))
     parts.append(types.pack_columns(_ALL_COLUMNS[version], in_order))
-    counts = (len(names), len(published), len(rows.routed), len(rows.left), len(rows.attempts))
-    return b"".join([types.pack(_HEAD, "version, counts", version, *counts), *map(types.utf8_escaped, names), *parts])
+    sizes = (len(names), len(published), len(rows.routed), len(rows.left), len(rows.attempts))
+    return b"".join([types.pack(_HEAD, "version, counts", version, *sizes), *map(types.utf8_escaped, names), *parts])
 
 
 def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:

@@ -204,11 +204,7 @@ class ParsedKey(NamedTuple):
 
 
 def parse(key: bytes) -> ParsedKey:
-    """Return the kind and the fields of `key`.
-
-    Raises:
-        CorruptRecord: it is not a key of this store.
-    """
+    """Return the kind and the fields of `key`."""
     kind = _kind(key)
     fields: dict[str, Any] = {}
     offset = len(kind.prefix)

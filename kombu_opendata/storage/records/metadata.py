@@ -63,12 +63,7 @@ def encode(
     retention_seconds: int,
     headers: dict[str, str] | Sequence[tuple[str, str]],
 ) -> bytes:
-    """Encode a message's metadata.
-
-    Raises:
-        InvalidMessage: more than 255 headers, or a header of more than 65,535 bytes or without UTF-8 form.
-        RequestError: a number out of range.
-    """
+    """Encode a message's metadata."""
     if len(headers) > MAX_HEADERS:
         raise InvalidMessage(
             f"{len(headers)} headers; a message holds at most {MAX_HEADERS}", limit=MAX_HEADERS, size=len(headers)
@@ -90,11 +85,7 @@ def encode(
 
 
 def encode_pairs(headers: Iterable[tuple[str, str]]) -> bytes:
-    """Encode headers as in the record, for :func:`encode_with`.
-
-    Raises:
-        InvalidMessage: a header of more than 65,535 bytes or without UTF-8 form.
-    """
+    """Encode headers as in the record, for :func:`encode_with`."""
     return b"".join([_encode_key(name) + types.utf8(text) for name, text in headers])
 
 
@@ -135,11 +126,7 @@ class Decoder:
         self._misses = 0
 
     def decode(self, key: bytes, value: bytes) -> Metadata:
-        """Decode the metadata in ``value``.
-
-        Raises:
-            CorruptRecord: it is not valid metadata.
-        """
+        """Decode the metadata in ``value``."""
         names: tuple[str, ...]
         numbers: Sequence[int]
         layouts = self._layouts.get(len(value), ())
@@ -254,11 +241,7 @@ decode = Decoder().decode
 
 
 def received_at(key: bytes, value: bytes) -> int:
-    """Return the time at which a message was received, ms since the epoch.
-
-    Raises:
-        CorruptRecord: it is not valid metadata.
-    """
+    """Return the time at which a message was received, ms since the epoch."""
     return int(types.read(_HEAD, key, value, 0)[2])
 
 
@@ -268,10 +251,6 @@ def retention(key: bytes, value: bytes) -> int:
 
 
 def headers_part(key: bytes, value: bytes) -> bytes:
-    """Return the end of a record: the number of headers, and the headers.
-
-    Raises:
-        CorruptRecord: it is not valid metadata.
-    """
+    """Return the end of a record: the number of headers, and the headers."""
     decode(key, value)
     return value[_HEAD.size - 1 :]

@@ -82,11 +82,7 @@ def chunk_count(envelope: bytes) -> int:
 
 
 def encode_inline(data: bytes) -> bytes:
-    """Encode a body of at most 65,535 bytes.
-
-    Raises:
-        RequestError: a longer one; it must be split into chunks.
-    """
+    """Encode a body of at most 65,535 bytes."""
     if len(data) > MAX_INLINE_BYTES:
         raise RequestError(
             f"an inline payload of {len(data)} bytes; store more than {MAX_INLINE_BYTES} as chunks",

@@ -55,12 +55,7 @@ class Cursor(NamedTuple):
 
 
 def encode(cursor: Cursor) -> bytes:
-    """Encode a cursor.
-
-    Raises:
-        InvalidMessage: the selector has more than 65,535 bytes.
-        RequestError: a number out of range.
-    """
+    """Encode a cursor."""
     flags = _AGAIN * cursor.again | _CHECKS * cursor.checks
     fields = ", ".join(("flags", *Cursor._fields[:9]))
     return types.pack_versioned(_HEAD, fields, flags, *cursor[:9]) + types.utf8(cursor.selector)

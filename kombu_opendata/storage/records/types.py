@@ -57,11 +57,7 @@ def terminated(raw: bytes) -> bytes:
 
 
 def read_terminated(key: bytes, offset: int) -> tuple[bytes, int]:
-    """Decode the TerminatedBytes at `offset` of `key`; return the raw bytes and the offset of the next field.
-
-    Raises:
-        CorruptRecord: no terminator, an unknown escape, or a byte that should have been escaped.
-    """
+    """Decode the TerminatedBytes at `offset` of `key`; return the raw bytes and the offset of the next field."""
     end = key.find(b"\x00", offset)
     if end < 0:
         raise corrupt(key, len(key), "a name without its terminator")
@@ -77,11 +73,7 @@ def read_terminated(key: bytes, offset: int) -> tuple[bytes, int]:
 
 
 def utf8(text: str) -> bytes:
-    """Encode `text` as Utf8.
-
-    Raises:
-        InvalidMessage: more than 65,535 bytes, or a lone surrogate.
-    """
+    """Encode `text` as Utf8."""
     try:
         raw = text.encode()
     except UnicodeEncodeError as error:
@@ -145,11 +137,7 @@ def read_texts(key: bytes, value: bytes, offset: int) -> tuple[list[str], int]:
 
 
 def json_utf8(arguments: dict[str, Any]) -> bytes:
-    """Encode a JSON object as Utf8.
-
-    Raises:
-        RequestError: a value that JSON can't express, or more than 65,535 bytes.
-    """
+    """Encode a JSON object as Utf8."""
     try:
         return utf8(json.dumps(arguments, allow_nan=False, ensure_ascii=False, separators=(",", ":")))
     except (TypeError, ValueError, RecursionError) as error:
@@ -177,11 +165,7 @@ def read_last_json(key: bytes, value: bytes, offset: int) -> dict[str, Any]:
 
 # ---- columns
 def pack_column(code: str, values: Iterable[int]) -> bytes:
-    """Pack the column of these integers.
-
-    Raises:
-        RequestError: an integer does not fit.
-    """
+    """Pack the column of these integers."""
     try:
         column = array(code, values)
     except (OverflowError, TypeError) as error:
@@ -219,11 +203,7 @@ def read_columns(codes: str, key: bytes, value: bytes, offset: int, count: int) 
 
 # ---- fixed layouts, versions, ends
 def pack(layout: struct.Struct, fields: str, *values: int | bytes) -> bytes:
-    """Pack `values` by `layout`; `fields` names them in the error.
-
-    Raises:
-        RequestError: a value does not fit its field.
-    """
+    """Pack `values` by `layout`; `fields` names them in the error."""
     try:
         return layout.pack(*values)
     except struct.error as error:
@@ -282,11 +262,7 @@ def check_flags(key: bytes, offset: int, flags: int, known: int) -> None:
 
 
 def array_count(entries: int, what: str) -> bytes:
-    """Encode the count before an array.
-
-    Raises:
-        RequestError: more than 65,535 entries.
-    """
+    """Encode the count before an array."""
     if entries > MAX_U16:
         raise RequestError(f"{entries} {what}; a record holds at most {MAX_U16}", limit=MAX_U16, size=entries)
     return COUNT.pack(entries)
