@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from celery import states
-from celery.backends.asynchronous import AsyncBackendMixin
+from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
 from celery.backends.base import BaseKeyValueStoreBackend
 from celery.canvas import maybe_signature
 from celery.exceptions import ChordError, Retry, SoftTimeLimitExceeded
@@ -25,12 +25,11 @@ from celery.utils.functional import regen
 from kombu.exceptions import EncodeError
 
 from ..client.published_task import PublishedTask, published_task
-from ..client.result_client import ResultClient
+from ..client.result_client import Changes, ResultClient
 from ..errors import ConnectionLost, MessageTooLarge, OpenDataError, RetryLater
 from ..protocol import revocation
 from ..protocol.messages import OpenChord, StoreResult
 from . import backend_settings as settings
-from .result_consumer import ResultConsumer
 from .worker_shutdown import PersistentCalls, ResultNotStored, is_outage, worker_shutdown
 
 log = logging.getLogger(__name__)
@@ -54,6 +53,40 @@ class ChordPart:
         self.index = index
         self.member = member
         self.is_last = False
+
+
+class ResultConsumer(BaseResultConsumer):
+    """Consumer that passes on results as the broker pushes them."""
+
+    def start(self, initial_task_id: str, **_kwargs: Any) -> None:
+        self.consume_from(initial_task_id)
+
+    def consume_from(self, task_id: str) -> None:
+        self.backend.client.watch(self.backend.get_key_for_task(task_id))
+
+    def cancel_for(self, task_id: str) -> None:
+        self.backend.client.unwatch(self.backend.get_key_for_task(task_id))
+
+    def drain_events(self, timeout: float | None = None) -> None:
+        self.backend.client.drain(timeout, self._take)
+
+    def on_wait_for_pending(self, result: Any, timeout: float | None = None, **_kwargs: Any) -> None:
+        """Process the results that exist already if the timeout is 0."""
+        if timeout is None or timeout > 0:
+            return
+        nodes = getattr(result, "results", [result])
+        keys = [self.backend.get_key_for_task(node.id) for node in nodes if not isinstance(node, ResultSet)]
+        self._take([(b"", value) for value in self.backend.mget(keys) if value is not None])
+
+    def _take(self, changes: Changes) -> None:
+        failure: Exception | None = None
+        for _name, value in changes:
+            try:
+                self.on_state_change(self.backend.decode_result(value), None)
+            except Exception as exc:  # the other results must still be passed on
+                failure = failure or exc
+        if failure is not None:
+            raise failure
 
 
 class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):

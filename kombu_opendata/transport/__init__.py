@@ -18,43 +18,9 @@ Publishes are confirmed: when the call returns, the message is durable, and it i
 broke during the call. Consumers, leases and acknowledgements survive a restart of the broker. A delivery tag that is
 settled, or belongs to another channel, is refused with a precondition error.
 
-Connection String
-=================
-
-========================================================  =========================================================
-URL                                                       broker
-========================================================  =========================================================
-``opendata:///abs/folder``                                embedded; the first client that needs it starts it
-``opendata://[USER:SECRET@]HOST[:PORT][/INSTANCE]``       over TCP; port 5677 and instance ``default`` if not given
-``opendatas://[USER:SECRET@]HOST[:PORT][/INSTANCE]``      over TLS
-``opendata://[USER:SECRET@]HOST,HOST:PORT[/INSTANCE]``    the active broker of a store and its standbys
-``opendata://[USER:SECRET@]%2FPATH%2FSOCKET[/INSTANCE]``  on this machine, over its Unix socket
-``opendata+memory://NAME``                                inside this process, for unit tests
-========================================================  =========================================================
-
-Hosts separated by ``,`` share one store: sessions, leases and unconfirmed publishes continue at the active one. Several
-URLs, separated by ``;``, are tried in turn, each with its own session. The URL of an object store belongs to the
-broker, never to a client.
-
-Transport Options
-=================
-
-=====================  =======  =====================================================================
-option                 default  meaning
-=====================  =======  =====================================================================
-``start_timeout``      15       seconds for the startup of an embedded broker
-``publish_mode``       confirm  ``confirm``: a publish returns when it is durable; ``pipeline``: when it is sent
-``pipeline_depth``     1000     publishes in flight, 1 to 1,000 (and 8 MiB); a further publish waits
-``reconnect_timeout``  10       seconds that calls wait for the resume of a lost connection before they raise an error
-``resume_timeout``     60       seconds for which consumers try to resume their session
-``close_timeout``      5        seconds that closing waits for the broker
-``idle_exit``          60       seconds without clients after which an embedded broker exits
-``deadletter_queue``   none     a queue for messages that no queue takes, created when needed; publishes are confirmed
-``body_encoding``      base64   how ``Channel._get`` encodes bodies; messages that are consumed are not encoded
-``broker_options``     none     ``metrics``, ``log_retention``, ``retention_bytes``, … of an embedded broker
-``task_outcomes``      True     whether a Celery worker reports the outcomes of its tasks
-``consumer_name``      host:pid the consumer id in the broker's records; in a Celery worker its node name
-=====================  =======  =====================================================================
+URLs are described in :mod:`kombu_opendata.url`, transport options in docs/settings.md. Hosts separated by ``,`` share
+one store: sessions, leases and unconfirmed publishes continue at the active one. Several URLs, separated by ``;``, are
+tried in turn, each with its own session. The URL of an object store belongs to the broker, never to a client.
 
 With ``publish_mode`` "pipeline" the confirmations are awaited by ``channel.flush()`` or
 ``connection.connection.flush()``, at the close of the connection and at the exit of the process (not if it is killed).

@@ -27,8 +27,7 @@ from ..url import Address
 from . import kombu_message as messages
 from .amqp_errors import ConsumerCancelled, translate, translated
 from .kombu_message import OutgoingMessage, RetryPace, publish_request
-from .qos import Delivered, QoS
-from .virtual_channel import VirtualChannel
+from .virtual_channel import Delivered, QoS, VirtualChannel
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from kombu.exceptions import ResourceError
 from kombu.transport import virtual
 
 from kombu_opendata.errors import PreconditionFailed, Unroutable
-from kombu_opendata.transport.qos import QoS
+from kombu_opendata.transport.virtual_channel import QoS
 
 from ...support.kombu_client import Inbox, connected, declare, drain_until, send, take_bodies
 from ..conftest import Reach

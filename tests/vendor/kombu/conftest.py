@@ -20,7 +20,7 @@ from kombu.transport import virtual
 
 from kombu_opendata.broker import memory
 from kombu_opendata.transport import Channel, Message
-from kombu_opendata.transport.qos import QoS
+from kombu_opendata.transport.virtual_channel import QoS
 
 Connection: Any = kombu_connection.Connection  # untyped
 
