@@ -18,10 +18,10 @@ from .exit_codes import HELP, CommandGroup
 from .messages.failed import failed_group
 from .messages.history import attempts, done_group, messages
 from .messages.peek import message, peek
-from .messages.replays import replay
 from .messages.send import publish, send
 from .messages.tasks import result_group, task_group
 from .queues.exchanges import binding_group, exchange_group, filter_group
+from .queues.moves import replay
 from .queues.queues import queue_group
 from .target import accept_url
 

@@ -57,6 +57,7 @@ _QUEUES = Table(
         column("arguments", _arguments),
     ),
     none="no queues",
+    rare=("paused",),
 )
 
 
@@ -70,8 +71,7 @@ def list_queues(client: QueueClient, every: bool) -> Reply:
     """
     infos = client.list_queues()
     rows = listed({info.name: info for info in infos}, every).values()
-    table = _QUEUES.of(rows)._replace(spare=() if any(info.paused for info in infos) else ("paused",))
-    return Reply(infos, table, notes=hidden_queues(len(infos) - len(rows)))
+    return Reply(infos, _QUEUES.of(rows), notes=hidden_queues(len(infos) - len(rows)))
 
 
 @queue_group.command(epilog="Example: opendata-queue queue show orders")

@@ -27,7 +27,7 @@ LOOKERS = sorted(
 )
 #: what they need besides their names
 ARGUMENTS = {
-    "archive list": "old",
+    "done list": "old",
     "exchange explain": "--routing-key old",
     "exchange show": "amq.topic",
     "filter explain": "old --id 0",
