@@ -28,7 +28,7 @@ BROKEN = [
     ("offline", "offline/files/database_files.py", "from .. import verify"),
     ("spark", "spark/encode/plan.py", "from .. import submit"),
     ("cli", "cli/messages/send.py", "from ..queues import top"),
-    ("web", "web/reports/overview.py", "from ..rendering import link"),
+    ("web", "web/reports/paging.py", "from .. import visit"),
     ("verbs", "cli/messages/send.py", "from . import peek"),
     ("light-client", "client/connection_options.py", "import asyncio"),
     ("light-client", "protocol/framing.py", "import uvloop"),
