@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kombu_opendata.broker.calls.admin_calls import Directory, ReloadReport
+from kombu_opendata.broker.calls.admin_calls import Directory
 from kombu_opendata.broker.calls.all_calls import InstanceCalls
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
-from kombu_opendata.protocol.messages.message_base import WireMessage
+from kombu_opendata.protocol.messages import Reloaded, WireMessage
 
 
 async def no_status() -> dict[str, Any]:
@@ -24,7 +24,7 @@ async def no_instances(name: str) -> bool:
     raise NotImplementedError
 
 
-def no_files(by: str) -> ReloadReport:
+def no_files(by: str) -> Reloaded:
     """No broker that has files to read."""
     raise NotImplementedError
 

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...protocol import messages as m
 from ..access.rights import ROLES
-from ..access.users_file import UsersFileChanges
 from ..instance.maintenance import Maintenance
 from .dispatch import Calls, Context, handles
-
-
-class ReloadReport(NamedTuple):
-    """The result of a reload.
-
-    Attributes:
-        users: the added, removed and changed users; None if there is no users file.
-        certificates: the broker has certificates, which were read again, too.
-    """
-
-    users: UsersFileChanges | None
-    certificates: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +29,7 @@ class Directory:
     listing: Callable[[], dict[str, bool]]
     create: Callable[[str], Awaitable[bool]]
     hand_over: Callable[[], list[str]]
-    reload: Callable[[str], ReloadReport]
+    reload: Callable[[str], m.Reloaded]
 
 
 class AdminCalls(Calls):
@@ -67,7 +54,8 @@ class AdminCalls(Calls):
     @handles(m.Reload)
     def reload(self, call: Context, msg: m.Reload) -> None:
         report = self._directory.reload(f"user {call.session.user.name!r}")
-        call.reply(m.Reloaded(msg.rid, *(report.users or UsersFileChanges([], [], [])), report.certificates))
+        report.rid = msg.rid
+        call.reply(report)
 
     @handles(m.WhoAmI)
     def who_am_i(self, call: Context, msg: m.WhoAmI) -> None:

@@ -6,9 +6,9 @@ import logging
 from typing import Protocol
 
 from ...errors import InvalidUsersFile, OpenDataError, StartError
+from ...protocol.messages import Reloaded
 from ..access import audit
 from ..access.users_file import UsersFileChanges
-from ..calls.admin_calls import ReloadReport
 from ..wire.connections import Connections
 from ..wire.logins import Logins
 from ..wire.server_tls import ServerTls
@@ -39,7 +39,7 @@ class Reloading:
         self._tls = tls
         self.watchers: list[ReloadWatcher] = []
 
-    def reload(self, by: str) -> ReloadReport:
+    def reload(self, by: str) -> Reloaded:
         """Read all files again, whether they changed or not.
 
         Raises:
@@ -57,11 +57,13 @@ class Reloading:
             for watcher in self.watchers:
                 watcher.reloaded(fault)
 
-    def _reload(self, by: str) -> ReloadReport:
+    def _reload(self, by: str) -> Reloaded:
         failures: list[StartError] = []
-        done = ReloadReport(None, self._tls is not None)
+        done = Reloaded(0, [], [], [], self._tls is not None)
         try:
-            done = done._replace(users=self._reload_users(by, always=True))
+            users = self._reload_users(by, always=True)
+            if users is not None:
+                done.added, done.removed, done.changed = users
         except InvalidUsersFile as exc:
             failures.append(exc)
         if self._tls is not None:
