@@ -235,7 +235,7 @@ class AsyncQueueClient:
     iter_failures = _iterated(QueueClient.iter_failures)
     group_failures = _apart(QueueClient.group_failures)
     retry_failures = _apart(QueueClient.retry_failures)
-    dismiss_failures = _apart(QueueClient.dismiss_failures)
+    delete_failures = _apart(QueueClient.delete_failures)
     task = _apart(QueueClient.task)
     task_result = _short(QueueClient.task_result)
     replay = _short(QueueClient.replay)
@@ -250,7 +250,7 @@ class AsyncQueueClient:
 
     # ------------------------------------------------------------ queues and routing
     create = _short(QueueClient.create)
-    drop = _short(QueueClient.drop)
+    delete_queue = _short(QueueClient.delete_queue)
     list_queues = _short(QueueClient.list_queues)
     get_queue = _short(QueueClient.get_queue)
     purge = _short(QueueClient.purge)
@@ -270,7 +270,7 @@ class AsyncQueueClient:
     metrics = _short(QueueClient.metrics)
     metrics_all = _short(QueueClient.metrics_all)
     metrics_update = _short(QueueClient.metrics_update)
-    figures = _short(QueueClient.figures)
+    recent_metrics = _short(QueueClient.recent_metrics)
     count_due = _short(QueueClient.count_due)
     periodic_tasks = _short(QueueClient.periodic_tasks)
 
@@ -292,6 +292,11 @@ class AsyncQueueClient:
     hand_over = _short(QueueClient.hand_over)
     create_instance = _short(QueueClient.create_instance)
     list_instances = _short(QueueClient.list_instances)
+
+    # ------------------------------------------------------------ earlier names
+    drop = _short(QueueClient.drop)
+    dismiss_failures = _apart(QueueClient.dismiss_failures)
+    figures = _short(QueueClient.figures)
 
 
 async def on_thread(

@@ -164,6 +164,11 @@ def outgoing_batch(
     ]
 
 
+def wire_state(state: str) -> str:
+    """Return the name of a message's state in the protocol, where a ready message is ``available``."""
+    return "available" if state == "ready" else state
+
+
 def listed(values: Iterable[Any], what: str) -> list[Any]:
     """Return several values as a list.
 

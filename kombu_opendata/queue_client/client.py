@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
 from .administration import Administration
 from .metrics import Metrics
 from .queues import Queues
@@ -10,6 +15,24 @@ from .sending import Sending
 from .settling import Settling
 from .tasks import Tasks
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _earlier_name(name: str, method: Callable[P, T]) -> Callable[P, T]:
+    """Return a method under its name in earlier versions."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        warnings.warn(f"{name}() is now {method.__name__}()", DeprecationWarning, stacklevel=2)
+        return method(*args, **kwargs)
+
+    return call
+
 
 class QueueClient(Sending, Settling, Tasks, Queues, Metrics, Replaying, Administration):
     """Client of a broker for programs without Celery. Any number of threads may share a client."""
+
+    drop = _earlier_name("drop", Queues.delete_queue)
+    dismiss_failures = _earlier_name("dismiss_failures", Tasks.delete_failures)
+    figures = _earlier_name("figures", Metrics.recent_metrics)

@@ -174,18 +174,18 @@ class History(Base):
         step = request("retry_failures", m.RetryFailures, query, FailureFilters, **fields)
         return self._in_steps(step, m.FailuresRetried(0), limit, progress)
 
-    def dismiss_failures(
+    def delete_failures(
         self,
         *,
         limit: int = 0,
         progress: Callable[[m.FailuresDismissed], object] | None = None,
         **query: Unpack[FailureFilters],
     ) -> m.FailuresDismissed:
-        """Delete failed messages and dismiss acknowledged failures; arguments are as in :meth:`retry_failures`.
+        """Delete failures; arguments are as in :meth:`retry_failures`.
 
         The attempts of dismissed failures stay in the history.
         """
-        step = request("dismiss_failures", m.DismissFailures, query, FailureFilters, limit=page_limit("limit", limit))
+        step = request("delete_failures", m.DismissFailures, query, FailureFilters, limit=page_limit("limit", limit))
         return self._in_steps(step, m.FailuresDismissed(0), limit, progress)
 
     def _in_steps(

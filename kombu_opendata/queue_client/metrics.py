@@ -18,8 +18,7 @@ class QueueMetrics:
     """Metrics of a queue; the counts are messages.
 
     Attributes:
-        length: visible + delayed + in_flight.
-        visible: messages that can be read now.
+        length: ready + delayed + in_flight.
         delayed: messages that can be read later.
         in_flight: messages that clients hold.
         oldest_age_seconds: the time since the broker received the oldest message of ``length``; None if there is none,
@@ -66,6 +65,11 @@ class QueueMetrics:
     publishes_paused: bool = False
     failed_per_second: float = 0.0
 
+    @property
+    def ready(self) -> int:
+        """Messages that can be read now; ``visible`` in earlier versions."""
+        return self.visible
+
 
 @dataclass(frozen=True)
 class AllMetrics:
@@ -108,7 +112,7 @@ class Metrics(Base):
         answer = self.calls.call(m.GetMetrics(0, [], previous.mark if previous is not None else 0))
         return all_metrics(previous, answer)
 
-    def figures(self, queues: Iterable[str] = (), *, since: datetime | None = None) -> m.Figures:
+    def recent_metrics(self, queues: Iterable[str] = (), *, since: datetime | None = None) -> m.Figures:
         """Return the metrics of queues, and of all queues together, over the last ten minutes.
 
         The broker keeps them in memory, from its startup on: for idle queues, for the thousand busiest of the others,

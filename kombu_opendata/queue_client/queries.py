@@ -15,6 +15,7 @@ from typing import Any, TypedDict, TypeVar
 from ..errors import InvalidFilter
 from ..protocol.envelope import header_text
 from ..protocol.messages.message_base import Numbered
+from .checks import wire_state
 
 R = TypeVar("R", bound=Numbered)
 Time = int | datetime
@@ -63,7 +64,7 @@ class MessageFilters(TypedDict, total=False):
 
     Attributes:
         queues: messages that were routed to one of these queues.
-        statuses: ``available``, ``in_flight``, ``running``, ``done`` or ``failed``, in one of ``queues`` if they are
+        statuses: ``ready``, ``in_flight``, ``running``, ``done`` or ``failed``, in one of ``queues`` if they are
             given.
         headers: names of metadata headers, each with the value or values to match.
         ids: ids of messages.
@@ -276,7 +277,7 @@ def _value(*kinds: type) -> Callable[[str, Any], Any]:
 
 
 _LISTS = (
-    "queues", "statuses", "outcomes", "consumers", "states", "exceptions", "kinds", "tasks", "reasons", "workers",
+    "queues", "outcomes", "consumers", "states", "exceptions", "kinds", "tasks", "reasons", "workers",
     "task_ids",
 )  # fmt: skip
 _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
@@ -287,12 +288,15 @@ _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("next", "prev"), _value(str, NoneType)),
     **dict.fromkeys(("order", "where"), _value(str)),
     **dict.fromkeys(("bodies", "tracebacks", "handled"), _value(bool)),
+    "statuses": lambda name, values: list(map(wire_state, texts(name, values))),
     "headers": _headers,
     "manual": _value(bool, NoneType),
     "limit": page_limit,
     "bucket_seconds": bucket_ms,
 }
 #: arguments that may be None
-_OPTIONAL = frozenset((*_LISTS, "ids", "message_ids", "headers", "manual", "gte", "lte", "gt", "lt", "next", "prev"))
+_OPTIONAL = frozenset(
+    (*_LISTS, "statuses", "ids", "message_ids", "headers", "manual", "gte", "lte", "gt", "lt", "next", "prev")
+)
 #: fields of requests with another name than the argument
 _FIELDS = {"message_ids": "ids", "where": "selector", "bucket_seconds": "bucket_ms"}

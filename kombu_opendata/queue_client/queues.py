@@ -92,7 +92,7 @@ class Queues(Base):
                 no effect.
 
         Raises:
-            PreconditionFailed: it exists with other options: :meth:`alter` or :meth:`drop` it first.
+            PreconditionFailed: it exists with other options: :meth:`alter` or :meth:`delete_queue` it first.
             RequestError: a name, an option or an argument is not valid.
         """
         checks.name(queue, "the queue's name")
@@ -102,7 +102,7 @@ class Queues(Base):
         kind = chosen.durable, chosen.exclusive, chosen.auto_delete
         self.calls.call(m.DeclareQueue(0, queue, *kind, chosen.as_arguments(), False, not force))
 
-    def drop(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+    def delete_queue(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue with all its messages and return its backlog. Finished attempts stay in the history.
 
         Args:

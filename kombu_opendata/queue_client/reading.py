@@ -27,7 +27,7 @@ from .message_models import (
 MAX_QUANTITY = 1000
 MAX_POLL_SECONDS = 3600
 
-State = Literal["available", "delayed", "in_flight", "done", "failed", "archived_failed"]
+State = Literal["ready", "available", "delayed", "in_flight", "done", "failed", "archived_failed"]
 
 
 class Reading(Base):
@@ -198,11 +198,12 @@ class Reading(Base):
         """Return a page of the messages in one state; settled ones are ordered by the time of settlement, others by id.
 
         Args:
+            state: ``available`` is the name of ``ready`` in earlier versions.
             limit: 1 to 1,000. A page may have fewer messages if the search takes long.
             after: the ``after`` of the previous page.
         """
         call = m.ListByState(
-            0, checks.name(queue, "the queue's name"), state, -1 if after is None else after,
+            0, checks.name(queue, "the queue's name"), checks.wire_state(state), -1 if after is None else after,
             checks.whole(limit, "the limit", 1, MAX_QUANTITY),
         )  # fmt: skip
         answer = self.calls.call(call)

@@ -105,7 +105,7 @@ class Replaying(Base):
         where: str = "",
         ids: Iterable[int] | None = None,
         limit: int = 0,
-        states: Iterable[Literal["available", "delayed"]] = ("available", "delayed"),
+        states: Iterable[Literal["ready", "available", "delayed"]] = ("ready", "delayed"),
     ) -> m.Moved:
         """Move ready and delayed messages to another queue, with no attempts and the same ids and delays.
 
@@ -138,7 +138,7 @@ class Replaying(Base):
         where: str = "",
         ids: Iterable[int] | None = None,
         limit: int = 0,
-        states: Iterable[Literal["available", "delayed"]] = ("available", "delayed"),
+        states: Iterable[Literal["ready", "available", "delayed"]] = ("ready", "delayed"),
     ) -> m.Moved:
         """Copy messages to another queue; arguments are as in :meth:`move_messages`. Each message is stored once.
 
@@ -157,7 +157,7 @@ class Replaying(Base):
         copy: bool,
     ) -> m.Moved:
         chosen = None if ids is None else checks.message_ids(ids)
-        request = m.MoveMessages(0, queue, target, where, chosen, limit, list(states), copy)
+        request = m.MoveMessages(0, queue, target, where, chosen, limit, list(map(checks.wire_state, states)), copy)
         return self.calls.call_apart(request)
 
     def archive_failed(

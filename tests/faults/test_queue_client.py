@@ -38,7 +38,7 @@ def test_keys_of_a_dropped_queue_stay_forgotten(store_folder: Path, broker_url: 
     with patient(broker_url) as client:
         client.create("again")
         first = client.send("again", "a", idempotency_key="k")
-        client.drop("again")
+        client.delete_queue("again")
         client.create("again")
         EmbeddedBroker(store_folder).kill()
         second = client.send("again", "a", idempotency_key="k")

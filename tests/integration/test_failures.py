@@ -314,7 +314,7 @@ def test_what_can_not_be_run_again_is_counted(client: QueueClient, worker: Worke
     worker.send(f"{queue}-gone", "t")
     worker.fail(f"{queue}-gone")
     ids = [one.message_id for name in (queue, f"{queue}-gone") for one in failed(client, name)]
-    client.drop(f"{queue}-gone")
+    client.delete_queue(f"{queue}-gone")
     wait_until(lambda: client.retrieve_message(ids[1]) is None, 60, lambda: "the message is still stored")
     worker.send(queue, "t")
     worker.fail(queue)
@@ -342,9 +342,9 @@ def test_dismissed_failures_are_gone_for_good(client: QueueClient, worker: Worke
     for outcome in (Outcome.ACK, Outcome.REJECT, Outcome.ACK):
         worker.send(queue, "t")
         worker.fail(queue, RAISED, outcome)
-    done = client.dismiss_failures(queues=[queue], limit=2)
+    done = client.delete_failures(queues=[queue], limit=2)
     assert (done.deleted, done.dismissed) == (1, 1)
-    assert client.dismiss_failures(queues=[queue]).dismissed == 1
+    assert client.delete_failures(queues=[queue]).dismissed == 1
     assert not failed(client, queue)
     assert client.retry_failures(queues=[queue]).handled == 0
     assert [one.state for one in client.list_attempts(queues=[queue]).items] == ["raised"] * 3

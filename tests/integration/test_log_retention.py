@@ -28,7 +28,7 @@ def replayed(client: QueueClient, connection: BrokerConnection, name: str) -> in
     client.create(name, QueueOptions(start="first", filter="routing_key = 'q'"))
     wait_until(lambda: progress(connection, [name])[0]["done"], 60, lambda: repr(progress(connection, [name])))
     found = len(client.pop(name, 2 * MESSAGES))
-    client.drop(name)
+    client.delete_queue(name)
     return found
 
 

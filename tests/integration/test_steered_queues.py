@@ -147,7 +147,7 @@ def test_a_queue_that_is_deleted_meanwhile(client: QueueClient, name: str, place
             client.send_batch(name, ["x"] * 4000)
             altering = pool.submit(other.alter, name, changes, force=True)
             pass_time(number * 0.01)  # at different moments
-            client.drop(name)
+            client.delete_queue(name)
             error = altering.exception(30)
             assert error is None or isinstance(error, errors.NotFound), error
             assert name not in {info.name for info in client.list_queues()}
@@ -192,7 +192,7 @@ def assert_steered(client: QueueClient) -> None:
     client.resume("q")
     client.send_batch("q", list(range(9)))
     assert [message.body for message in client.read("q", 1, 20)] == list(range(2, 9))
-    client.drop("q")
+    client.delete_queue("q")
     client.create("q")
     assert client.get_queue("q").overrides == {}
 

@@ -176,7 +176,7 @@ def delete(everything: bool, limit: int, yes: bool, target: Target, **given: Any
         total = _count(client, arguments)
         where = f" of queue {', '.join(map(repr, queues))}" if queues else " of all queues"
         confirm(f"Delete {counted(min(total, limit or total), 'failure')}{where}?", yes)
-        done = _in_steps("deleting", limit or total, lambda progress: client.dismiss_failures(
+        done = _in_steps("deleting", limit or total, lambda progress: client.delete_failures(
             limit=limit, progress=progress, **arguments
         ))  # fmt: skip
     return Reply(

@@ -134,7 +134,7 @@ def delete(client: QueueClient, queue: str, if_unused: bool, if_empty: bool, yes
         f"{metrics.failed + metrics.archived_failed:,} failed ones, and {counted(metrics.consumers, 'consumer')}?",
         yes,
     )
-    count = client.drop(queue, if_unused=if_unused, if_empty=if_empty)
+    count = client.delete_queue(queue, if_unused=if_unused, if_empty=if_empty)
     document = {"queue": queue, "deleted": True, "messages": count}
     return Reply(
         document, f"queue {queue!r} deleted, with {counted(count, 'message')}", old_names={"deleted": "dropped"}
@@ -228,7 +228,7 @@ def figures(client: QueueClient, queues: tuple[str, ...]) -> Reply:
 
     Without QUEUE, of all queues together. The broker keeps them in memory, a point every five seconds, until it ends.
     """
-    recent = client.figures(queues)
+    recent = client.recent_metrics(queues)
     if missing := [name for name in queues if name not in recent.queues]:
         raise NotFound(f"no queue {missing[0]!r}", queue=missing[0])
     tables = []

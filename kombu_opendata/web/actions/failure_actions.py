@@ -150,7 +150,7 @@ class DeleteFailuresAction(OnFailures):
             def step(more: m.FailuresDismissed, before: m.FailuresDismissed = done) -> None:
                 report(ActionProgress(before.handled + more.handled, count))
 
-            done = done.plus(await broker.client.dismiss_failures(progress=step, **filters))
+            done = done.plus(await broker.client.delete_failures(progress=step, **filters))
         counts = {"deleted": done.deleted, "dismissed": done.dismissed}
         return ActionOutcome(f"{counted(done.handled, 'failure')} deleted.", counts, "failed")
 

@@ -72,7 +72,7 @@ class DeleteQueueAction(OnQueue):
         return Preview(text, metrics.length, notes)
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
-        count = await broker.client.drop(self.queue)
+        count = await broker.client.delete_queue(self.queue)
         text = f"The queue {self.queue} is deleted, and {counted(count, 'message')} with it."
         return ActionOutcome(text, {"deleted": count})
 

@@ -119,7 +119,7 @@ class Trend:
 async def recent_metrics(broker: UserBroker, queues: Iterable[str]) -> Figures:
     """Return the recent metrics of these queues, at most 1,000, and of all together."""
     names = tuple(queues)
-    return await broker.recent(("recent", names), _RECENT_SECONDS, lambda: broker.client.figures(names))
+    return await broker.recent(("recent", names), _RECENT_SECONDS, lambda: broker.client.recent_metrics(names))
 
 
 def charts(recent: Figures, series: FigureSeries | None) -> tuple[Chart, ...]:

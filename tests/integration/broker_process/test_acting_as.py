@@ -54,7 +54,7 @@ def test_the_session_has_the_other_users_rights(site: Site) -> None:
         client.send("app.q", 1)
         with pytest.raises(errors.AccessRefused, match="user 'ann' may not configure"):
             client.create("other")
-        client.drop("app.q")
+        client.delete_queue("app.q")
     log = site.broker.log.read_text()
     assert "user 'ann' (client 'page' of user 'root') deleted queue 'app.q'" in log
     assert "to user 'ann' (client 'page' of user 'root')" in log
@@ -105,5 +105,5 @@ def test_without_users_the_name_is_for_the_audit_log(store_folder: Path) -> None
             who = client.whoami()
             assert (who.user, who.login, who.roles) == ("", "", ["monitor", "operator", "admin"])
             client.create("q")
-            client.drop("q")
+            client.delete_queue("q")
         assert "user 'ann' (client 'page' of anonymous) deleted queue 'q'" in broker.log.read_text()

@@ -33,5 +33,5 @@ def test_a_folder_in_memory_is_served_with_a_warning() -> None:
         with QueueClient(f"opendata://{disk}/queue") as client:
             client.create("q")
             assert "lost when the machine restarts" in (disk / "queue" / "broker.log").read_text()
-            client.drop("q")
+            client.delete_queue("q")
         subprocess.run([str(COMMAND), "broker", "stop", f"{disk}/queue"], check=True, capture_output=True, timeout=60)

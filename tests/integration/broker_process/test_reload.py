@@ -183,7 +183,7 @@ def test_the_audit_log(site: Site) -> None:
         alice.create("mine")
         alice.send("mine", "body-s3cret")
         alice.purge("mine")
-        alice.drop("mine")
+        alice.delete_queue("mine")
         with pytest.raises(errors.AccessRefused):
             alice.status()
     found = site.log()

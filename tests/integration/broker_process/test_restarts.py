@@ -187,6 +187,6 @@ def test_a_queue_keeps_its_totals_and_its_age(
         received = [client.get(message.id).received_at for message in read]
         assert None not in received
         assert [message.received_at for message in read] == received
-        client.drop("q")
+        client.delete_queue("q")
         client.create("q")
         assert client.metrics("q").total == 0

@@ -117,7 +117,7 @@ def test_tables_leave_out_celerys_own_queues(verb: str, url: str, client: QueueC
     every = run(*verb.split(), "--all", url=url, COLUMNS="200").stdout
     assert all(name in every for name in own)
     for name in own:
-        client.drop(name)
+        client.delete_queue(name)
 
 
 def test_status_says_of_what_its_limit_is(url: str, client: QueueClient) -> None:

@@ -98,7 +98,7 @@ def test_the_history_of_a_queue_that_is_gone_is_shown(client: QueueClient, folde
     client.create("gone")
     client.send("gone", "x", {"kind": "gone"})
     client.archive("gone", client.read("gone", vt=30)[0])
-    client.drop("gone")
+    client.delete_queue("gone")
     told = run("attempts", "-q", "gone", url=folder)
     assert told.returncode == 0, told.stderr
     assert "acked" in told.stdout

@@ -64,8 +64,8 @@ def test_a_worker_of_several_processes_is_one_row(url: str, client: QueueClient)
         assert sum("producer" in words for words in shown) == 1
         listed = [one["name"] for one in json.loads(run("worker", "list", "--json", url=url).stdout)]
         assert sorted(name for name in listed if name in names) == sorted(names)
-    client.drop("rows")
-    client.drop("celery@node.celery.pidbox")
+    client.delete_queue("rows")
+    client.delete_queue("celery@node.celery.pidbox")
 
 
 def test_a_worker_is_named_by_the_end_of_its_id(

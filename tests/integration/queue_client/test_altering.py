@@ -276,8 +276,8 @@ def test_publishes_are_refused_in_all_queues(client: Any, name: str, durable: bo
         assert client.read(name, 30) == []
         assert len(client.read(f"{name}-other", 30)) == 1
     finally:
-        client.drop(name)
-        client.drop(f"{name}-other")
+        client.delete_queue(name)
+        client.delete_queue(f"{name}-other")
 
 
 @pytest.mark.parametrize("how", [{}, {"where": "a = 'b'"}, {"header": "a"}])

@@ -40,11 +40,11 @@ def signed_in(broker: ServedBroker, user: str = "") -> QueueClient:
 
 def sampled(client: QueueClient, queue: str, ready: int) -> Figures:
     """The figures of a queue, once a sample has so many messages."""
-    found = client.figures([queue])
+    found = client.recent_metrics([queue])
 
     def is_there() -> bool:
         nonlocal found
-        found = client.figures([queue])
+        found = client.recent_metrics([queue])
         return found.queues[queue].ready[-1:] == (ready,)
 
     wait_until(is_there, SECONDS, lambda: f"a sample with {ready} messages: {found}")
@@ -70,7 +70,7 @@ def test_samples_show_what_happened(client: QueueClient) -> None:
     client.create("q")
     client.create("idle")
     began = sampled(client, "q", 0)
-    assert client.figures(["none"]).queues == {}
+    assert client.recent_metrics(["none"]).queues == {}
     client.send_batch("q", list(range(SENT)))
     client.send_batch("q", [1, 2], delay=3600)
     for number, message in enumerate(client.read("q", vt=60, qty=ACKED + REJECTED)):
@@ -80,16 +80,16 @@ def test_samples_show_what_happened(client: QueueClient) -> None:
     assert set(found.queues) == {"q"}
     check(found, found.queues["q"])
     check(found, found.total)
-    later = client.figures(["q", "idle", "q"], since=began.times[-1])
+    later = client.recent_metrics(["q", "idle", "q"], since=began.times[-1])
     assert later.times[0] > began.times[-1]
     assert set(later.queues) == {"q", "idle"}
     assert set(later.queues["idle"].published_per_second) == {0}
-    assert client.figures(since=datetime.now(UTC)).times == ()
+    assert client.recent_metrics(since=datetime.now(UTC)).times == ()
 
 
 def test_too_many_queues_at_once(client: QueueClient) -> None:
     with pytest.raises(RequestError, match="at most 1000 queues, not 1001"):
-        client.figures(f"q{number}" for number in range(1001))
+        client.recent_metrics(f"q{number}" for number in range(1001))
 
 
 def test_a_restarted_broker_begins_anew(store_folder: Path, started: Children) -> None:
@@ -116,13 +116,13 @@ def test_who_may_not_see_all_queues_gets_no_total(store_folder: Path, started: C
     with signed_in(broker, "shop") as client:
         client.create("mine")
         client.create("other")
-        found = client.figures(["mine"])
+        found = client.recent_metrics(["mine"])
         assert found.total is None
         assert set(found.queues) == {"mine"}
         with pytest.raises(AccessRefused, match="other"):
-            client.figures(["mine", "other"])
+            client.recent_metrics(["mine", "other"])
     with signed_in(broker, "eye") as client:
-        found = client.figures(["mine", "other"])
+        found = client.recent_metrics(["mine", "other"])
         assert found.total is not None
         assert set(found.queues) == {"mine", "other"}
 
@@ -134,7 +134,7 @@ def test_an_update_has_what_all_metrics_have(client: QueueClient) -> None:
     first = client.metrics_update()
     assert first.changed == {"a", "b", "c"}
     client.send_batch("b", [1, 2])
-    client.drop("c")
+    client.delete_queue("c")
     client.create("d")
     second = client.metrics_update(first)
     assert {"b", "d"} <= second.changed
@@ -175,8 +175,8 @@ def test_an_update_has_only_what_a_user_may_see(store_folder: Path, started: Chi
             admin.create(name)
         first = shop.metrics_update()
         assert set(first.queues) == {"mine", "mine-too"}
-        admin.drop("other")
-        admin.drop("mine-too")
+        admin.delete_queue("other")
+        admin.delete_queue("mine-too")
         admin.send("mine", 1)
         second = shop.metrics_update(first)
         assert set(second.queues) == second.changed == {"mine"}

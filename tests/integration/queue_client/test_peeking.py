@@ -163,12 +163,12 @@ def test_names_that_can_not_be(client: Any, name: Any) -> None:
 def test_a_queue_is_dropped(client: Any, queue: str) -> None:
     client.send_batch(queue, "ab")
     with pytest.raises(errors.PreconditionFailed, match="has 2 messages"):
-        client.drop(queue, if_empty=True)
+        client.delete_queue(queue, if_empty=True)
     messages = client.consume(queue, prefetch=1)
     next(messages)
     with pytest.raises(errors.PreconditionFailed, match="consumers"):
-        client.drop(queue, if_unused=True)
-    assert client.drop(queue) == 1
+        client.delete_queue(queue, if_unused=True)
+    assert client.delete_queue(queue) == 1
     messages.close()
 
 

@@ -195,7 +195,7 @@ def test_a_poll_that_looks_for_messages_sees_that_one_became_visible(
 @pytest.mark.parametrize("how", ["condition", "groups"])
 def test_a_poll_that_looks_for_messages_ends_with_its_queue(client: Any, reach: Reach, queue: str, how: str) -> None:
     with polling(reach, queue, how) as found:
-        client.drop(queue)
+        client.delete_queue(queue)
     assert found == []
 
 
@@ -279,7 +279,7 @@ def test_an_iterator_ends_with_its_queue(client: Any, queue: str) -> None:
     client.send(queue, "a")
     messages = client.consume(queue, timeout=30)
     assert next(messages).body == "a"
-    client.drop(queue)
+    client.delete_queue(queue)
     assert list(messages) == []
 
 
@@ -305,7 +305,7 @@ def test_polls_that_are_wrong(client: Any, queue: str) -> None:
 
 
 def test_a_queue_that_is_not_there(client: Any, queue: str, name: str) -> None:
-    client.drop(queue)
+    client.delete_queue(queue)
     for call in (
         client.read, client.pop, client.peek, client.metrics, client.purge, client.get_queue, client.drop,
         lambda queue: next(client.consume(queue)), lambda queue: client.read(queue, where={"a": 1}),
@@ -323,7 +323,7 @@ def test_a_poll_on_a_queue_that_goes(reach: Any, client: Any, queue: str) -> Non
     options = options_of(reach)
     with QueueClient(reach.url, **options) as other:
         for seconds in (0.2, 1, 5, 25):  # until the poll is there before the queue goes
-            timer = threading.Timer(seconds, lambda: other.drop(queue))
+            timer = threading.Timer(seconds, lambda: other.delete_queue(queue))
             began = time.monotonic()
             timer.start()
             try:

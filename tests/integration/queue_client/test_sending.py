@@ -232,7 +232,7 @@ def test_a_key_counts_for_a_queue_until_it_is_dropped(client: Any, name: str, du
     client.create(name, options)
     first = client.send(name, "a", idempotency_key="k")
     assert client.publish("a", routing_key=name, idempotency_key="k").id == first
-    client.drop(name)
+    client.delete_queue(name)
     with pytest.raises(errors.NotFound):
         client.send(name, "a", idempotency_key="k")
     client.create(name, options)
@@ -248,7 +248,7 @@ def test_a_key_of_a_transient_queue_counts_for_a_stored_one_that_got_it_too(clie
         client.create(name, QueueOptions(durable=False))
         first = client.send(name, "a", {"tenant": name}, idempotency_key="k")
         assert client.send(name, "a", {"tenant": name}, idempotency_key="k") == first
-        client.drop(name)
+        client.delete_queue(name)
     assert client.metrics(f"{name}-all").length == 2
 
 

@@ -71,7 +71,7 @@ def test_suspending_a_worker(opener: Any, client: Any, queue: str, name: str) ->
     again = opener(name=f"{name}-w2").consume(queue, prefetch=8, timeout=60)
     assert [next(again).body for _ in range(8)] == list(range(8)), "the suspended one has had none"
     again.close()
-    client.drop(queue)  # which ends an iterator
+    client.delete_queue(queue)  # which ends an iterator
     assert list(messages) == []
 
 

@@ -65,6 +65,14 @@ def test_progress_is_reported_on_the_event_loop() -> None:
     asyncio.run(program())
 
 
+def test_earlier_names_still_work() -> None:
+    with QueueClient(f"opendata+memory://{uuid.uuid4().hex}") as client:
+        client.create("q")
+        with pytest.warns(DeprecationWarning, match=r"drop\(\) is now delete_queue\(\)"):
+            assert client.drop("q", if_empty=True) == 0
+        assert client.dismiss_failures.__name__ == "delete_failures"
+
+
 def test_a_cancelled_call_makes_no_further_request() -> None:
     with QueueClient(f"opendata+memory://{uuid.uuid4().hex}") as client:
         cancelled = client.cancellable()
