@@ -177,6 +177,7 @@ def read_table(
         RequestError: there is no such table, column or bound.
     """
     names = ",".join([columns] if isinstance(columns, str) else columns)
+    table = check_table(table)
     schema_of(table, names)  # checked here, because Spark hides a source's errors in a traceback
     rows = bound_options(
         first_id=first_id, last_id=last_id, gte=gte, gt=gt, lte=lte, lt=lt, queues=queues, statuses=statuses

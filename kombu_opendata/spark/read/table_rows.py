@@ -128,7 +128,7 @@ def _attempt_columns(numbered: list[tuple[int, history_log.Attempt]]) -> Columns
 
 # ---------------------------------------------------------------------- entries of queues
 _STATE_KINDS = {
-    "available": RecordKind.ACTIVE,
+    "backlog": RecordKind.ACTIVE,
     "in_flight": RecordKind.ACTIVE,
     "done": RecordKind.DONE,
     "failed": RecordKind.FAILED,
@@ -137,7 +137,7 @@ _STATE_KINDS = {
 _ACTIVE = ("message_id", "priority", "at", "until", "attempts")
 _SETTLED = ("message_id", "at", "attempts")
 #: the column of an entry's time
-_TIMES = {"available": "visible_at", "in_flight": "claimed_at", "done": "done_at", "failed": "failed_at"}
+_TIMES = {"backlog": "visible_at", "in_flight": "claimed_at", "done": "done_at", "failed": "failed_at"}
 
 
 def entries(state: str, low: bytes, high: bytes | None, bounds: Bounds) -> Source:
@@ -174,7 +174,7 @@ def _named(state: str, columns: Columns) -> Columns:
     at = [ms or None for ms in columns.pop("at")]
     columns |= {"state": [state] * len(at), "at": at, _TIMES[state]: at}
     if "until" in columns:
-        name = "expires_at" if state == "available" else "leased_until"
+        name = "expires_at" if state == "backlog" else "leased_until"
         columns[name] = [ms or None for ms in columns.pop("until")]
         columns["priority"] = [255 - priority for priority in columns["priority"]]
     return columns
@@ -210,6 +210,7 @@ async def queues(store: OfflineStore) -> AsyncIterator[Columns]:
                 "lease_seconds": queue_options.lease_seconds,
                 "filter": limits.filter,
                 "arguments": types.json_utf8(queue_options.arguments)[2:].decode(),
+                "available": counts.get((name, "backlog"), 0),
             }
             rows.append(row)
     if rows:
@@ -224,8 +225,8 @@ async def _counts(store: OfflineStore) -> dict[tuple[str, str], int]:
             for key, value in rows:
                 name = keys.parse(key).name or ""
                 if kind is RecordKind.ACTIVE:
-                    available, in_flight = active.decode(key, value)
-                    sizes = {"available": len(available), "in_flight": len(in_flight)}
+                    backlog, in_flight = active.decode(key, value)
+                    sizes = {"backlog": len(backlog), "in_flight": len(in_flight)}
                 else:
                     sizes = {"done" if kind is RecordKind.DONE else "failed": settled.count_of(value)}
                 for state, size in sizes.items():

@@ -8,9 +8,9 @@ table            columns
 ===============  ====================================================================================================
 ``messages``     message_id, task, task_id, exchange, routing_key, priority, content_type, created_at, received_at,
                  visible_at, expires_at, headers*, payload_bytes*, payload*, body*
-``queues``       queue, available, in_flight, done, failed, max_attempts, done_retention_seconds,
+``queues``       queue, backlog, in_flight, done, failed, max_attempts, done_retention_seconds,
                  failed_retention_seconds, lease_seconds, filter, arguments
-``available``    queue, message_id, priority, visible_at, expires_at, attempts
+``backlog``      queue, message_id, priority, visible_at, expires_at, attempts: of ready and delayed messages
 ``in_flight``    queue, message_id, priority, claimed_at, leased_until, attempts
 ``done``         queue, message_id, done_at, attempts
 ``failed``       queue, message_id, failed_at, attempts
@@ -25,7 +25,7 @@ bound                   rows that are read                                      
 ``first_id, last_id``   message ids from the first to the last                       all but ``queues``
 ``gte, gt, lte, lt``    messages received, or attempts ended, at or after, after,    ``messages``, ``attempts``
                         at or before, or before these times
-``queues``              rows of these queues                                         ``attempts``, ``available``,
+``queues``              rows of these queues                                         ``attempts``, ``backlog``,
                                                                                      ``in_flight``, ``done``,
                                                                                      ``failed``, ``entries``
 ``statuses``            entries in one of these states                               ``entries``
@@ -59,10 +59,10 @@ _DDL = {
         "headers map<string, string>, payload_bytes long, payload binary, body binary"
     ),
     "queues": (
-        "queue string, available long, in_flight long, done long, failed long, "
-        f"{_SETTINGS}, filter string, arguments string"
+        "queue string, backlog long, in_flight long, done long, failed long, "
+        f"{_SETTINGS}, filter string, arguments string, available long"
     ),
-    "available": f"{_ENTRY}, priority int, visible_at timestamp, expires_at timestamp, attempts int",
+    "backlog": f"{_ENTRY}, priority int, visible_at timestamp, expires_at timestamp, attempts int",
     "in_flight": f"{_ENTRY}, priority int, claimed_at timestamp, leased_until timestamp, attempts int",
     "done": f"{_ENTRY}, done_at timestamp, attempts int",
     "failed": f"{_ENTRY}, failed_at timestamp, attempts int",
@@ -76,7 +76,9 @@ _DDL = {
 
 #: columns that are read only if they are named
 COSTLY = frozenset(("headers", "payload_bytes", "payload", "body"))
-STATES = ("available", "in_flight", "done", "failed")
+STATES = ("backlog", "in_flight", "done", "failed")
+#: the name of the backlog in earlier versions, still accepted for the table, the state and the column
+_OLD_NAME = "available"
 
 
 def _columns(ddl: str) -> Mapping[str, str]:
@@ -90,6 +92,7 @@ TABLES: Mapping[str, Mapping[str, str]] = MappingProxyType({name: _columns(ddl) 
 
 def check_table(table: str) -> str:
     """Return the name of a table; raise RequestError if there is no such table."""
+    table = "backlog" if table == _OLD_NAME else table
     if table not in TABLES:
         raise RequestError(f"there is no table {table!r}: choose from {', '.join(TABLES)}", table=table)
     return table
@@ -104,13 +107,14 @@ def schema_of(table: str, columns: str = "") -> str:
     Raises:
         RequestError: there is no such table or column.
     """
-    types = TABLES[check_table(table)]
+    table = check_table(table)
+    types = TABLES[table]
     if columns.strip() == "*":
-        names = list(types)
+        names = [name for name in types if name != _OLD_NAME]
     elif columns.strip():
         names = [name.strip() for name in columns.split(",") if name.strip()]
     else:
-        names = [name for name in types if name not in COSTLY]
+        names = [name for name in types if name not in COSTLY and name != _OLD_NAME]
     check_columns(table, names)
     return ", ".join(f"{name} {types[name]}" for name in names)
 
@@ -119,7 +123,8 @@ def check_columns(table: str, names: list[str]) -> None:
     """Raise RequestError if the table does not have all these columns."""
     for name in names:
         if name not in TABLES[table]:
-            raise RequestError(f"table {table} has no column {name!r}: it has {', '.join(TABLES[table])}", column=name)
+            known = ", ".join(known for known in TABLES[table] if known != _OLD_NAME)
+            raise RequestError(f"table {table} has no column {name!r}: it has {known}", column=name)
 
 
 MAX_ID = 1 << 63
@@ -212,6 +217,7 @@ def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
     first = [_edge(name, texts[name]) for name in ("gte", "gt") if name in texts]
     last = [_edge(name, texts[name]) for name in ("lte", "lt") if name in texts]
     queues, statuses = (frozenset(names_of(texts.get(name, ""), name)) for name in _NAMES)
+    statuses = frozenset("backlog" if state == _OLD_NAME else state for state in statuses)
     for state in statuses - set(STATES):
         raise RequestError(f"there is no state {state!r}: choose from {', '.join(STATES)}", option="statuses")
     return Bounds(

@@ -110,13 +110,13 @@ def test_payloads_wherever_they_are(spark: Any, store: str) -> None:
 def test_what_queues_hold(spark: Any, store: str) -> None:
     counts = {
         state: dict(Counter(row.queue for row in read_table(spark, store, state).collect()))
-        for state in ("available", "in_flight", "done", "failed")
+        for state in ("backlog", "in_flight", "done", "failed")
     }
     settled = counts["done"].get("a", 0), counts["failed"].get("a", 0)
     assert settled == (50, 30)
-    assert counts["available"]["b"] == 30
-    assert counts["available"]["c"] == 400
-    assert counts["available"]["a"] + counts["in_flight"].get("a", 0) == 520
+    assert counts["backlog"]["b"] == 30
+    assert counts["backlog"]["c"] == 400
+    assert counts["backlog"]["a"] + counts["in_flight"].get("a", 0) == 520
     entries = Counter((row.queue, row.state) for row in read_table(spark, store, "entries").collect())
     assert entries == Counter({(q, state): n for state, found in counts.items() for q, n in found.items()})
     queues = {row.queue: row.asDict() for row in read_table(spark, store, "queues").collect()}
@@ -125,6 +125,16 @@ def test_what_queues_hold(spark: Any, store: str) -> None:
     assert '"x-max-priority":9' in queues["a"]["arguments"]
     for state, found in counts.items():
         assert {name: row[state] for name, row in queues.items() if row[state]} == found
+
+
+def test_the_backlog_by_its_earlier_name(spark: Any, known: Known) -> None:
+    """The table, the state and the column had the name ``available``."""
+    backlog = read_table(spark, str(known.folder), "available").count()
+    assert backlog == read_table(spark, str(known.folder), "backlog").count() > 0
+    assert read_table(spark, str(known.folder), "entries", statuses=["available"]).count() == backlog
+    queues = read_table(spark, str(known.folder), "queues", columns=["available", "backlog"])
+    assert all(row.available == row.backlog for row in queues.collect())
+    assert "available" not in read_table(spark, str(known.folder), "queues").columns
 
 
 def test_priorities_and_times_of_entries(spark: Any, store: str) -> None:
@@ -167,7 +177,7 @@ def test_bounds_of_messages_are_exact(spark: Any, known: Known) -> None:
         assert read(**bounds) == [row for row in everything if matches(*row)], str(bounds)
 
 
-@pytest.mark.parametrize("table", ["available", "done", "failed", "entries"])
+@pytest.mark.parametrize("table", ["backlog", "done", "failed", "entries"])
 def test_bounds_of_entries_are_exact(spark: Any, known: Known, table: str) -> None:
     def read(**bounds: Any) -> list[Any]:
         rows = read_table(spark, str(known.folder), table, **bounds).collect()
@@ -295,7 +305,7 @@ def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
         ("attempts", "lt", dt.date(2026, 1, 1), "lt is .* and must be a datetime"),
         ("attempts", "queues", "a", "queues is 'a' and must be a list of names"),
         ("entries", "queues", [5], r"queues is \[5\] and must be a list of names"),
-        ("entries", "statuses", ["waiting"], "no state 'waiting': choose from available, in_flight, done, failed"),
+        ("entries", "statuses", ["waiting"], "no state 'waiting': choose from backlog, in_flight, done, failed"),
     ],
 )
 def test_bounds_that_can_not_be(spark: Any, tmp_path: Path, table: str, name: str, value: Any, what: str) -> None:
@@ -308,6 +318,6 @@ def test_schemas() -> None:
     assert "payload" not in schema_of("messages")
     assert "headers map<string,string>" in schema_of("messages", "*")
     assert schema_of("done", "queue, done_at") == "queue string, done_at timestamp"
-    assert set(TABLES) >= {"messages", "attempts", "queues", "available", "in_flight", "done", "failed"}
+    assert set(TABLES) >= {"messages", "attempts", "queues", "backlog", "in_flight", "done", "failed"}
     with pytest.raises(RequestError):
         schema_of("nope")

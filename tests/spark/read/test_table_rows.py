@@ -21,7 +21,7 @@ BUCKETS = 130
 @pytest.mark.parametrize(
     ("state", "own"),
     [
-        ("available", {"visible_at": {None}, "expires_at": {None}, "priority": {0}, "attempts": {0}}),
+        ("backlog", {"visible_at": {None}, "expires_at": {None}, "priority": {0}, "attempts": {0}}),
         ("in_flight", {"claimed_at": {1_000}, "leased_until": {2_000}, "priority": {5}, "attempts": {1}}),
     ],
 )
