@@ -36,7 +36,6 @@ class ClaimEffect(Effect, tag=3):
     at_ms: int
     lease_until_ms: int
     pairs: list[int]
-    redelivered: ClassVar[int] = 0
 
     def apply(self, state: StoreState) -> None:
         name, session, at, ids = self.queue, self.session, self.at_ms, self.pairs[::2]
@@ -51,8 +50,6 @@ class ClaimEffect(Effect, tag=3):
             leases[name, id] = entry
         state.dirty.sessions.add(session)
         queue.counts.delivered += len(ids)
-        if self.redelivered:
-            queue.counts.redelivered += self.redelivered
         if at > state.newest_ms:
             state.newest_ms = at
 
@@ -66,7 +63,11 @@ class ClaimAgainEffect(ClaimEffect, tag=3):
     It contains the number of these, because the summary of a cold bucket no longer shows it.
     """
 
-    redelivered: int = 0  # type: ignore[misc]  # a field of the longer form
+    redelivered: int = 0
+
+    def apply(self, state: StoreState) -> None:
+        ClaimEffect.apply(self, state)
+        state.queues[self.queue].counts.redelivered += self.redelivered
 
 
 class AckEffect(MessagesEffect, tag=4):
