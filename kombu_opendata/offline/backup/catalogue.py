@@ -86,13 +86,6 @@ class Backup(msgspec.Struct, frozen=True):
         return sum(sum(saved.queues.values()) for saved in self.instances.values())
 
 
-class _Signed(msgspec.Struct):
-    """File of a backup: the checksum is that of the other field's bytes."""
-
-    sha256: str
-    backup: msgspec.Raw
-
-
 def file_path(sha256: str) -> str:
     """Return the path in a target of the file with this checksum."""
     return f"{_FILES}/{sha256}"
@@ -141,7 +134,7 @@ class Catalogue:
     def add(self, backup: Backup) -> None:
         """Write the description of a backup whose files are in place: the backup exists from then on."""
         data = msgspec.json.encode(backup)
-        signed = _Signed(hashlib.sha256(data).hexdigest(), msgspec.Raw(data))
+        signed = {"sha256": hashlib.sha256(data).hexdigest(), "backup": msgspec.Raw(data)}
         self.target.write(f"{_BACKUPS}/{backup.id}.json", [msgspec.json.encode(signed)])
 
     def prune(self, keep: int) -> tuple[list[str], int]:
@@ -169,14 +162,15 @@ class Catalogue:
 
 def _decode(data: bytes, where: str) -> Backup:
     try:
-        signed = msgspec.json.decode(data, type=_Signed)
-        if hashlib.sha256(signed.backup).hexdigest() != signed.sha256:
+        signed = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        backup = signed["backup"]
+        if hashlib.sha256(backup).hexdigest() != msgspec.json.decode(signed["sha256"]):
             raise ValueError("its checksum is wrong")
-        raw: dict[str, Any] = msgspec.json.decode(signed.backup)
+        raw: dict[str, Any] = msgspec.json.decode(backup)
         if raw.get("format", 0) > FORMAT:
             raise NewerFormat(f"{where} has format {raw['format']}, this version reads up to {FORMAT}: upgrade")
-        return msgspec.json.decode(signed.backup, type=Backup)
-    except (msgspec.DecodeError, ValueError) as exc:
+        return msgspec.json.decode(backup, type=Backup)
+    except (msgspec.DecodeError, ValueError, KeyError) as exc:
         raise CorruptRecord(f"{where} is damaged: {exc}; use another backup", key=b"", offset=0) from exc
 
 

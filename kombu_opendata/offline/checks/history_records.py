@@ -91,8 +91,7 @@ class HistoryFamily(Family):
 
         for raw, number in self._marked.items() if self.context.sees(*_PLACES) else ():
             if number >= end:
-                text = f"attempt {number} was handled, but the log ends before {end}"
-                self.add("history-wrong", text, key=raw)
+                self.add("history-wrong", f"attempt {number} was handled, but the log ends before {end}", key=raw)
         self._compared_failures()
 
     def _compared_failures(self) -> None:

@@ -50,8 +50,7 @@ class ResultFamily(Family):
             self._chunks[key.owner or b""] += 1
             self._chunk_bytes[key.owner or b""] += len(value)
         elif key.kind is RecordKind.RESULT and value.expires_at_ms < 0:
-            text = f"result {_text(key.result)} expires at {value.expires_at_ms} ms"
-            self.add("result-implausible", text, key=raw)
+            self.add("result-implausible", f"result {_text(key.result)} expires at {value.expires_at_ms} ms", key=raw)
 
     async def finish(self) -> None:
         for group, parts in self._parts.items():

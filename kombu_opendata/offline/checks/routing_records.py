@@ -30,8 +30,7 @@ class TopologyFamily(Family):
             self._bindings.append((key, raw, value))
             return
         if value.type not in EXCHANGE_TYPES or not key.name:
-            text = f"exchange {key.name!r} has the type {value.type!r}"
-            self.add("exchange-implausible", text, key=raw)
+            self.add("exchange-implausible", f"exchange {key.name!r} has the type {value.type!r}", key=raw)
         if not value.durable:
             self.add("exchange-implausible", f"exchange {key.name!r} is stored but not durable", key=raw)
         self._topology.add_exchange(key.name or "", *value)

@@ -57,8 +57,7 @@ class SessionFamily(Family):
                     text = f"message {id} of queue {queue!r} is leased to {raw[2:].hex()} and to {other[2:].hex()}"
                     self.add("lease-twice", text, key=raw, queue=queue, message_id=id)
             if len(set(ids)) < len(ids):
-                text = f"a session holds a message of queue {queue!r} twice"
-                self.add("lease-twice", text, key=raw, queue=queue)
+                self.add("lease-twice", f"a session holds a message of queue {queue!r} twice", key=raw, queue=queue)
 
     def _producer(self, raw: bytes, last: Producer) -> None:
         wrong = []
