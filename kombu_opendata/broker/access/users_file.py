@@ -227,14 +227,14 @@ def _tables(tables: dict[str, Any], kind: str, faults: list[str]) -> dict[str, A
     return entries
 
 
-def _convert(given: Any, type: type[_Table], what: str, faults: list[str]) -> _Table | None:
+def _convert(value: Any, type: type[_Table], what: str, faults: list[str]) -> _Table | None:
     try:
-        return msgspec.convert(given, type)
+        return msgspec.convert(value, type)
     except msgspec.ValidationError as exc:
         # msgspec stops at the first error, but every key has a default, so the keys are converted separately
-        single = [{key: value} for key, value in given.items()] if isinstance(given, dict) and len(given) > 1 else []
+        entries = [{key: single} for key, single in value.items()] if isinstance(value, dict) and len(value) > 1 else []
         before = len(faults)
-        for entry in single:
+        for entry in entries:
             _convert(entry, type, what, faults)
         if len(faults) == before:
             faults.append(f"is wrong about {what}: {exc}{_suggestion(str(exc))}")

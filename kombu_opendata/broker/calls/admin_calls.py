@@ -9,7 +9,7 @@ from typing import Any
 from ...protocol import messages as m
 from ..access.rights import ROLES
 from ..instance.maintenance import Maintenance
-from .dispatch import Calls, Context, handles
+from .dispatch import BrokerCalls, Context, handles
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Directory:
     reload: Callable[[str], m.Reloaded]
 
 
-class AdminCalls(Calls):
+class AdminCalls(BrokerCalls):
     """The calls of an operator."""
 
     _maintenance: Maintenance

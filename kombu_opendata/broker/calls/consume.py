@@ -19,7 +19,7 @@ from ..delivery.session_lifecycle import SessionLifecycle
 from ..model import queue_arguments
 from ..model.name_checks import MAX_NAME_BYTES
 from ..model.sessions import ConsumedQueue, Consumer, Session, SessionChannel
-from .dispatch import Calls, Context, handles
+from .dispatch import BrokerCalls, Context, handles
 
 _OUTCOMES = frozenset(map(int, m.Outcome)) - {m.Outcome.REPORT}
 _REPORTED = frozenset(map(int, m.Outcome))
@@ -61,7 +61,7 @@ class GetOne:
         """Do nothing: no message was claimed for this Get."""
 
 
-class ConsumeCalls(Calls):
+class ConsumeCalls(BrokerCalls):
     """The calls of consumers, and about their sessions."""
 
     _queues: Queues

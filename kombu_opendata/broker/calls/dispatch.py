@@ -172,7 +172,7 @@ class Handler:
 
 
 @dataclass_transform(frozen_default=True)
-class Calls:
+class BrokerCalls:
     """Base class of handlers, whose fields are their components, as in a frozen dataclass."""
 
     def __init_subclass__(cls) -> None:
@@ -241,7 +241,7 @@ def _once(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Conte
     return run_once
 
 
-def bind_handlers(*objects: Calls) -> dict[type[WireMessage], Handler]:
+def bind_handlers(*objects: BrokerCalls) -> dict[type[WireMessage], Handler]:
     """Return the handlers that are methods of these objects, by message.
 
     Raises:

@@ -14,7 +14,7 @@ from ...protocol.envelope import open_envelope
 from ...protocol.framing import encoded
 from ...protocol.permissions import check_stored_message
 from ...protocol.topic_syntax import check_topic_pattern
-from ...selectors import Explanation, Selector, compile_selector
+from ...selectors import Selector, compile_selector
 from ...selectors.selector import explain as explain_condition
 from ...storage.clock import TimeSlice
 from ...storage.commit.commits import Commits
@@ -32,7 +32,7 @@ from ..instance.replay_scheduler import ReplayScheduler
 from ..model import queue_arguments
 from ..model.name_checks import MAX_NAME_BYTES, check_name, check_short, check_storable
 from ..model.sessions import Session
-from .dispatch import Calls, Context, check_range, handles
+from .dispatch import BrokerCalls, Context, check_range, handles
 from .publish import PublishCalls
 
 _RESERVED_PREFIX = "amq."
@@ -44,7 +44,7 @@ _PARTS_OF_A_BINDING = 20
 Typed = Mapping[Any, Any] | None
 
 
-class ExchangeCalls(Calls):
+class ExchangeCalls(BrokerCalls):
     """The calls about exchanges, bindings and routing."""
 
     _state: StoreState
@@ -232,35 +232,31 @@ def _filter_report(selector: Selector, headers: dict[str, str]) -> dict[str, Any
 def _queue_report(
     name: str, definition: QueueDefinition, is_routed: bool, headers: dict[str, str], typed: Typed
 ) -> dict[str, Any]:
-    bindings = [_binding(binding, headers, typed) for binding in definition.bindings]
-    bindings.sort(key=lambda binding: binding["matches"] is not True)
+    matches = [(binding, _matches(binding, headers, typed)) for binding in definition.bindings]
+    matches.sort(key=lambda match: not match[1])
     queue_filter = definition.filter
     return {
         "queue": name,
         "matches": is_routed,
         "mode": None if queue_filter is None else queue_filter.mode,
         "filter": None if queue_filter is None else queue_filter.selector.explain(headers).to_dict(),
-        "bindings": [_explained(binding, headers) for binding in bindings[:MAX_BINDINGS]],
-        "bindings_omitted": max(0, len(bindings) - MAX_BINDINGS),
+        "bindings": [_explained(binding, is_match, headers) for binding, is_match in matches[:MAX_BINDINGS]],
+        "bindings_omitted": max(0, len(matches) - MAX_BINDINGS),
     }
 
 
-def _binding(binding: RouteBinding, headers: dict[str, str], typed: Typed) -> dict[str, Any]:
-    value: bool | None
+def _matches(binding: RouteBinding, headers: dict[str, str], typed: Typed) -> bool:
     if binding.type == "headers" and typed is not None:
-        value = headers.get("exchange") == binding.exchange and header_match.matches(binding.arguments, typed)
-    else:
-        value = explain_condition(binding.condition, headers, max_parts=1).value
-    return {"binding": binding, "matches": value}
+        return headers.get("exchange") == binding.exchange and header_match.matches(binding.arguments, typed)
+    return explain_condition(binding.condition, headers, max_parts=1).value is True
 
 
-def _explained(found: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
-    binding: RouteBinding = found["binding"]
-    explanation: Explanation = explain_condition(binding.condition, headers, max_parts=_PARTS_OF_A_BINDING)
+def _explained(binding: RouteBinding, is_match: bool, headers: dict[str, str]) -> dict[str, Any]:
+    explanation = explain_condition(binding.condition, headers, max_parts=_PARTS_OF_A_BINDING)
     return {
         "exchange": binding.exchange,
         "type": binding.type,
         "routing_key": binding.routing_key,
-        "matches": found["matches"] is True,
+        "matches": is_match,
         "explanation": explanation.to_dict(),
     }

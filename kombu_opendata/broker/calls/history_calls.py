@@ -18,7 +18,7 @@ from ...storage.history.service import History
 from ...storage.records.failures import HOW
 from ...storage.state.store_state import StoreState
 from .contents import shown_attempt, shown_failure, shown_message
-from .dispatch import Calls, Context, check_range, handles
+from .dispatch import BrokerCalls, Context, check_range, handles
 from .failure_bulk import Bulk, Bulks
 from .replay_calls import check_limit, selector_of, stored_queue
 
@@ -26,7 +26,7 @@ from .replay_calls import check_limit, selector_of, stored_queue
 _FILTERS = frozenset(signature(query.check_filters).parameters)
 
 
-class HistoryCalls(Calls):
+class HistoryCalls(BrokerCalls):
     """The calls about the history, and about failures."""
 
     _all: History

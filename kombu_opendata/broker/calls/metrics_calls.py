@@ -13,7 +13,7 @@ from ..metrics.metrics_memory import MetricsMemory
 from ..metrics.periodic_tasks import PeriodicTaskTracker
 from ..metrics.queue_depths import DueTimes, levels
 from ..model.queue import BrokerQueue
-from .dispatch import Calls, Context, check_range, handles
+from .dispatch import BrokerCalls, Context, check_range, handles
 
 #: maximum number of queues in one reply
 MAX_QUEUES = 1000
@@ -22,7 +22,7 @@ MAX_BUCKETS = 1000
 MAX_BUCKET_MS = 366 * 86_400_000
 
 
-class MetricsCalls(Calls):
+class MetricsCalls(BrokerCalls):
     """The calls that read the metrics of queues, and their schedules."""
 
     _queues: Queues

@@ -22,12 +22,12 @@ from ..model.queue import BrokerQueue
 from ..model.sessions import Session
 from ..model.stored_queue import stored_in
 from ..model.transient_queue import TransientQueue
-from .dispatch import Calls, Context, handles
+from .dispatch import BrokerCalls, Context, handles
 
 _CHECKED_PROPERTIES = (PROPERTY.encode(), b"user_id")
 
 
-class PublishCalls(Calls):
+class PublishCalls(BrokerCalls):
     """The publishing of messages: those of publishes and sends, and dead letters."""
 
     _operations: Operations

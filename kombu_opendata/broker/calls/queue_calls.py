@@ -24,10 +24,10 @@ from ..model import queue_arguments
 from ..model.name_checks import check_name, check_storable
 from ..model.queue import BrokerQueue, QueueProperties
 from ..model.sessions import Session
-from .dispatch import Calls, Context, handles
+from .dispatch import BrokerCalls, Context, handles
 
 
-class QueueCalls(Calls):
+class QueueCalls(BrokerCalls):
     """The calls about whole queues."""
 
     _queues: Queues

@@ -18,14 +18,14 @@ from ...storage.state.store_state import StoreState
 from ..delivery.outbox import Outbox
 from ..instance.replay_scheduler import ReplayScheduler, room
 from ..model.queue import BrokerQueue
-from .dispatch import Calls, Context, check_range, handles
+from .dispatch import BrokerCalls, Context, check_range, handles
 
 #: maximum number of message ids in one call
 MAX_IDS = 100_000
 _MAX_AGE_MS = 1 << 53
 
 
-class ReplayCalls(Calls):
+class ReplayCalls(BrokerCalls):
     """Calls that replay, move, archive or delete messages.
 
     All but a replay, which runs in the background, stop when their client disconnects.

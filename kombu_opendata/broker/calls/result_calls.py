@@ -17,7 +17,7 @@ from ...storage.records.results import FINAL, INTERIM, NO_INDEX, Result
 from ...storage.state.result_state import ChordState
 from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS, ResultWatches
 from ..model.sessions import Session
-from .dispatch import Calls, Context, check_range, handles
+from .dispatch import BrokerCalls, Context, check_range, handles
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ PAGE_BYTES = 4 << 20
 _READS = 64
 
 
-class ResultCalls(Calls):
+class ResultCalls(BrokerCalls):
     """The calls of the result backend.
 
     The client whose part completes a chord is requested to send the callback. Another client that stores a part of a

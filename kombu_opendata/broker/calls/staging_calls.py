@@ -14,7 +14,7 @@ from ...storage.records.staged_jobs import StagedJob
 from ...storage.state.task_state import RunningTasks
 from ..access.rights import Rights
 from ..instance.staged_job_commits import StagingService
-from .dispatch import Calls, Context, check_range, handles
+from .dispatch import BrokerCalls, Context, check_range, handles
 
 MAX_JOBS_PAGE = 1000
 #: settings of a bucket that are not secret, by the environment variable that holds them
@@ -25,7 +25,7 @@ _SHARED_OPTIONS = {
 }  # fmt: skip
 
 
-class StagingCalls(Calls):
+class StagingCalls(BrokerCalls):
     """The calls of a driver that stages a job."""
 
     _instance_name: str

@@ -18,7 +18,7 @@ from ...access.rights import Rights
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
 from ..contents import shown_envelope, shown_headers
-from ..dispatch import Calls, Context, check_range, handles
+from ..dispatch import BrokerCalls, Context, check_range, handles
 from .claimed_messages import MAX_PAGE, PAGE_BYTES
 from .settle import Holders
 
@@ -26,7 +26,7 @@ from .settle import Holders
 _MAX_READS = 128
 
 
-class PeekCalls(Calls):
+class PeekCalls(BrokerCalls):
     """The calls that read messages without claiming them."""
 
     _holders: Holders
@@ -112,17 +112,17 @@ class PeekCalls(Calls):
         return list(queues.values())
 
 
-def _shown(rights: Rights, found: m.FoundMessage) -> m.FoundMessage:
+def _shown(rights: Rights, reply: m.FoundMessage) -> m.FoundMessage:
     """Return the part of a message that these rights show: all of it if it is in a queue that may be read."""
     if rights.read[ALL_EXCHANGES]:
-        return found
-    readable = [state for state in found.states if rights.read[state[0]]]
+        return reply
+    readable = [state for state in reply.states if rights.read[state[0]]]
     if "monitor" not in rights.roles:
-        return replace(found, states=readable) if readable else m.FoundMessage(found.rid, None, {}, 0, 0, 0, [], True)
+        return replace(reply, states=readable) if readable else m.FoundMessage(reply.rid, None, {}, 0, 0, 0, [], True)
     if readable:
-        return found
-    envelope = None if found.envelope is None else shown_envelope(found.envelope)
-    return replace(found, envelope=envelope, headers=shown_headers(found.headers))
+        return reply
+    envelope = None if reply.envelope is None else shown_envelope(reply.envelope)
+    return replace(reply, envelope=envelope, headers=shown_headers(reply.headers))
 
 
 def _refusal(exc: CorruptRecord) -> m.Refusal:

@@ -23,7 +23,7 @@ from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
 from ...model.sessions import ConsumedQueue, Session
-from ..dispatch import Calls, Context, check_range, handles
+from ..dispatch import BrokerCalls, Context, check_range, handles
 from . import grouped_read
 from .claimed_messages import MAX_MS, MAX_QUANTITY, MAX_WAIT_MS, Claimed, Claiming, ClaimOutcome
 from .grouped_read import GroupedReads
@@ -110,7 +110,7 @@ def condition_of(msg: m.Read) -> Condition:
     return fits
 
 
-class ReadCalls(Calls):
+class ReadCalls(BrokerCalls):
     """Reads with and without a condition."""
 
     _claiming: Claiming

@@ -18,7 +18,7 @@ from ...delivery.queue_policies import QueuePolicies
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from ...model.stored_queue import stored_in
-from ..dispatch import Calls, Context, check_range, handles
+from ..dispatch import BrokerCalls, Context, check_range, handles
 from ..publish import PublishCalls
 from .sent_keys import SentKeys, check_keys, key_name, key_reused, names_of, repetitions
 
@@ -46,7 +46,7 @@ class Checked:
     routes: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
-class SendCalls(Calls):
+class SendCalls(BrokerCalls):
     """The calls that store messages, or repeat the reply of an earlier send."""
 
     _publishing: PublishCalls

@@ -105,7 +105,7 @@ def check_keys(msg: Send) -> None:
     check_range("the time to live of an idempotency key in ms", msg.key_ttl_ms, 1, MAX_KEY_TTL_MS)
 
 
-def repetitions(msg: Send, names: list[bytes], found: list[Sending | None]) -> dict[int, int]:
+def repetitions(msg: Send, names: list[bytes], sendings: list[Sending | None]) -> dict[int, int]:
     """Return the indexes of messages that repeat an earlier key of the batch, with the index of the first.
 
     Raises:
@@ -113,7 +113,7 @@ def repetitions(msg: Send, names: list[bytes], found: list[Sending | None]) -> d
     """
     first: dict[bytes, int] = {}
     same: dict[int, int] = {}
-    for at, (name, sending) in enumerate(zip(names, found, strict=True)):
+    for at, (name, sending) in enumerate(zip(names, sendings, strict=True)):
         if sending is not None and sending.digest != msg.digests[at]:
             raise key_reused(msg.keys[at], sending.ids)
         if name and first.setdefault(name, at) != at:

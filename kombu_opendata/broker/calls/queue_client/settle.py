@@ -18,7 +18,7 @@ from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...model.queue import DELETED, BrokerQueue
 from ...model.sessions import Session
-from ..dispatch import Calls, Context, check_range, handles
+from ..dispatch import BrokerCalls, Context, check_range, handles
 from .claimed_messages import MAX_MS
 
 MAX_ITEMS = 1000
@@ -61,7 +61,7 @@ class Holders:
         )  # fmt: skip
 
 
-class SettleCalls(Calls):
+class SettleCalls(BrokerCalls):
     """The calls that settle messages by their ids."""
 
     _leases: LeaseTable

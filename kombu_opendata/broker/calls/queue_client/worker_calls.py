@@ -24,7 +24,7 @@ from ...metrics.metrics_memory import ClientRates
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session
 from ...model.stored_queue import StoredQueue
-from ..dispatch import Calls, Context, check_range, handles
+from ..dispatch import BrokerCalls, Context, check_range, handles
 from .claimed_messages import MAX_PAGE
 from .read import ReadCalls
 from .settle import Holders
@@ -32,7 +32,7 @@ from .settle import Holders
 SUSPEND, RESUME, SHUTDOWN, RELEASE = ACTIONS = ("suspend", "resume", "shutdown", "release")
 
 
-class WorkerCalls(Calls):
+class WorkerCalls(BrokerCalls):
     """The calls about the workers of one instance."""
 
     _all_sessions: Mapping[bytes, Session]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kombu_opendata.broker.calls.dispatch import Calls, Context, bind_handlers, handles
+from kombu_opendata.broker.calls.dispatch import BrokerCalls, Context, bind_handlers, handles
 from kombu_opendata.protocol import messages as m
 from tests.support.waiting import turns
 from tests.unit.broker.delivery.test_background import connect
@@ -19,7 +19,7 @@ def test_every_message_of_a_client_has_one_handler() -> None:
 
 
 def test_a_message_with_two_handlers_is_noticed() -> None:
-    class Twice(Calls):
+    class Twice(BrokerCalls):
         @handles(m.Heartbeat)
         def one(self, call: Context, msg: m.Heartbeat) -> None: ...
 
