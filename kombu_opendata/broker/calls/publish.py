@@ -20,7 +20,6 @@ from ..metrics.periodic_tasks import BEAT, ENTRY_NAME, PeriodicTaskTracker
 from ..model.name_checks import MAX_NAME_BYTES, check_short
 from ..model.queue import BrokerQueue
 from ..model.sessions import Session
-from ..model.stored_queue import stored_in
 from ..model.transient_queue import TransientQueue
 from .dispatch import BrokerCalls, Context, handles
 
@@ -133,7 +132,7 @@ class PublishCalls(BrokerCalls):
         """
         policies, queues = self._upkeep, self._queues
         priority = 255 - msg.priority
-        stored = stored_in(targets)
+        stored = [queue.stored for queue in targets if queue.stored is not None]  # as stored_in, without a call
         for queue in targets:
             if queue.is_guarded:
                 if session is not None:

@@ -16,9 +16,9 @@ answered            the retained reply is sent again                  another ca
 ==================  ================================================  =================================================
 
 A session retains one reply: its client sends such calls one after the other. The replies of all sessions take at most
-:data:`_KEPT_BYTES`; beyond that the oldest are forgotten, and a repeated call runs again. The table is by session and
-not by connection, because the connection is what was lost, and by the session's id, because a session that was away for
-long is a new object. It is only in memory: after a restart of the broker the records of repeated calls
+:data:`_RETAINED_BYTES`; beyond that the oldest are forgotten, and a repeated call runs again. The table is by session
+and not by connection, because the connection is what was lost, and by the session's id, because a session that was away
+for long is a new object. It is only in memory: after a restart of the broker the records of repeated calls
 (:mod:`kombu_opendata.storage.operations.repeated_calls`) let an interrupted call continue instead.
 
 Sending replies with a number and dropping duplicates at the client would not do: the lost reply is the problem, not the
@@ -44,7 +44,7 @@ from .outbox import Outbox
 log = logging.getLogger(__name__)
 
 #: maximum size of the retained replies of all sessions
-_KEPT_BYTES = 64 << 20
+_RETAINED_BYTES = 64 << 20
 _OVERHEAD_BYTES = 500
 
 
@@ -67,9 +67,9 @@ class Background:
         self._sessions = sessions
         self._audit = audit
         self._tasks: set[asyncio.Task[None]] = set()
-        self._under_way: set[tuple[bytes, int]] = set()  # calls that run once: session and request number
-        self._kept: OrderedDict[bytes, tuple[int, WireMessage, int]] = OrderedDict()  # by session: number, reply, size
-        self._kept_bytes = 0
+        self._running: set[tuple[bytes, int]] = set()  # calls that run once: session and request number
+        self._retained: OrderedDict[bytes, tuple[int, WireMessage, int]] = OrderedDict()  # number, reply, size
+        self._retained_bytes = 0
         self.refused: Counter[str] = Counter()
 
     async def close(self) -> None:
@@ -89,7 +89,7 @@ class Background:
             once: the call must not run twice; see :meth:`repeat`.
         """
         if once:
-            self._under_way.add((session.id, rid))
+            self._running.add((session.id, rid))
         task = self._loop.create_task(self._finish(session, rid, work, session.connection, once))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -99,7 +99,7 @@ class Background:
         session: Session,
         rid: int,
         work: Coroutine[Any, Any, WireMessage | None],
-        asked_on: SessionConnection | None,
+        connection: SessionConnection | None,
         once: bool,
     ) -> None:
         try:
@@ -108,12 +108,12 @@ class Background:
             answer = self.refusal(session, rid, exc)
             self._outbox.schedule()  # the turn checks whether the engine failed
         finally:
-            self._under_way.discard((session.id, rid))
+            self._running.discard((session.id, rid))
         if answer is None:
             return
         if once:
             self.answer(session, rid, answer)
-        elif session.connection is asked_on:
+        elif session.connection is connection:
             if isinstance(answer, Status):  # also while the store takes no writes
                 self._outbox.send_now(session, answer)
             else:
@@ -133,9 +133,9 @@ class Background:
     # ------------------------------------------------------------------ once
     def repeat(self, session: Session, rid: int) -> bool:
         """Return whether this call is running or done. If so, its reply is or will be sent again."""
-        if (session.id, rid) in self._under_way:
+        if (session.id, rid) in self._running:
             return True
-        retained = self._kept.get(session.id)
+        retained = self._retained.get(session.id)
         if retained is None or retained[0] != rid:
             self.forget(session.id)  # a client with a new call has received the reply
             return False
@@ -150,19 +150,19 @@ class Background:
         """
         self.forget(session.id)
         size += _OVERHEAD_BYTES
-        self._kept[session.id] = (rid, answer, size)
-        self._kept_bytes += size
-        while self._kept_bytes > _KEPT_BYTES:
-            self._kept_bytes -= self._kept.popitem(last=False)[1][2]
+        self._retained[session.id] = (rid, answer, size)
+        self._retained_bytes += size
+        while self._retained_bytes > _RETAINED_BYTES:
+            self._retained_bytes -= self._retained.popitem(last=False)[1][2]
         current = self._sessions.get(session.id)  # a new object if its client was away for long
         if current is not None and current.connection is not None:
             self._outbox.reply(current, answer)
 
     def forget(self, session: bytes) -> None:
         """Delete the retained reply of a session that has received it."""
-        retained = self._kept.pop(session, None)
+        retained = self._retained.pop(session, None)
         if retained is not None:
-            self._kept_bytes -= retained[2]
+            self._retained_bytes -= retained[2]
 
 
 def _without_hidden_queue(exc: OpenDataError, rights: Rights) -> OpenDataError:

@@ -85,6 +85,7 @@ class BucketCommits:
     """The commits of one instance to its bucket."""
 
     __slots__ = (
+        "_active_lease",
         "_commit_delay",
         "_commits",
         "_committer",
@@ -93,7 +94,6 @@ class BucketCommits:
         "_later",
         "_loop",
         "_outbox",
-        "_tenure",
     )
 
     def __init__(
@@ -102,7 +102,7 @@ class BucketCommits:
         self._outbox = outbox
         self._commits = commits
         self._failure = failure
-        self._tenure = active_lease
+        self._active_lease = active_lease
         self._gate = gate
         self._loop = asyncio.get_running_loop()
         self._committer: asyncio.Task[None] | None = None
@@ -145,7 +145,7 @@ class BucketCommits:
                 self._commit_delay.committed(began)
             else:
                 await self._commits.checkpoint_ended()  # the replies may depend on changes in a running checkpoint
-            await self._tenure.renewed()
+            await self._active_lease.renewed()
             self._commit_delay.answering(len(outgoing))
             send(outgoing)
             self._gate.open()

@@ -39,7 +39,7 @@ class Queues(dict[str, BrokerQueue]):
     Attributes:
         waiting: queues that may have messages to deliver in this turn.
         refilled: channels that have capacity again, and that queues wait for.
-        asked: queues that have getters, or recently had some.
+        with_getters: queues that have getters, or recently had some.
         lock: held while a queue is purged or deleted, which delays definitions.
         watchers: called with each deleted queue; the metrics keep its counters.
     """
@@ -57,7 +57,7 @@ class Queues(dict[str, BrokerQueue]):
         super().__init__()
         self.waiting: set[ConsumedQueue] = set()
         self.refilled: set[SessionChannel] = set()
-        self.asked: set[ConsumedQueue] = set()
+        self.with_getters: set[ConsumedQueue] = set()
         self.lock = asyncio.Lock()
         self.watchers: list[Callable[[BrokerQueue], None]] = []
         self._next_transient_id = FIRST_TRANSIENT_ID
@@ -106,7 +106,7 @@ class Queues(dict[str, BrokerQueue]):
         if queue.consumers or queue.getters:
             self.waiting.add(queue)
             if queue.getters:
-                self.asked.add(queue)
+                self.with_getters.add(queue)
             self._outbox.schedule()
 
     def wake_by_name(self, name: str) -> None:
@@ -202,7 +202,7 @@ class Queues(dict[str, BrokerQueue]):
         if queue.owner is not None:
             queue.owner.owned.discard(queue)
         self.undeclare(Undeclared(queue.name))
-        self.asked.discard(queue)
+        self.with_getters.discard(queue)
         for watcher in self.watchers:
             watcher(queue)
 

@@ -21,13 +21,13 @@ class WarnOnce:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def warn(self, text: str, *values: object) -> None:
         """Log a warning, unless the same one was logged before."""
         warning = text % values if values else text
-        if warning not in self._said and len(self._said) < _MAX_WARNED:
-            self._said.add(warning)
+        if warning not in self._logged and len(self._logged) < _MAX_WARNED:
+            self._logged.add(warning)
             self._log.warning("%s", warning)
 
 
@@ -102,7 +102,7 @@ class Notices:
             lines = self._kinds[kind] = _Kind(self._time() + PERIOD_SECONDS)
         return lines
 
-    def _write_total(self, said: _Kind) -> None:
-        if said.total:
-            self._log.log(said.level, said.summary, said.total, extra=self._context)
-            said.total = 0
+    def _write_total(self, kind: _Kind) -> None:
+        if kind.total:
+            self._log.log(kind.level, kind.summary, kind.total, extra=self._context)
+            kind.total = 0

@@ -47,7 +47,7 @@ class SessionLifecycle:
     def begin(
         self,
         hello: Hello,
-        said: Hello | Resume,
+        greeting: Hello | Resume,
         connection: SessionConnection,
         user: User,
         quotas: SessionQuotas = UNLIMITED,
@@ -75,7 +75,7 @@ class SessionLifecycle:
         session.connection, session.is_local = connection, connection.is_local
         session.settled = session.reported_settled = 0
         session.quotas = UNLIMITED  # existing objects stay
-        adopted = self._resume(session, said)
+        adopted = self._resume(session, greeting)
         session.quotas = quotas
         for quota in quotas:
             quota.sessions.add(session)
@@ -95,23 +95,23 @@ class SessionLifecycle:
         session.client = hello.client or hello.session
         return session
 
-    def _resume(self, session: Session, said: Hello | Resume) -> int:
+    def _resume(self, session: Session, greeting: Hello | Resume) -> int:
         """Resume a session, also after a restart; returns the number of leases that it still has.
 
         The client reports which messages it has settled and which it holds. It never received the others: they are
         released, which counts no attempt.
         """
         leases = self._leases
-        task_reports = said.reports if isinstance(said, Resume) else ()
+        task_reports = greeting.reports if isinstance(greeting, Resume) else ()
         reports = {place: report for place, report in task_reports if not report.fault}
-        for place, (outcome, name, id, token) in enumerate(said.settles):
+        for place, (outcome, name, id, token) in enumerate(greeting.settles):
             if outcome not in _OUTCOMES:  # from a newer client; the message is released
                 continue
             leases.settle_one(session, outcome, name, id, token, reports.get(place))
         session.lease_channels.clear()
         session.channels.clear()
         adopted: set[tuple[str, int]] = set()
-        for number, name, id, token in said.held:
+        for number, name, id, token in greeting.held:
             if leases.find(session, name, id, token) is not None:
                 channel = session.channel(number)
                 channel.held += 1
@@ -167,12 +167,12 @@ class SessionLifecycle:
             for consumer in channel.consumers.values():
                 if consumer in consumer.queue.consumers:
                     consumer.queue.consumers.remove(consumer)
-        for queue in list(self._queues.asked):
+        for queue in list(self._queues.with_getters):
             for getter in [getter for getter in queue.getters if getter.session is session]:
                 queue.getters.remove(getter)
                 getter.drop()
             if not queue.getters:
-                self._queues.asked.discard(queue)
+                self._queues.with_getters.discard(queue)
 
     def close(
         self, session: Session, outcome: Outcome, *, lease_expired: bool = False, tasks_go_on: bool = False

@@ -111,14 +111,14 @@ class Revocations:
         if chord is not None and chord.is_complete and chord.sender is None:
             self._fail_chord(expired, chord.body.decode(errors="replace"), now)
 
-    def _fail_chord(self, found: Revocation, body: str, now: str) -> None:
+    def _fail_chord(self, expired: Revocation, body: str, now: str) -> None:
         """Fail a complete chord with an expired part, which no worker does."""
         if body:
-            name = found.name.removesuffix(found.task_id.encode()) + body.encode()
-            value = revocation.failed_chord(body, found.task_id, now)
-            if self._results.store(name, READY, value, found.ttl_ms):
+            name = expired.name.removesuffix(expired.task_id.encode()) + body.encode()
+            value = revocation.failed_chord(body, expired.task_id, now)
+            if self._results.store(name, READY, value, expired.ttl_ms):
                 self._changed(name, Result(READY, 0, value))
-        self._results.close_chord(found.chord)
+        self._results.close_chord(expired.chord)
 
 
 class DeadLetters:
@@ -147,7 +147,7 @@ class DeadLetters:
         self._operations = operations
         self._clock = core.clock
         self._queues = core.queues
-        self._upkeep = policies
+        self._policies = policies
         self._revocations = revocations
         self._outbox = core.outbox
         self._warn = WarnOnce(log).warn
@@ -290,7 +290,7 @@ class DeadLetters:
     def _has_room(self, target: BrokerQueue, queue: str, size: int) -> bool:
         """Return whether a queue has room for one more message; counts and logs a refused dead letter."""
         try:
-            self._upkeep.check_room(target, size)
+            self._policies.check_room(target, size)
         except QueueFull:
             self.lost += 1
             self._warn("dead letters of queue %r are lost: queue %r is full and refuses them", queue, target.name)

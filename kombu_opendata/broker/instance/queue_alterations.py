@@ -155,27 +155,27 @@ class AlteredMessages:
         findings.notes = list(_notes(findings, now, then))
         return findings
 
-    def _count_excess(self, queue: BrokerQueue, then: QueueArguments, found: Findings) -> None:
+    def _count_excess(self, queue: BrokerQueue, then: QueueArguments, findings: Findings) -> None:
         now = queue.arguments
         if (now.max_length, now.max_length_bytes, now.overflow) == (
             then.max_length, then.max_length_bytes, then.overflow,
         ):  # fmt: skip
             return
         excess = beyond(queue.messages, then.max_length, then.max_length_bytes)
-        found.dropped, found.excess = (excess, 0) if then.overflow == DROP_HEAD else (0, excess)
+        findings.dropped, findings.excess = (excess, 0) if then.overflow == DROP_HEAD else (0, excess)
 
-    async def _compare_filter(self, queue: BrokerQueue, after: Alteration, found: Findings) -> None:
+    async def _compare_filter(self, queue: BrokerQueue, after: Alteration, findings: Findings) -> None:
         """Compare the oldest ready and delayed messages with the queue's new bindings and filter."""
         bindings = self._topology.definition_of(queue.name).bindings[1:]
         selector = QueueDefinition(queue.name, bindings, filter_of(after.effective)).selector
         position, pace = -1, TimeSlice()
-        while found.examined < MAX_EXAMINED and not queue.deleting:
+        while findings.examined < MAX_EXAMINED and not queue.deleting:
             states = queue_pages.AVAILABLE, queue_pages.DELAYED
             rows, position = await queue.page(states, position, _AT_ONCE)
             for headers in await queue.headers([(row.id, row.priority) for row in rows]):
                 if headers is not None:
-                    found.examined += 1
-                    found.unmatched += not selector.matches(headers)
+                    findings.examined += 1
+                    findings.unmatched += not selector.matches(headers)
                     if pace.is_over:
                         await pace.rest()
             if position < 0:
@@ -226,22 +226,22 @@ def _sizes(messages: QueueState) -> Iterator[list[int]]:
             yield list(messages.cold.sizes[number])
 
 
-def _notes(found: Findings, now: QueueArguments, then: QueueArguments) -> Iterator[str]:
+def _notes(findings: Findings, now: QueueArguments, then: QueueArguments) -> Iterator[str]:
     """Yield the findings as sentences."""
-    if found.waiting and now.message_ttl_ms != then.message_ttl_ms:
-        yield f"{_messages(found.waiting)} that wait keep their deadlines: x-message-ttl counts for new messages"
-    if found.dropped:
+    if findings.waiting and now.message_ttl_ms != then.message_ttl_ms:
+        yield f"{_messages(findings.waiting)} that wait keep their deadlines: x-message-ttl counts for new messages"
+    if findings.dropped:
         fate = "become dead letters" if then.dead_letter_exchange is not None else "are deleted"
-        yield f"{_messages(found.dropped)} exceed the new maximum and {fate}, the oldest first"
-    if found.excess:
-        yield f"the queue is full: {_messages(found.excess)} exceed its new maximum and stay; publishes are refused"
-    if found.unmatched:
-        first = "first " if found.examined < found.waiting else ""
+        yield f"{_messages(findings.dropped)} exceed the new maximum and {fate}, the oldest first"
+    if findings.excess:
+        yield f"the queue is full: {_messages(findings.excess)} exceed its new maximum and stay; publishes are refused"
+    if findings.unmatched:
+        first = "first " if findings.examined < findings.waiting else ""
         yield (
-            f"of the {first}{_messages(found.examined)} that wait, {found.unmatched:,} do not match the queue's filter "
-            "or bindings any more; they stay"
+            f"of the {first}{_messages(findings.examined)} that wait, {findings.unmatched:,} do not match the queue's "
+            "filter or bindings any more; they stay"
         )
-    for which, count in (("archived", found.done), ("failed", found.failed)):
+    for which, count in (("archived", findings.done), ("failed", findings.failed)):
         if count:
             suffix = " or more" if count >= MAX_SETTLED else ""
             yield f"{count:,}{suffix} {which} messages are past the new retention and are deleted with the next sweep"

@@ -68,7 +68,7 @@ class ReplayScheduler:
         self._router = router
         self._cursors = cursors
         self._queues = core.queues
-        self._upkeep = policies
+        self._policies = policies
         self._outbox = core.outbox
         self._commits = core.commits
         self._traffic = core.traffic
@@ -149,7 +149,7 @@ class ReplayScheduler:
         """Deliver and commit the new messages of a stored queue in this turn."""
         if queue.is_bounded or queue.messages.next_deadline:
             for id in ids:
-                self._upkeep.added(queue, id)
+                self._policies.added(queue, id)
         if ids:
             self._queues.wake(queue)
         self._outbox.schedule()

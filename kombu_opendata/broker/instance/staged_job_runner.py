@@ -187,21 +187,21 @@ class StagingRouter:
         self._outbox.schedule()
 
     async def _route_segment(
-        self, job: StagedJob, found: StagedObject, segment: SegmentEntry, blocks: list[bytes], start_id: int
+        self, job: StagedJob, staged: StagedObject, segment: SegmentEntry, blocks: list[bytes], start_id: int
     ) -> None:
         at = start_id
         end = start_id + segment.rows
         for encoded in blocks:
             next_id = job.first_id + job.routed
-            block = decode_block(encoded, found.path, segment.payload_bytes, self._max_message_bytes)
+            block = decode_block(encoded, staged.path, segment.payload_bytes, self._max_message_bytes)
             at += block.rows
             if at > end:
                 break
             if at > next_id:
                 for part, columns, row in _parts(block, encoded, block.rows - (at - next_id)):
-                    await self._route_block(job, found.path, segment.payload_offset + part.offset, columns, part, row)
+                    await self._route_block(job, staged.path, segment.payload_offset + part.offset, columns, part, row)
         if at != end:
-            raise corrupt(found.path, segment.index_offset, f"its blocks have {at - start_id} of {segment.rows} rows")
+            raise corrupt(staged.path, segment.index_offset, f"its blocks have {at - start_id} of {segment.rows} rows")
 
     # ------------------------------------------------------------------ a block
     async def _route_block(
@@ -309,9 +309,9 @@ def _with_broker_headers(block: IndexBlock, encoded: bytes, payload: bytes, path
     return checked, encoded if checked is block else encode_block(checked)
 
 
-def _read_same_tail(folder: Folder, found: StagedObject) -> Tail:
+def _read_same_tail(folder: Folder, staged: StagedObject) -> Tail:
     """Return the directory of an object, after checking that it is the committed one."""
-    tail = read_tail(folder, found.path, found.bytes)
-    if (tail.rows, tail.checksum) != (found.rows, found.checksum):
-        raise corrupt(found.path, found.bytes, "it is not the batch that was committed")
+    tail = read_tail(folder, staged.path, staged.bytes)
+    if (tail.rows, tail.checksum) != (staged.rows, staged.checksum):
+        raise corrupt(staged.path, staged.bytes, "it is not the batch that was committed")
     return tail

@@ -49,7 +49,7 @@ class Planner:
         self._topology = topology
         self._staging = staging
         self._queues = core.queues
-        self._upkeep = policies
+        self._policies = policies
         self._outbox = core.outbox
         self._warn = WarnOnce(log).warn
         self.routed = self.unroutable = 0
@@ -128,7 +128,7 @@ class Planner:
             messages, size_held = held.setdefault(queue, [0, 0])
             try:
                 queue.check_open()
-                self._upkeep.check_room(queue, size_held + size, messages + 1)
+                self._policies.check_room(queue, size_held + size, messages + 1)
             except (QueueFull, QueuePaused):
                 return queue
         for queue in refusing:
@@ -193,7 +193,7 @@ class Planner:
             self._queues.wake(each)
             if each.is_bounded or each.messages.next_deadline:
                 for id in ids:
-                    self._upkeep.added(each, id, is_late=_at(block.ttl_ms, id - chunk.first_id) > 0)
+                    self._policies.added(each, id, is_late=_at(block.ttl_ms, id - chunk.first_id) > 0)
 
 
 def _add_run(runs: list[int], target: int, count: int) -> None:

@@ -56,6 +56,7 @@ class BrokerQueue(ConsumedQueue):
 
     Attributes:
         kind: "stored" or "transient".
+        stored: the queue's state in the store; None if it is not stored.
         properties: the properties of its declaration.
         overrides: the changes of an operator.
         arguments: the arguments in effect, parsed.
@@ -70,6 +71,7 @@ class BrokerQueue(ConsumedQueue):
     """
 
     kind: ClassVar[str]
+    stored: Queue | None = None
 
     def __init__(
         self,

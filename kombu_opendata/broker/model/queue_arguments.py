@@ -60,8 +60,8 @@ def _takes(argument: Argument, value: Any) -> bool:
     return argument.takes(value)
 
 
-def _check_retry(queue: str, found: Mapping[str, Any]) -> None:
-    longest, first = found.get("retry_max_delay_ms"), found.get("retry_delay_ms", 0)
+def _check_retry(queue: str, parsed: Mapping[str, Any]) -> None:
+    longest, first = parsed.get("retry_max_delay_ms"), parsed.get("retry_delay_ms", 0)
     if longest is not None and (not first or longest < first):
         raise RequestError(
             f"queue {queue!r}: x-retry-max-delay must be {first or 'given with an x-retry-delay and be that'} or more, "
@@ -84,14 +84,14 @@ def _check_filter(queue: str, arguments: Mapping[str, Any]) -> None:
         ) from exc
 
 
-def _check_dead_letters(queue: str, found: Mapping[str, Any]) -> None:
+def _check_dead_letters(queue: str, parsed: Mapping[str, Any]) -> None:
     for name, value in _DEAD_LETTERS.items():
-        size = len(found.get(value, "").encode("utf-8", "surrogatepass"))
+        size = len(parsed.get(value, "").encode("utf-8", "surrogatepass"))
         if size > MAX_NAME_BYTES:
             raise RequestError(
                 f"queue {queue!r}: {name} has {size} bytes, the limit is {MAX_NAME_BYTES}", argument=name, queue=queue
             )
-    if "dead_letter_routing_key" in found and "dead_letter_exchange" not in found:
+    if "dead_letter_routing_key" in parsed and "dead_letter_exchange" not in parsed:
         raise RequestError(
             f"queue {queue!r} has an x-dead-letter-routing-key and no x-dead-letter-exchange: give both "
             "(the default exchange is an empty text)",

@@ -53,8 +53,8 @@ class StoredQueue(BrokerQueue):
     kind = "stored"
 
     def __init__(self, stored: Queue, properties: QueueProperties, arguments: QueueArguments, storage: Storage) -> None:
+        self.stored: Queue = stored
         super().__init__(properties, arguments, stored.limits, stored.messages, stored.counts, storage.clock.now_ms())
-        self.stored = stored
         self._storage = storage
         self._operations = storage.operations
         self._loader = storage.loader
@@ -236,4 +236,4 @@ class StoredQueue(BrokerQueue):
 
 def stored_in(queues: Iterable[BrokerQueue]) -> list[Queue]:
     """Return the states of the stored queues among these: one operation puts a message into all of them."""
-    return [queue.stored for queue in queues if isinstance(queue, StoredQueue)]
+    return [queue.stored for queue in queues if queue.stored is not None]

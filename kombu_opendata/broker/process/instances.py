@@ -74,7 +74,7 @@ class Instances:
         self._settings = settings
         self._clock = clock
         self._directory = directory
-        self._tenure, self._before_opening = active_lease, opening
+        self._active_lease, self._before_opening = active_lease, opening
         self._failed = failed
         self._caches: dict[str, BlockCache] = {}  # for instances that are not open yet
         self._memory_is_full = False
@@ -96,7 +96,7 @@ class Instances:
                 flow = Flow(asyncio.get_running_loop())
                 engine = await Engine.open(
                     self._settings.store, name, self._clock, self._settings.engine, cache,
-                    on_full=partial(flow.change, Reason.STORE), may_reopen=self._tenure.renewed,
+                    on_full=partial(flow.change, Reason.STORE), may_reopen=self._active_lease.renewed,
                 )  # fmt: skip
                 largest = self._settings.max_message_bytes
                 grace_ms = int(1000 * self._settings.session_grace_seconds)
@@ -104,7 +104,7 @@ class Instances:
                 instance = Instance(
                     name,
                     engine,
-                    self._tenure,
+                    self._active_lease,
                     flow,
                     grace_ms=grace_ms,
                     restart_grace_ms=restart_grace_ms,

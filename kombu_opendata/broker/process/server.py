@@ -81,7 +81,7 @@ class Server:
         self.listening = Listening(settings, self.connections, self.connection)
         self._stopping = asyncio.Event()
         self._stopped_by = ""
-        self._kept: list[asyncio.Task[None]] = []
+        self._periodic: list[asyncio.Task[None]] = []
 
     def connection(self, slot: Slot) -> ConnectionProtocol:
         """Return the asyncio protocol for a new connection."""
@@ -124,7 +124,7 @@ class Server:
         finally:
             ticking.cancel()
             await self.close()
-            self._keep_no_more()
+            self._stop_periodic()
 
     async def _begun_at_last(self, beginning: asyncio.Task[None]) -> None:
         """Wait for the startup of a broker that was stopped during it.
@@ -145,12 +145,12 @@ class Server:
 
     def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run periodic work until the shutdown."""
-        self._kept.append(asyncio.create_task(work))
-        self._kept[-1].add_done_callback(self._kept_ended)
-        return self._kept[-1]
+        self._periodic.append(asyncio.create_task(work))
+        self._periodic[-1].add_done_callback(self._periodic_ended)
+        return self._periodic[-1]
 
-    def _keep_no_more(self) -> None:
-        for task in self._kept:
+    def _stop_periodic(self) -> None:
+        for task in self._periodic:
             task.cancel()
 
     async def become_active(self, addresses: tuple[str, ...], instances: tuple[str, ...]) -> bool:
@@ -186,7 +186,7 @@ class Server:
         await asyncio.wait({task})
         return False
 
-    def _kept_ended(self, task: asyncio.Task[None]) -> None:
+    def _periodic_ended(self, task: asyncio.Task[None]) -> None:
         """Stop the broker after an unexpected error in its periodic work, without which leases would not expire."""
         if not task.cancelled() and (exc := task.exception()) is not None:
             log.critical("the broker stops: its periodic work failed", exc_info=exc)
@@ -284,7 +284,7 @@ class Server:
             await self.active_role.wait_for_successor()
             return
         failures = await self.instances.close()
-        self._keep_no_more()
+        self._stop_periodic()
         self.active_role.release()
         if failures:
             raise failures[0]

@@ -57,19 +57,19 @@ def notify_address(environment: MutableMapping[str, str], pid: int) -> NotifyAdd
 class ServiceManager:
     """The sender of one broker's notifications, from its event loop."""
 
-    def __init__(self, asked: NotifyAddress, health: Health, reloading: Reloading) -> None:
-        address = asked.address
+    def __init__(self, request: NotifyAddress, health: Health, reloading: Reloading) -> None:
+        address = request.address
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._sock.setblocking(False)
         self._health = health
-        self._seconds = asked.watchdog_seconds / 2 if asked.watchdog_seconds else _EXTEND_SECONDS
-        self._is_watched = bool(asked.watchdog_seconds)
-        self._said = ""
+        self._seconds = request.watchdog_seconds / 2 if request.watchdog_seconds else _EXTEND_SECONDS
+        self._is_watched = bool(request.watchdog_seconds)
+        self._sent = ""
         self._is_ready = False
-        health.watchers.append(self._tell)
+        health.watchers.append(self._report)
         reloading.watchers.append(self)
-        self._tell()
+        self._report()
 
     async def run(self) -> None:
         """Send watchdog messages indefinitely: they prove that the loop runs."""
@@ -86,8 +86,8 @@ class ServiceManager:
 
     def reloaded(self, fault: str) -> None:
         """Report the end of a reload, with its error."""
-        self._said = f"STATUS={self._status()}{f'; the reload failed: {fault}' if fault else ''}"
-        self._send(f"READY=1\n{self._said}")
+        self._sent = f"STATUS={self._status()}{f'; the reload failed: {fault}' if fault else ''}"
+        self._send(f"READY=1\n{self._sent}")
 
     def close(self) -> None:
         self._sock.close()
@@ -96,7 +96,7 @@ class ServiceManager:
         state, fault = self._health.state, self._health.fault
         return f"{state}: {fault}" if fault and state in ("active", "standby") else state
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Report a changed state."""
         lines = [f"STATUS={self._status()}"]
         if self._health.state == "stopping":
@@ -105,8 +105,8 @@ class ServiceManager:
             self._is_ready = True
             lines.insert(0, "READY=1")
         text = "\n".join(lines)
-        if text != self._said:
-            self._said = text
+        if text != self._sent:
+            self._sent = text
             self._send(text)
 
     def _send(self, text: str) -> None:

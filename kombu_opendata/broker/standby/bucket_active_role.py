@@ -148,26 +148,26 @@ class BucketActiveRole(ActiveRole):
             return record.successor == self._settings.id
         return record.state == STOPPED or (at_start and has_ended(record.process))
 
-    async def _acquire(self, found: VersionedRecord | None) -> None:
+    async def _acquire(self, versioned: VersionedRecord | None) -> None:
         """Write this broker's record.
 
         Raises:
             RecordChanged: another broker wrote the record first.
             StoreError: the store does not respond.
         """
-        settings, before = self._settings, found.record.instances if found is not None else []
+        settings, before = self._settings, versioned.record.instances if versioned is not None else []
         record = ActiveRecord(
             id=settings.id, addresses=list(self._addresses), tls=settings.serves_tls, key=settings.key,
             instances=sorted({*settings.instances, *before}), lease_seconds=self._lease, process=own_process(),
         )  # fmt: skip
         began = seconds_since_boot()
-        self._mine = await self._record.write(record, found)
+        self._mine = await self._record.write(record, versioned)
         self.instances = tuple(self._mine.record.instances)
         self._extend(began)
 
-    async def _stand_by(self, found: VersionedRecord) -> None:
+    async def _stand_by(self, versioned: VersionedRecord) -> None:
         """Follow the active broker until its connection is lost; then claim the role."""
-        gate, record = self._front.gate, found.record
+        gate, record = self._front.gate, versioned.record
         self._followed_lease = record.lease_seconds
         gate.send_away()
         if gate.active != tuple(record.addresses):
@@ -177,7 +177,7 @@ class BucketActiveRole(ActiveRole):
             record, self._settings.id, list(self._addresses), self._settings.tls, prepare=self._front.read_ahead
         )  # fmt: skip
         if link is None:
-            await self._claim(found)
+            await self._claim(versioned)
             return
         try:
             take_over = await link.ended
@@ -190,20 +190,20 @@ class BucketActiveRole(ActiveRole):
         finally:
             link.close()
 
-    async def _push_in(self, found: VersionedRecord) -> None:
+    async def _push_in(self, versioned: VersionedRecord) -> None:
         """Replace a broker that has ended, or that must be replaced.
 
         Raises:
             StoreInUse: it is alive.
         """
-        record, forced = found.record, self._settings.take_over
+        record, forced = versioned.record, self._settings.take_over
         if not forced:
             link = await connect(record, self._settings.id, list(self._addresses), self._settings.tls)
             if link is not None:
                 link.close()
                 raise self._in_use(record)
         log.warning("the store has a record of another broker: this one waits %.0f s for it", record.lease_seconds)
-        await self._claim(found, forced=forced)
+        await self._claim(versioned, forced=forced)
         if self._mine is None:
             raise self._in_use(record)
 
@@ -215,27 +215,29 @@ class BucketActiveRole(ActiveRole):
             active=",".join(record.addresses),
         )
 
-    async def _claim(self, found: VersionedRecord, *, forced: bool = False) -> None:
+    async def _claim(self, versioned: VersionedRecord, *, forced: bool = False) -> None:
         """Claim the role, and take it if the active broker does not withdraw the claim within its lease."""
-        seconds, other_claim = _MARGIN * found.record.lease_seconds, found.record.claim
-        if other_claim is not None and other_claim.id != self._settings.id and not await self._stays(found, seconds):
+        seconds, other_claim = _MARGIN * versioned.record.lease_seconds, versioned.record.claim
+        is_first = other_claim is None or other_claim.id == self._settings.id
+        if not is_first and not await self._stays(versioned, seconds):
             return  # two claims would only replace each other
         claim = TakeOverClaim(id=self._settings.id, forced=forced)
-        claimed = await self._record.write(replace(found.record, claim=claim), found)
+        claimed = await self._record.write(replace(versioned.record, claim=claim), versioned)
         log.warning("take-over: the active broker can't be reached, and is given %.1f s to answer", seconds)
         if await self._stays(claimed, seconds / 2) and await self._reading_ahead(claimed, seconds / 2):
             await self._acquire(claimed)
             log.warning("take-over: the active broker did not answer")
-            self._telling = asyncio.get_running_loop().create_task(self._tell(found.record))
+            self._telling = asyncio.get_running_loop().create_task(self._tell(versioned.record))
         else:
             log.warning("standby: the active broker answered in the store, this one waits on")
             await asyncio.sleep(self._period)
 
-    async def _reading_ahead(self, found: VersionedRecord, seconds: float) -> bool:
+    async def _reading_ahead(self, versioned: VersionedRecord, seconds: float) -> bool:
         """Read ahead during :meth:`_stays`: an active broker that is alive would probably have withdrawn the claim."""
-        reading = asyncio.ensure_future(self._front.read_ahead({*self._settings.instances, *found.record.instances}))
+        names = {*self._settings.instances, *versioned.record.instances}
+        reading = asyncio.ensure_future(self._front.read_ahead(names))
         try:
-            return await self._stays(found, seconds)
+            return await self._stays(versioned, seconds)
         finally:
             reading.cancel()
 
@@ -244,13 +246,13 @@ class BucketActiveRole(ActiveRole):
         settings = self._settings
         await connect(replaced, settings.id, list(self._addresses), settings.tls, "successor")
 
-    async def _stays(self, found: VersionedRecord, seconds: float) -> bool:
+    async def _stays(self, versioned: VersionedRecord, seconds: float) -> bool:
         """Wait; returns whether the record stayed the same."""
         ends_at = seconds_since_boot() + seconds
         while (remaining := ends_at - seconds_since_boot()) > 0:
             await asyncio.sleep(min(remaining, _CLAIM_LOOK_SECONDS))
             current = await self._record.read()
-            if current is None or current.version != found.version:
+            if current is None or current.version != versioned.version:
                 return False
         return True
 
@@ -269,17 +271,17 @@ class BucketActiveRole(ActiveRole):
 
     async def announce(self, addresses: tuple[str, ...]) -> None:
         self._addresses = addresses
-        if self._found.record.addresses != list(addresses):
+        if self._current.record.addresses != list(addresses):
             await self._change(addresses=list(addresses))
         self._front.standbys.admit(self._settings.key, self._settings.renew_seconds, self._note_standby)
 
     async def opening(self, instance: str) -> None:
         await self._front.active_lease.renewed()
-        if instance not in self._found.record.instances:
-            await self._change(instances=[*self._found.record.instances, instance])
+        if instance not in self._current.record.instances:
+            await self._change(instances=[*self._current.record.instances, instance])
 
     @property
-    def _found(self) -> VersionedRecord:
+    def _current(self) -> VersionedRecord:
         assert self._mine is not None
         return self._mine
 
@@ -293,7 +295,7 @@ class BucketActiveRole(ActiveRole):
         async with self._writing:
             while True:
                 try:
-                    self._mine = await self._record.write(replace(self._found.record, **fields), self._found)
+                    self._mine = await self._record.write(replace(self._current.record, **fields), self._current)
                     return
                 except RecordChanged:
                     with suppress(RecordChanged):
@@ -309,7 +311,7 @@ class BucketActiveRole(ActiveRole):
             try:
                 async with self._writing:
                     await self._look()
-                if self._found.record.lease_seconds != self._lease:  # applied here before the record has it
+                if self._current.record.lease_seconds != self._lease:  # applied here before the record has it
                     await self._change(lease_seconds=self._lease)
                 if is_silent:
                     log.info("the store shows again which broker is active: this one")
@@ -338,7 +340,7 @@ class BucketActiveRole(ActiveRole):
             raise self._lost(()) from exc
         if versioned is None:
             log.error("the active record was deleted: it is written again")
-            versioned = await self._record.write(self._found.record, None)
+            versioned = await self._record.write(self._current.record, None)
         elif versioned.record.id != self._settings.id or versioned.record.state != ACTIVE:
             raise self._lost(tuple(versioned.record.addresses))
         elif versioned.record.claim is not None:
@@ -368,14 +370,14 @@ class BucketActiveRole(ActiveRole):
 
     async def prepare(self, standby: Standby) -> None:
         if standby.prepares:
-            standby.connection.send_all([Prepare(self._found.record.instances)])
+            standby.connection.send_all([Prepare(self._current.record.instances)])
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PREPARE_SECONDS):
                     await standby.is_prepared.wait()
 
     async def hand_over(self, standby: Standby) -> bool:
         self._successor = standby.id
-        standby.connection.send_all([TakeOver(encode(self._found.record), self._found.version)])
+        standby.connection.send_all([TakeOver(encode(self._current.record), self._current.version)])
         return True
 
     async def wait_for_successor(self) -> None:

@@ -239,7 +239,7 @@ class ConnectionProtocol(asyncio.Protocol):
             quota.arriving -= 1
         self._resuming = ()
 
-    def _begin(self, said: m.Hello | m.Resume) -> None:
+    def _begin(self, greeting: m.Hello | m.Resume) -> None:
         settings, host, hello = self._settings, self._greeting.host, self._greeting.hello
         assert host is not None
         assert hello is not None
@@ -248,7 +248,7 @@ class ConnectionProtocol(asyncio.Protocol):
             user = self._greeting.user
             quotas = self._connections.quotas.of(user.name, hello.instance)
             is_known = host.lifecycle.knows(hello.session)
-            session, adopted = host.lifecycle.begin(hello, said, self, user, quotas)
+            session, adopted = host.lifecycle.begin(hello, greeting, self, user, quotas)
             session.login, session.acting_as = self._greeting.login.name, self._greeting.acting_as
         except (AccessRefused, LimitExceeded) as exc:
             self._cut_off(exc)
@@ -258,7 +258,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._inbox.begin_session(host.handlers, host.flow, quotas if user.name else None)
         self._context.welcome(
             m.Welcome(
-                said.rid,
+                greeting.rid,
                 __version__,
                 settings.max_frame_bytes,
                 settings.max_message_bytes,

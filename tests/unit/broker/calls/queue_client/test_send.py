@@ -23,7 +23,7 @@ async def send(world: World, message: Send) -> Sent:
     """The answer, when keys were looked for in the store."""
     world.call(message)
     await world.call.done()
-    answer = world.instance.background._kept[world.session.id][1]
+    answer = world.instance.background._retained[world.session.id][1]
     assert isinstance(answer, Sent)
     return answer
 
