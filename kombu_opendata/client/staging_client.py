@@ -145,6 +145,6 @@ class StagingClient:
         after, more = "", True
         while more:
             answer: Jobs = self._connection.call(ListJobs(0, after))
-            yield from answer.infos
+            yield from answer.items
             more = answer.more
             after = answer.jobs[-1].job_id if answer.jobs else after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from msgspec.structs import replace
 
@@ -67,21 +67,11 @@ class History(Base):
 
     def iter_messages(self, **query: Unpack[MessageQuery]) -> Generator[MessageInfo, None, None]:
         """Iterate over all messages from a page on, requested page by page."""
-        while True:
-            page = self.list_messages(**query)
-            yield from page.items
-            if page.next is None:
-                return
-            query = {**query, "next": page.next, "prev": None}
+        yield from _items(self.list_messages, query)
 
     def iter_attempts(self, **query: Unpack[AttemptQuery]) -> Generator[AttemptInfo, None, None]:
         """Iterate over all attempts from a page on, requested page by page."""
-        while True:
-            page = self.list_attempts(**query)
-            yield from page.items
-            if page.next is None:
-                return
-            query = {**query, "next": page.next, "prev": None}
+        yield from _items(self.list_attempts, query)
 
     def retrieve_message(self, id: int) -> MessageInfo | None:
         """Return a message's metadata and its state in each queue; None if it is not stored (any more)."""
@@ -123,12 +113,7 @@ class History(Base):
 
     def iter_failures(self, **query: Unpack[FailureList]) -> Generator[FailureInfo, None, None]:
         """Iterate over all failures from a page on, requested page by page."""
-        while True:
-            page = self.list_failures(**query)
-            yield from page.items
-            if page.next is None:
-                return
-            query = {**query, "next": page.next}
+        yield from _items(self.list_failures, query)
 
     def group_failures(
         self, by: Iterable[str], *, bucket_seconds: float = 0, **query: Unpack[FailureFilters]
@@ -210,6 +195,16 @@ class History(Base):
                 return done
             left = limit - done.handled if limit else 0
             step = replace(step, next=done.next, until_ms=done.until_ms, limit=left)
+
+
+def _items(list_page: Callable[..., Any], query: Any) -> Generator[Any, None, None]:
+    """Iterate over the items of a list, requested page by page."""
+    while True:
+        page = list_page(**query)
+        yield from page.items
+        if page.next is None:
+            return
+        query = {name: value for name, value in query.items() if name != "prev"} | {"next": page.next}
 
 
 def _with_bodies(page: m.AttemptPage) -> m.AttemptPage:

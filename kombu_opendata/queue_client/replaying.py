@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ..protocol import messages as m
 from ..protocol.log_position import wire_position
-from ..protocol.messages import JobInfo
 from . import checks
 from .base import Base
 from .checks import Point, Seconds
-
-
-class JobPage(NamedTuple):
-    """Page of staged jobs; ``next`` is the argument for the next page, or None."""
-
-    items: tuple[JobInfo, ...]
-    next: str | None
 
 
 class Replaying(Base):
@@ -50,7 +42,7 @@ class Replaying(Base):
         """Return the progress of the replays of these queues, or of all queues that had one."""
         return self.calls.call(m.Cursors(0, list(queues))).cursors
 
-    def list_staged_jobs(self, after: str = "", *, limit: int = 100) -> JobPage:
+    def list_staged_jobs(self, after: str = "", *, limit: int = 100) -> m.Jobs:
         """Return a page of staged jobs, ordered by id; the broker remembers a job until a week after it was settled.
 
         Args:
@@ -60,9 +52,7 @@ class Replaying(Base):
         Raises:
             RequestError: the store can't hold staged jobs, or an argument is not valid.
         """
-        answer = self.calls.call(m.ListJobs(0, after, checks.whole(limit, "the limit", 1, 1000)))
-        jobs = tuple(answer.infos)
-        return JobPage(jobs, jobs[-1].job_id if answer.more and jobs else None)
+        return self.calls.call(m.ListJobs(0, after, checks.whole(limit, "the limit", 1, 1000)))
 
     def redrive(
         self,

@@ -31,7 +31,7 @@ from ..clock import ClientClock
 from ..connection_options import Options, default_name
 from ..socket.connect import certificate_refusal, secured
 from ..socket.framed_socket import RECEIVE_BYTES, FramedSocket, framed
-from .route import BrokerRoute, DialOutcome
+from .route import BrokerRoute
 from .session import ClientSession
 
 FILE_VARIABLE = "OPENDATA_SECRET_FILE"
@@ -147,14 +147,16 @@ def open_session(
     """
     refusals: list[OpenDataError] = []
     with closing(route.attempts(options, clock)) as attempts:
-        for attempt in attempts:
+        for endpoint, result, seconds in attempts:
             try:
-                opened = _begin(session, route, attempt, options, clock, more)
+                if isinstance(result, OpenDataError):
+                    raise result
+                opened = _begin(session, route, endpoint.broker, result, seconds, options, clock, more)
             except OpenDataError as exc:
-                route.failed(attempt.endpoint)
+                route.failed(endpoint)
                 refusals.append(exc)
             else:
-                route.worked(attempt.endpoint)
+                route.worked(endpoint)
                 return opened
     raise route.refusal(refusals)
 
@@ -162,20 +164,19 @@ def open_session(
 def _begin(
     session: ClientSession,
     route: BrokerRoute,
-    attempt: DialOutcome,
+    broker: Address,
+    sock: socket.socket,
+    seconds: float,
     options: Options,
     clock: ClientClock,
     more: Callable[[], Iterable[Any]],
 ) -> tuple[FramedSocket, Welcome]:
     """Log in over the connected socket and restore the session."""
-    if isinstance(attempt.result, OpenDataError):
-        raise attempt.result
-    broker, sock = attempt.endpoint.broker, attempt.result
     try:
         if broker.kind == "tcp":
-            sock = secured(sock, broker, options, attempt.seconds)
+            sock = secured(sock, broker, options, seconds)
         hello = _hello(session, broker, options, route.heartbeat(options))
-        opened, welcome = _log_in(sock, session, hello, options.connect_timeout, attempt.seconds)
+        opened, welcome = _log_in(sock, session, hello, options.connect_timeout, seconds)
         if welcome.heartbeat_ms:
             opened.expect_heartbeats(welcome.heartbeat_ms / 1000, clock.monotonic)
         _restore(opened, session, welcome, options)

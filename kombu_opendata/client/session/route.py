@@ -11,7 +11,6 @@ import random
 import socket
 import time
 from collections.abc import Generator, Hashable, Iterable, Iterator
-from typing import NamedTuple
 
 from ...errors import ConnectionLost, NotActive, OpenDataError, RetryLater
 from ...url import Address
@@ -22,16 +21,9 @@ from ..socket.dial import Endpoint, dial, resolve
 
 FIRST_BACKOFF_SECONDS = 0.05
 MAX_BACKOFF_SECONDS = 1.0
+Attempt = tuple[Endpoint, socket.socket | OpenDataError, float]
 #: the longest interval of heartbeats for a list of hosts: the host of a silent broker may be lost permanently
 LIST_HEARTBEAT_SECONDS = 5.0
-
-
-class DialOutcome(NamedTuple):
-    """Attempt to connect to an endpoint: a connected socket, or the error."""
-
-    endpoint: Endpoint
-    result: socket.socket | OpenDataError
-    seconds: float  # limit for the first bytes of the broker
 
 
 class BrokerRoute:
@@ -49,8 +41,10 @@ class BrokerRoute:
         self._failures: dict[Hashable, int] = {}  # by place; the latest is the highest, -1 means success
         self._count = 0
 
-    def attempts(self, options: Options, clock: ClientClock) -> Generator[DialOutcome, None, None]:
+    def attempts(self, options: Options, clock: ClientClock) -> Generator[Attempt, None, None]:
         """Yield an attempt for each endpoint until the caller stops: first the one that worked last, then the others.
+
+        An attempt has a connected socket or the error, and the limit for the first bytes of the broker in seconds.
 
         All attempts together take ``connect_timeout``. A host that accepts the connection and sends nothing uses only
         its share of that time. A host that has sent bytes is alive, and may take ``connect_timeout`` for the login, as
@@ -63,13 +57,13 @@ class BrokerRoute:
                 self._resolved[broker] = resolve(broker)
             except OSError as exc:
                 if broker not in self._resolved:
-                    yield DialOutcome(Endpoint(broker, 0, ""), unreachable(broker, exc), 0.0)
+                    yield Endpoint(broker, 0, ""), unreachable(broker, exc), 0.0
             endpoints += self._resolved.get(broker, ())
         endpoints.sort(key=lambda endpoint: self._failures.get(endpoint.place, 0))
         left = len(endpoints)
         for endpoint, result in _open(self.address, endpoints, options, clock):
             share = max(ends_at - time.monotonic(), 0.0) / left if len(endpoints) > 1 else options.connect_timeout
-            yield DialOutcome(endpoint, result, share)
+            yield endpoint, result, share
             left -= 1
 
     def heartbeat(self, options: Options) -> float:

@@ -162,9 +162,14 @@ class Jobs(Numbered, tag=199):
     blocked: dict[str, Blocked] = msgspec.field(default_factory=dict)
 
     @property
-    def infos(self) -> list[JobInfo]:
+    def items(self) -> list[JobInfo]:
         """The jobs with the reasons why they can't be routed now."""
         return [JobInfo(**structs.asdict(job), blocked=self.blocked.get(job.job_id)) for job in self.jobs]
+
+    @property
+    def next(self) -> str | None:
+        """The argument for the next page; None if there is none."""
+        return self.jobs[-1].job_id if self.more and self.jobs else None
 
 
 # ------------------------------------------------------------------ client → broker

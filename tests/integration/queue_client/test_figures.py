@@ -88,7 +88,7 @@ def test_samples_show_what_happened(client: QueueClient) -> None:
 
 
 def test_too_many_queues_at_once(client: QueueClient) -> None:
-    with pytest.raises(RequestError, match="at most 1000 queues, not 1001"):
+    with pytest.raises(RequestError, match="the number of queues is 0 to 1000, not 1001"):
         client.recent_metrics(f"q{number}" for number in range(1001))
 
 

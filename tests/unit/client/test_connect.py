@@ -51,12 +51,12 @@ def address(listener: socket.socket, host: str = "127.0.0.1", *, tls: bool = Fal
 
 def connect_tcp(broker: Address, options: Options) -> socket.socket:
     """The first socket of a connection to the broker."""
-    (attempt, *_) = attempts = list(BrokerRoute(broker).attempts(options, SYSTEM))
-    if len(attempts) > 1:  # of a name with several addresses
-        attempt = next(each for each in attempts if isinstance(each.result, socket.socket))
-    if isinstance(attempt.result, OpenDataError):
-        raise attempt.result
-    return connect.secured(attempt.result, broker, options, attempt.seconds)
+    results = [(result, seconds) for _, result, seconds in BrokerRoute(broker).attempts(options, SYSTEM)]
+    # several, if a name has several addresses
+    result, seconds = next((each for each in results if isinstance(each[0], socket.socket)), results[0])
+    if isinstance(result, OpenDataError):
+        raise result
+    return connect.secured(result, broker, options, seconds)
 
 
 def test_tcp_sends_at_once_and_notices_a_dead_peer(listener: socket.socket) -> None:

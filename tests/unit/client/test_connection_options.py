@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +17,15 @@ from kombu.transport import redis
 
 from kombu_opendata import AsyncQueueClient, QueueClient, errors
 from kombu_opendata.cli.administration.serve import broker
+from kombu_opendata.client import connection_options
 from kombu_opendata.client.connection_options import (
     KOMBU_OPTIONS,
+    MAX_NAME_BYTES,
     TRANSPORT_OPTIONS,
     check_broker_options,
     check_names,
+    default_name,
+    name_process,
     read_values,
 )
 from kombu_opendata.client.foreign_options import BY_NAME, FOREIGN_OPTIONS
@@ -149,3 +154,18 @@ def test_an_option_without_effect_is_reported_once_in_a_process(tmp_path: Path) 
     assert "'global_keyprefix'" not in output
     assert "'publish_mode' (an option of the transport) has no effect with this broker: set it in broker_tran" in output
     assert output.count("\n") == 7
+
+
+# ---------------------------------------------------------------------- the name of a process's clients
+def test_clients_are_named_by_host_and_process_or_as_the_process_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_options, "_process_name", "")
+    assert default_name().endswith(f":{os.getpid()}")
+    name_process("w1@host")
+    assert default_name() == "w1@host"
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "é" * 200, "x" + "é" * 200, "\udcff" * 300])
+def test_a_long_or_broken_name_is_cut_to_what_a_broker_takes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(connection_options, "_process_name", "")
+    name_process(name)
+    assert MAX_NAME_BYTES - 1 <= len(default_name().encode()) <= MAX_NAME_BYTES
