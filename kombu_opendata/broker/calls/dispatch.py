@@ -38,27 +38,24 @@ class Context:
 
     Attributes:
         reply: answers the client after the next commit.
+        run, repeat, answer_once: those of :class:`.Background`, for this session.
         deletion: held while a queue is deleted or purged, which delays definitions.
         waiting: the number of the client's definitions that wait for that.
     """
 
     __slots__ = (
-        "_audit",
-        "_background",
-        "_instance_name",
-        "_outbox",
-        "_queues",
-        "deletion",
-        "reply",
-        "session",
-        "waiting",
-    )
+        "_audit", "_background", "_instance_name", "_outbox", "_queues", "answer_once", "deletion", "repeat", "reply",
+        "run", "session", "waiting",
+    )  # fmt: skip
 
     def __init__(
         self, session: Session, outbox: Outbox, background: Background, queues: Queues, instance_name: str, audit: Audit
     ) -> None:
         self.session = session
         self.reply = partial(outbox.reply, session)
+        self.run = partial(background.run, session)
+        self.repeat = partial(background.repeat, session)
+        self.answer_once = partial(background.answer, session)
         self._outbox = outbox
         self._background = background
         self._queues = queues
@@ -80,30 +77,13 @@ class Context:
         self.session.replies.insert(0, message)
         self._outbox.answer_now(self.session)
 
-    def refuse(self, rid: int, exc: Exception) -> None:
-        """Answer a call that failed; see :meth:`.Background.refusal`."""
+    def refuse(self, rid: int, exc: Exception, *, now: bool = False) -> None:
+        """Answer a call that failed; ``now`` does not wait for a commit, as none is possible."""
         refusal = self._background.refusal(self.session, rid, exc)
-        if refusal is not None:
-            self.reply(refusal)
-
-    def refuse_now(self, rid: int, exc: Exception) -> None:
-        """Refuse a call as :meth:`refuse` does, while no commit is possible."""
-        refusal = self._background.refusal(self.session, rid, exc)
-        if refusal is not None:
+        if refusal is not None and now:
             self._outbox.send_now(self.session, refusal)
-
-    def run(self, rid: int, work: Coroutine[Any, Any, WireMessage | None], *, once: bool = False) -> None:
-        """Run the rest of a call in the background; see :meth:`.Background.run`."""
-        self._background.run(self.session, rid, work, once=once)
-
-    # ------------------------------------------------------------------ calls that run once
-    def repeat(self, rid: int) -> bool:
-        """Return whether this call is running or done; see :meth:`.Background.repeat`."""
-        return self._background.repeat(self.session, rid)
-
-    def answer_once(self, rid: int, message: WireMessage, size: int = 0) -> None:
-        """Answer a call that runs once; see :meth:`.Background.answer`."""
-        self._background.answer(self.session, rid, message, size)
+        elif refusal is not None:
+            self.reply(refusal)
 
     def note(self, message: m.DeclareQueue | m.DeclareExchange | m.Bind) -> None:
         """Remember a declaration of a client that is notified of the object's deletion."""

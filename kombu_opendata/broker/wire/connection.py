@@ -157,7 +157,7 @@ class ConnectionProtocol(asyncio.Protocol):
     def _refuse(self, message: Any, exc: OpenDataError) -> None:
         """Refuse a delayed publish."""
         if self._context is not None:
-            self._context.refuse_now(message.rid, exc)
+            self._context.refuse(message.rid, exc, now=True)
 
     def _is_ready(self, handler: Handler, message: Any) -> bool:
         """Return whether a call may run now; otherwise it runs when its filter is compiled, or publishes resume."""
