@@ -97,7 +97,7 @@ class HistoryCalls(BrokerCalls):
     # ------------------------------------------------------------------ failures
     @handles(m.ListFailures)
     async def list_failures(self, call: Context, msg: m.ListFailures) -> m.FailurePage:
-        descending = failure.check_page(msg.order, msg.limit)
+        descending = query.check_page(msg.order, msg.limit)
         filters, rights = _failure_filters(call, msg), call.session.rights
         after = failure.read_cursor(msg.next, filters, descending=descending) if msg.next else None
         page = await self._failures.page(filters, rights.may_watch, msg.limit, after, descending=descending)

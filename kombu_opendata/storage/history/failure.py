@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
-from ...errors import CursorOfOtherFilters, CursorVersionMismatch, InvalidFilter, LimitOutOfRange, MalformedCursor
+from ...errors import InvalidFilter
 from ...protocol.task_reports import FAILED as TASKS_FAILED
 from ...selectors import Selector
 from ..records.failures import NO_FAILURE, TaskFailure
 from ..state.settled_list import ListName
-from .query import MAX_LIMIT, MAX_VALUES, ORDERS, check_buckets
+from . import query
 
 FAILED, ARCHIVED, ACKNOWLEDGED = "failed", "archived", "acknowledged"
 KINDS = (FAILED, ACKNOWLEDGED, ARCHIVED)
@@ -195,8 +193,8 @@ def _check_values(filters: FailureFilterValues) -> None:
                 f"there is no {what} {unknown[0]!r}: use one of {', '.join(filter(None, allowed))}", value=unknown[0]
             )
     count = sum(map(len, filters[:6]))
-    if count > MAX_VALUES:
-        raise InvalidFilter(f"{count} filter values: use at most {MAX_VALUES}", limit=MAX_VALUES)
+    if count > query.MAX_VALUES:
+        raise InvalidFilter(f"{count} filter values: use at most {query.MAX_VALUES}", limit=query.MAX_VALUES)
     if max(len(filters.ids or ()), len(filters.task_ids or ())) > _MAX_IDS:
         raise InvalidFilter(f"name at most {_MAX_IDS} ids at a time", limit=_MAX_IDS)
 
@@ -226,21 +224,7 @@ def check_bucket(filters: FailureFilterValues, bucket_ms: int, now_ms: int) -> N
         InvalidFilter: it is negative, or there are too many buckets from the first time to the last, or to now.
     """
     if bucket_ms:
-        check_buckets(filters.since_ms, max(min(filters.until_ms, now_ms), filters.since_ms) + 1, bucket_ms)
-
-
-def check_page(order: str, limit: int) -> bool:
-    """Return True if the order is descending.
-
-    Raises:
-        InvalidFilter, LimitOutOfRange: an invalid order or limit.
-    """
-    if not 1 <= limit <= MAX_LIMIT:
-        text = f"a page of {limit} items: request 1 to {MAX_LIMIT}"
-        raise LimitOutOfRange(text, value=limit, lowest=1, highest=MAX_LIMIT)
-    if order not in ORDERS:
-        raise InvalidFilter(f"there is no order {order!r}: use {' or '.join(ORDERS)}", value=order)
-    return order == ORDERS[0]
+        query.check_buckets(filters.since_ms, max(min(filters.until_ms, now_ms), filters.since_ms) + 1, bucket_ms)
 
 
 # ---------------------------------------------------------------------- cursors
@@ -252,7 +236,7 @@ _decode = msgspec.msgpack.Decoder(tuple[int, str, bool, int, int, str]).decode
 def make_cursor(filters: FailureFilterValues, at: FailurePosition, *, descending: bool) -> str:
     """Encode the cursor of a position in a list."""
     packed = _encode((_CURSOR_VERSION, filters.digest(), descending, *at))
-    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+    return query.cursor_text(packed)
 
 
 def read_cursor(text: str, filters: FailureFilterValues, *, descending: bool) -> FailurePosition:
@@ -262,15 +246,11 @@ def read_cursor(text: str, filters: FailureFilterValues, *, descending: bool) ->
         MalformedCursor, CursorVersionMismatch, CursorOfOtherFilters: not a cursor of this list.
     """
     try:
-        raw = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        version, digest, is_descending, at_ms, message_id, queue = _decode(raw)
-    except (ValueError, binascii.Error) as exc:
-        wrong = f"{text[:80]!r} is not a cursor: use that of a page, unchanged"
-        raise MalformedCursor(wrong, cursor=text[:80]) from exc
+        version, digest, is_descending, at_ms, message_id, queue = _decode(query.cursor_bytes(text))
+    except msgspec.MsgspecError as exc:
+        raise query.malformed_cursor(text) from exc
     if version != _CURSOR_VERSION:
-        wrong = f"a cursor of version {version}, this broker uses version {_CURSOR_VERSION}: start again"
-        raise CursorVersionMismatch(wrong, version=version, supported=_CURSOR_VERSION)
+        raise query.cursor_of_other_version(version, _CURSOR_VERSION)
     if (digest, is_descending) != (filters.digest(), descending):
-        wrong = "the cursor belongs to other filters or another order: use it with those of the first page"
-        raise CursorOfOtherFilters(wrong)
+        raise query.cursor_of_other_filters()
     return FailurePosition(at_ms, message_id, queue)

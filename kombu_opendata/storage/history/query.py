@@ -151,17 +151,26 @@ def check_paging(
         TooManyCursors: both cursors are given.
         MalformedCursor, CursorOfAnotherList, CursorVersionMismatch, CursorOfOtherFilters: not a cursor of this list.
     """
-    if not 1 <= limit <= MAX_LIMIT:
-        raise LimitOutOfRange(
-            f"a page of {limit} items: request 1 to {MAX_LIMIT}", value=limit, lowest=1, highest=MAX_LIMIT
-        )
-    if order not in ORDERS:
-        raise InvalidFilter(f"there is no order {order!r}: use {' or '.join(ORDERS)}", value=order)
+    descending = check_page(order, limit)
     if after and before:
         raise TooManyCursors("both a next and a prev cursor were given: use only one of them")
     text = after or before
     start = read_cursor(text, kind, filters, order) if text else None
-    return Paging(order == ORDERS[0], limit, start, bool(before))
+    return Paging(descending, limit, start, bool(before))
+
+
+def check_page(order: str, limit: int) -> bool:
+    """Return True if the order is descending.
+
+    Raises:
+        InvalidFilter, LimitOutOfRange: an invalid order or limit.
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        text = f"a page of {limit} items: request 1 to {MAX_LIMIT}"
+        raise LimitOutOfRange(text, value=limit, lowest=1, highest=MAX_LIMIT)
+    if order not in ORDERS:
+        raise InvalidFilter(f"there is no order {order!r}: use {' or '.join(ORDERS)}", value=order)
+    return order == ORDERS[0]
 
 
 class TimeBuckets(NamedTuple):
@@ -220,41 +229,59 @@ def make_cursor(kind: str, filters: ListFilters, *, descending: bool, at: ListPo
     """Encode the cursor of a position in a list."""
     order = ORDERS[0] if descending else ORDERS[1]
     packed = _CURSOR.pack(_KINDS[kind], _CURSOR_VERSION, _digest(filters, order), at.at_ms, at.number)
-    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+    return cursor_text(packed)
 
 
 def read_cursor(text: str, kind: str, filters: ListFilters, order: str) -> ListPosition:
     """Decode the position of a cursor."""
-    try:
-        raw = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error) as exc:
-        raise _malformed(text) from exc
+    raw = cursor_bytes(text)
     if len(raw) < _KIND_AND_VERSION or raw[0] not in _KINDS.values():
-        raise _malformed(text)
+        raise malformed_cursor(text)
     if raw[0] != _KINDS[kind]:
         other_kind = next(name for name, number in _KINDS.items() if number == raw[0])
         raise CursorOfAnotherList(
             f"a cursor of a list of {other_kind} does not fit one of {kind}", kind=other_kind, wanted=kind
         )
     if raw[1] != _CURSOR_VERSION:
-        raise CursorVersionMismatch(
-            f"a cursor of version {raw[1]}, this broker uses version {_CURSOR_VERSION}: start with the first page",
-            version=raw[1],
-            supported=_CURSOR_VERSION,
-        )
+        raise cursor_of_other_version(raw[1], _CURSOR_VERSION)
     if len(raw) != _CURSOR.size:
-        raise _malformed(text)
+        raise malformed_cursor(text)
     _kind, _version, digest, at_ms, number = _CURSOR.unpack(raw)
     if at_ms < 0 or number >= 1 << 63:
-        raise _malformed(text)
+        raise malformed_cursor(text)
     if digest != _digest(filters, order):
-        raise CursorOfOtherFilters(
-            "the cursor belongs to other filters or another order: use it with those of the first page"
-        )
+        raise cursor_of_other_filters()
     return ListPosition(at_ms, number)
 
 
-def _malformed(text: str) -> MalformedCursor:
+def cursor_text(packed: bytes) -> str:
+    """Encode the bytes of a cursor as text."""
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def cursor_bytes(text: str) -> bytes:
+    """Decode the bytes of a cursor.
+
+    Raises:
+        MalformedCursor: the text is not that of a cursor.
+    """
+    try:
+        return base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error) as exc:
+        raise malformed_cursor(text) from exc
+
+
+def cursor_of_other_version(version: int, supported: int) -> CursorVersionMismatch:
+    text = f"a cursor of version {version}, this broker uses version {supported}: start with the first page"
+    return CursorVersionMismatch(text, version=version, supported=supported)
+
+
+def cursor_of_other_filters() -> CursorOfOtherFilters:
+    text = "the cursor belongs to other filters or another order: use it with those of the first page"
+    return CursorOfOtherFilters(text)
+
+
+def malformed_cursor(text: str) -> MalformedCursor:
     return MalformedCursor(f"{text[:80]!r} is not a cursor: use that of a page, unchanged", cursor=text[:80])
 
 
