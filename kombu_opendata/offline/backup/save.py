@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import threading
@@ -22,7 +21,7 @@ from ..records.offline_store import OfflineStore
 from ..records.open_store import open_store
 from .catalogue import Backup, Catalogue, SavedFile, SavedInstance, file_path
 from .folders import locked, open_place
-from .snapshot import take
+from .snapshot import save_instance
 
 _THREADS = 4
 #: larger files are read twice: for their checksums, and for the copy
@@ -114,13 +113,7 @@ async def _save(location: str, instance: str, source: Folder, writer: _FileCopie
             raise StoreError(
                 f"{store.location} can't be copied while its broker runs: {store.unheld}; run this as that user"
             )
-        queues = await _count(store)
-        snapshot = await take(store, source, writer.keep)
-        files = [*snapshot.journal, *await asyncio.to_thread(writer.copy, snapshot.stable, snapshot.others)]
-        assert store.header is not None
-        return SavedInstance(
-            store.header.format_version, snapshot.manifest, snapshot.last_wal, snapshot.last_commit, queues, files
-        )
+        return await save_instance(store, source, writer.keep, writer.copy, await _count(store))
 
 
 async def _count(store: OfflineStore) -> dict[str, int]:

@@ -13,9 +13,9 @@ broker nor its clients therefore wait for a backup. The order of the steps makes
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import CorruptRecord, StoreChanged, StoreError
@@ -25,35 +25,22 @@ from ...storage.commit import journal_format
 from ...storage.slatedb.object_store import locate
 from ...storage.slatedb.slate_admin import SlateAdmin
 from ..records.offline_store import OfflineStore
-from .catalogue import SavedFile
+from .catalogue import SavedFile, SavedInstance
 
 _TRIES = 5
 _WAL = re.compile(r"(\d{20})\.sst")
 
 #: writes bytes to the target
 Keep = Callable[[str, bytes], SavedFile]
+#: copies files to the target: those that never change under their names, so that a backup may already have them, and
+#: those whose names another store may have used for other contents
+Copy = Callable[[list[FolderEntry], list[FolderEntry]], list[SavedFile]]
 
 
-@dataclass(slots=True)
-class StoreSnapshot:
-    """Files of one instance at one commit.
-
-    Attributes:
-        stable: the files that never change under their names, so that a backup may already have them.
-        others: the files whose names another store may have used for other contents.
-        journal: the journal's files, which are already in the target, because the broker reuses them.
-    """
-
-    manifest: int
-    stable: list[FolderEntry] = field(default_factory=list)
-    others: list[FolderEntry] = field(default_factory=list)
-    journal: list[SavedFile] = field(default_factory=list)
-    last_wal: int = 0
-    last_commit: int = 0
-
-
-async def take(store: OfflineStore, source: Folder, keep: Keep) -> StoreSnapshot:
-    """Return the files of an open store.
+async def save_instance(
+    store: OfflineStore, source: Folder, keep: Keep, copy: Copy, queues: dict[str, int]
+) -> SavedInstance:
+    """Save the files of an open store. The journal's are read immediately, because the broker reuses them.
 
     Raises:
         StoreChanged: the broker wrote too fast for each attempt; try again.
@@ -65,29 +52,30 @@ async def take(store: OfflineStore, source: Folder, keep: Keep) -> StoreSnapshot
     manifest = await admin.manifest(held)
     if manifest is None:
         raise StoreChanged(f"the manifest of {location} was replaced; try again")
-    result = StoreSnapshot(manifest.id)
     name = location.instance
     tables = {f"{name}/compacted/{id}.sst" for id in manifest.tables}
-    result.stable = [file for file in source.files(f"{name}/compacted") if file.path in tables]
-    if missing := tables - {file.path for file in result.stable}:
+    stable = [file for file in source.files(f"{name}/compacted") if file.path in tables]
+    if missing := tables - {file.path for file in stable}:
         raise _damaged(f"{min(missing)} is missing")
     (manifest_file,) = [
         file for file in source.files(f"{name}/manifest") if file.path.endswith(f"/{manifest.id:020d}.manifest")
     ]
-    result.others = [manifest_file]
     for _ in range(_TRIES):
         before = _segments(location.journal)
         wal = _wal(source, name, manifest.replay_after_wal)
-        if _read_journal(result, store, before, keep):
+        journal = _read_journal(store, before, keep)
+        if journal is not None:
             break
     else:
         raise StoreChanged(f"the journal of {location} was released {_TRIES} times while it was read; try again")
-    result.others += wal
-    result.last_wal = manifest.replay_after_wal + len(wal)
     for file in source.files(f"{name}.staged"):
         if FILE_NAME.fullmatch(file.path.removeprefix(f"{name}.staged/")) and not file.path.endswith(".part"):
-            result.stable.append(file)
-    return result
+            stable.append(file)
+    saved, last_commit = journal
+    files = [*saved, *await asyncio.to_thread(copy, stable, [manifest_file, *wal])]
+    assert store.header is not None
+    last_wal = manifest.replay_after_wal + len(wal)
+    return SavedInstance(store.header.format_version, manifest.id, last_wal, last_commit, queues, files)
 
 
 def _wal(source: Folder, name: str, after: int) -> list[FolderEntry]:
@@ -108,38 +96,42 @@ def _segments(folder: Path | None) -> list[Path]:
     return sorted(folder.glob("*.journal")) if folder is not None and folder.is_dir() else []
 
 
-def _read_journal(snapshot: StoreSnapshot, store: OfflineStore, before: list[Path], keep: Keep) -> bool:
-    """Save the complete records of each segment; return False if segments were released since ``before``."""
-    snapshot.journal, snapshot.last_commit = [], 0
+def _read_journal(store: OfflineStore, before: list[Path], keep: Keep) -> tuple[list[SavedFile], int] | None:
+    """Save the complete records of each segment; return the files, and the number of the last record.
+
+    None if segments were released since ``before``.
+    """
+    saved: list[SavedFile] = []
+    last_commit = 0
     folder, position = store.location.journal, store.journal.position if store.journal is not None else 0
     paths = _segments(folder)
     for path, following in zip(paths, [*paths[1:], None], strict=False):
         try:
             data = path.read_bytes()
         except FileNotFoundError:
-            return False
+            return None
         except OSError as exc:
             raise StoreError(f"{path} can't be read: {exc.strerror}", path=str(path)) from exc
         header = journal_format.parse_header(data)
         if header is None or header.version > journal_format.VERSION:
             if not path.exists():
-                return False
+                return None
             raise _damaged(f"{path} does not begin with a journal header that this version knows")
         last, end = header.first - 1, journal_format.HEADER_BYTES
         for record in journal_format.complete_records(data, header.first, position, _first(following)):
             if record.sequence != last + 1 and record.sequence > position + 1:
                 if store.broker_pid is not None:
-                    return False  # the broker is writing the record before this one
+                    return None  # the broker is writing the record before this one
                 break  # torn by a power loss: the store could be opened
             last, end = record.sequence, record.end
-        if snapshot.journal and header.first != snapshot.last_commit + 1:
+        if saved and header.first != last_commit + 1:
             if not path.exists() or not before[0].exists():
-                return False
-            raise _damaged(f"records {snapshot.last_commit + 1} to {header.first - 1} are missing before {path}")
-        snapshot.last_commit = last
+                return None
+            raise _damaged(f"records {last_commit + 1} to {header.first - 1} are missing before {path}")
+        last_commit = last
         assert folder is not None
-        snapshot.journal.append(keep(f"{folder.name}/{path.name}", data[:end]))
-    return all(path.exists() for path in before)
+        saved.append(keep(f"{folder.name}/{path.name}", data[:end]))
+    return (saved, last_commit) if all(path.exists() for path in before) else None
 
 
 def _first(path: Path | None) -> int | None:
