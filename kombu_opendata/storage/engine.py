@@ -15,7 +15,6 @@ from ..errors import StoreSilent
 from ..staging.folder_url import StagedFolder
 from .clock import Clock
 from .commit import recovery
-from .commit.cache_warm_up import warm_up
 from .commit.commits import Commits
 from .commit.journal import Journal
 from .commit.measurements import EngineFigures
@@ -40,7 +39,11 @@ from .operations.task_results import ResultStore
 from .operations.task_runs import TaskRuns
 from .read.queue_pages import QueuePages
 from .read.settled_buckets import SettledBuckets
+from .records import keys
 from .slatedb.caches import BlockCache, DiskCache
+from .slatedb.object_store import locate
+from .slatedb.slate_settings import SlateSettings
+from .slatedb.store_reads import ReadOnlyStore, Reads
 from .slatedb.store_writer import MayOpen, SlateStore
 from .state.store_state import StoreState
 
@@ -136,7 +139,7 @@ class Engine:
         Args:
             url: an object store: ``file:///folder``, ``s3://bucket/prefix``, ``memory://name``, …
             instance: the name of the instance, one path element.
-            cache: blocks that were read before, see :func:`.commit.cache_warm_up.warmed_cache`.
+            cache: blocks that were read before, see :func:`warmed_cache`.
             on_full: called with True when publishes should wait for the store, and with False when it has caught up.
             may_reopen: called before an idle store is reopened; raises an error if another broker may be active.
 
@@ -272,3 +275,43 @@ class Engine:
         """Return the end (0 before the first), the duration and the size of the last checkpoint."""
         at_ms, seconds, size = self.figures.last_checkpoint or (0, 0.0, 0)
         return {"at_ms": at_ms, "seconds": round(seconds, 4), "bytes": size}
+
+
+#: kinds that recovery reads; in a small table, their blocks also hold the records of the other kinds
+_SPREAD = [
+    keys.RecordKind.ACTIVE, keys.RecordKind.DONE, keys.RecordKind.FAILED, keys.RecordKind.CONFIG,
+    keys.RecordKind.PRODUCER, keys.RecordKind.LEASES, keys.RecordKind.HISTORY_LOG, keys.RecordKind.QUEUE_COUNTS,
+]  # fmt: skip
+_ROWS = 1000
+
+
+async def warm_up(store: Reads) -> None:
+    """Fill the caches with the records that recovery reads: first the tables' indexes, then a block of each kind.
+
+    One request to a bucket takes long, but many parallel requests take no longer than one.
+    """
+    await store.scan(b"", None, limit=1, read_ahead_bytes=1 << 14)
+    await store.scan_many([keys.kind_range(kind) for kind in _SPREAD], 1)
+
+
+async def warmed_cache(url: str, instance: str, settings: SlateSettings, clock: Clock) -> BlockCache:
+    """Return a cache with the records that recovery will read, while another process is still the writer.
+
+    Changes that are only in the WAL are left out: the next writer loads these when it opens the database.
+
+    Raises:
+        StoreError: the database can't be read.
+    """
+    cache = BlockCache(settings, locate(url, instance, create=False))
+    store = await ReadOnlyStore.open(url, instance, skip_wal=True, cache=cache)
+    try:
+        await warm_up(store)
+        await asyncio.gather(
+            store.get_many([keys.STORE_HEADER_KEY, keys.HISTORY_HEAD_KEY]),
+            store.scan(*keys.kind_range(keys.RecordKind.HISTORY_LOG), limit=1, descending=True),
+            store.scan(*keys.kind_range(keys.RecordKind.HISTORY_HEADERS), limit=_ROWS),
+            recovery.rebuild(StoreState(), store, [], clock),
+        )
+    finally:
+        await store.close()
+    return cache

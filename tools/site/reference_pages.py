@@ -27,8 +27,8 @@ from kombu_opendata.protocol.messages import OPERATIONS as OPERATIONS_BY_MESSAGE
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
 from kombu_opendata.protocol.queue_arguments import KNOWN
 from kombu_opendata.storage import records
+from kombu_opendata.storage.effects import Effect
 from kombu_opendata.storage.effects.codec import Stored
-from kombu_opendata.storage.effects.effect import Effect
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1] / "kombu_opendata"

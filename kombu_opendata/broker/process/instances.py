@@ -18,8 +18,7 @@ from functools import partial
 from ...errors import InstanceNotFound, LimitExceeded, OpenDataError, RequestError
 from ...protocol import messages as m
 from ...storage.clock import Clock
-from ...storage.commit.cache_warm_up import warmed_cache
-from ...storage.engine import Engine
+from ...storage.engine import Engine, warmed_cache
 from ...storage.slatedb import ffi_choice
 from ...storage.slatedb.caches import BlockCache
 from ...storage.slatedb.object_store import database_exists, databases

@@ -14,8 +14,7 @@ from typing import Protocol
 from ...errors import OpenDataError, StoreError, StoreFull, StoreUnwritable
 from ...file_system import remedy
 from ..clock import Clock
-from ..effects import codec
-from ..effects.effect import Effect
+from ..effects import Effect, codec
 from ..effects.publishes import SyncedTimeEffect
 from ..messages.payloads import Payloads
 from ..records import keys

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...errors import CorruptRecord
+from . import Effect
 from .definitions import (
     AlterQueueEffect,
     BindEffect,
@@ -29,7 +30,6 @@ from .deliveries import (
     RenewEffect,
     ReturnExpiredEffect,
 )
-from .effect import Effect
 from .message_moves import ArchiveFailedEffect, MoveSettledEffect, MoveWaitingEffect, RouteEffect
 from .publishes import (
     DeadLetterSentEffect,

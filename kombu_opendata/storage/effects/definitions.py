@@ -8,7 +8,7 @@ from ..records.definitions import QueueOverrides
 from ..state.settled_list import LISTS
 from ..state.staged_state import REMOVED
 from ..state.store_state import DeletedQueue, QueueSettings, StoreState
-from .effect import Effect
+from . import Effect
 
 
 class DeclareQueueEffect(Effect, tag=9):

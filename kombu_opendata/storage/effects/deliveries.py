@@ -9,7 +9,7 @@ from ..records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED
 from ..records.history_log import FAILED as GIVEN_UP
 from ..state.staged_state import DONE, FAILED, REMOVED
 from ..state.store_state import StoreState
-from .effect import Effect
+from . import Effect
 
 
 class MessagesEffect(Effect):

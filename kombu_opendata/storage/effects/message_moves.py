@@ -14,8 +14,8 @@ from ..state.queue_buckets import QueueRow
 from ..state.settled_list import ListName, Taken
 from ..state.staged_state import DONE, FAILED
 from ..state.store_state import Queue, StoreState
+from . import Effect
 from .deliveries import MessagesEffect
-from .effect import Effect
 
 #: the count of staged jobs for the messages of each list
 _KINDS: dict[ListName, int] = {"done": DONE, "failed": FAILED, "archived_failed": FAILED}

@@ -9,7 +9,7 @@ from ..records.idempotency import Sending
 from ..records.payload import MAX_INLINE_BYTES, NewMessage
 from ..records.session_records import NO_PUBLISH, Producer, Removal
 from ..state.store_state import StoreState
-from .effect import Effect
+from . import Effect
 
 
 def add_message(

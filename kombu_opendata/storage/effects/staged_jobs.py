@@ -17,7 +17,7 @@ from ..records.payload import MAX_INLINE_BYTES, NewMessage
 from ..state.queue_buckets import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from ..state.staged_state import StagedBatch
 from ..state.store_state import StoreState
-from .effect import Effect
+from . import Effect
 from .publishes import add_message
 
 _decoder = msgspec.msgpack.Decoder(IndexBlock)

@@ -11,8 +11,8 @@ from ..records.session_records import MAX_WAITED_MS, RunningTask
 from ..state.staged_state import DONE
 from ..state.store_state import StoreState
 from ..state.task_state import Lease
+from . import Effect
 from .deliveries import MessagesEffect
-from .effect import Effect
 
 #: by the place of a failed task in the effect: exception, error, traceback; its name, if it is known
 Failures = dict[int, tuple[str, ...]]

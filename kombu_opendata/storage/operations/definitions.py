@@ -7,6 +7,7 @@ from typing import Any
 from ...errors import RequestError
 from ..clock import Clock
 from ..commit.commits import Commits
+from ..effects import Effect
 from ..effects.definitions import (
     AlterQueueEffect,
     BindEffect,
@@ -16,7 +17,6 @@ from ..effects.definitions import (
     DeleteQueueEffect,
     UnbindEffect,
 )
-from ..effects.effect import Effect
 from ..records.definitions import QueueOverrides
 from ..routing.queue_filters import QueueDefinition, filter_of, have_same_filter
 from ..state.store_state import Queue, QueueSettings, StoreState

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from ...protocol.queue_arguments import ALL
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.effect import Effect
+from ..effects import Effect
 from ..effects.message_moves import MoveSettledEffect, MoveWaitingEffect
 from ..messages.payloads import Payloads
 from ..read.membership import Membership

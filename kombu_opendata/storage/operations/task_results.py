@@ -6,7 +6,7 @@ import asyncio
 
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.effect import Effect
+from ..effects import Effect
 from ..effects.tasks import CloseChordEffect, ForgetResultsEffect, OpenChordEffect, StoreResultEffect
 from ..records import keys
 from ..records import results as records

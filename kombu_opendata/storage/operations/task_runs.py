@@ -11,8 +11,8 @@ from ...errors import StoreFull
 from ...protocol.task_reports import TaskReport, TaskState, shortened
 from ..clock import Clock
 from ..commit.commits import Commits
+from ..effects import Effect
 from ..effects.deliveries import AckEffect
-from ..effects.effect import Effect
 from ..effects.tasks import (
     Failures,
     FinishEffect,

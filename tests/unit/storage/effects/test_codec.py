@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kombu_opendata.errors import CorruptRecord
-from kombu_opendata.storage.effects import codec
+from kombu_opendata.storage.effects import Effect, codec
 from kombu_opendata.storage.effects.definitions import DeclareQueueEffect, UnbindEffect
 from kombu_opendata.storage.effects.deliveries import (
     ClaimAgainEffect,
@@ -22,7 +22,6 @@ from kombu_opendata.storage.effects.deliveries import (
     ReturnExpiredEffect,
     ReturnLaterEffect,
 )
-from kombu_opendata.storage.effects.effect import Effect
 from kombu_opendata.storage.effects.message_moves import RouteEffect
 from kombu_opendata.storage.effects.staged_jobs import CommitStagedEffect, RouteStagedEffect, StagedChunk
 from kombu_opendata.storage.effects.tasks import OpenChordEffect

@@ -8,8 +8,8 @@ import pytest
 
 from kombu_opendata.errors import StoreFull
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
+from kombu_opendata.storage.effects import Effect
 from kombu_opendata.storage.effects.deliveries import AckEffect
-from kombu_opendata.storage.effects.effect import Effect
 from kombu_opendata.storage.effects.tasks import FinishEffect, StartEffect
 from kombu_opendata.storage.operations import task_runs
 from kombu_opendata.storage.records.failures import TaskFailure
