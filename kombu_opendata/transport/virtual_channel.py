@@ -3,49 +3,51 @@
 Consuming does not use them, because the broker pushes messages. A message has two forms: the wire's envelope, and the
 dictionary of virtual transports, which ``_put`` takes and ``_get`` returns.
 
-======================================  ==============================  ==========================================
-virtual method                          call to the broker              records that change
-======================================  ==============================  ==========================================
-``basic_publish``, ``_put_fanout``,     ``Publish``                     payload, metadata; active of each queue
-``typeof(x).deliver``
-``_put(queue, message)``                ``Publish`` to the default      payload, metadata; active of the queue
-                                        exchange, mandatory
-``basic_get``, ``basic_consume``        ``Get``; ``Consume``, then      active: available to in-flight; attempts
-(pushed)                                ``Deliver``
-``_get(queue)``                         ``Get`` without an ack, for     active, attempts, done: as a delivery and
-                                        good                            an ack
-``_get_many``, ``drain_events``         none: returns pushed messages
-``_poll(cycle, callback)``              as ``_get``, of each consumed   as ``_get``
-                                        queue in turn
-``basic_ack``, ``qos.ack``              ``Settle`` ack                  active to done
-``basic_reject``, ``qos.reject``        ``Settle`` reject; with         active to failed; in-flight to available
-                                        ``requeue``, requeue
-``basic_recover``,                      ``Settle`` release              in-flight to available, no attempt counted
-``qos.restore_unacked``, ``_restore``
-``_restore_at_beginning``; ``close``    ``Settle`` release;             the same
-                                        ``CloseChannel``
-the same for a message that ``_get``    ``_put`` to its queue           payload, metadata, active: a new message
-took
-``qos.append``, ``qos.get``,            none: this client's messages
-``qos.can_consume``
-``basic_qos``, ``qos.prefetch_count``   ``Qos``
-``_size``, ``_has_queue``,              ``DeclareQueue`` passive
-``queue_declare(passive=True)``
-``_new_queue``, ``queue_declare``       ``DeclareQueue``                config, queue options
-``_purge``, ``queue_purge``             ``PurgeQueue``                  active
-``_delete``, ``queue_delete``           ``DeleteQueue``                 active, done, failed, config
-``_queue_bind``, ``queue_bind``,        ``Bind``, ``Unbind``            binding
-``queue_unbind``
-``exchange_declare``,                   ``DeclareExchange``,            exchange, binding
-``exchange_delete``                     ``DeleteExchange``
-``state``, ``get_table``, ``typeof``,   ``ListBindings``: a copy, each
-``get_exchanges``, ``list_bindings``    time
-``_lookup``                             ``AskRoutes``, for a message
-                                        without headers
-``exchange_bind``,                      ``NotImplementedError``
-``exchange_unbind``, ``flow``,
-``basic_recover(requeue=False)``
-======================================  ==============================  ==========================================
+===============================================  ==================================  ===================================
+virtual method                                   call to the broker                  records that change
+===============================================  ==================================  ===================================
+``basic_publish``, ``_put_fanout``               ``Publish``                         payload, metadata; active of each
+                                                                                     queue
+``typeof(x).deliver``                            the same
+``_put(queue, message)``                         ``Publish`` to the default          payload, metadata; active of the
+                                                 exchange, mandatory                 queue
+``basic_get``, ``basic_consume`` (pushed)        ``Get``; ``Consume``, then          active: available to in-flight;
+                                                 ``Deliver``                         attempts
+``_get(queue)``                                  ``Get`` without an ack, for good    active, attempts, done: as a
+                                                                                     delivery and an ack
+``_get_many``, ``drain_events``                  none: returns pushed messages
+``_poll(cycle, callback)``                       as ``_get``, of each consumed       as ``_get``
+                                                 queue in turn
+``basic_ack``, ``qos.ack``                       ``Settle`` ack                      active to done
+``basic_reject``, ``qos.reject``                 ``Settle`` reject; with             active to failed; in-flight to
+                                                 ``requeue``, requeue                available
+``basic_recover``, ``qos.restore_unacked``       ``Settle`` release                  in-flight to available, no attempt
+                                                                                     counted
+``_restore``                                     the same
+``_restore_at_beginning``; ``close``             ``Settle`` release;                 the same
+                                                 ``CloseChannel``
+the same for a message that ``_get`` took        ``_put`` to its queue               payload, metadata, active: a new
+                                                                                     message
+``qos.append``, ``qos.get``                      none: this client's messages
+``qos.can_consume``                              the same
+``basic_qos``, ``qos.prefetch_count``            ``Qos``
+``_size``, ``_has_queue``                        ``DeclareQueue`` passive
+``queue_declare(passive=True)``                  the same
+``_new_queue``, ``queue_declare``                ``DeclareQueue``                    config, queue options
+``_purge``, ``queue_purge``                      ``PurgeQueue``                      active
+``_delete``, ``queue_delete``                    ``DeleteQueue``                     active, done, failed, config
+``_queue_bind``, ``queue_bind``                  ``Bind``, ``Unbind``                binding
+``queue_unbind``                                 the same
+``exchange_declare``, ``exchange_delete``        ``DeclareExchange``,                exchange, binding
+                                                 ``DeleteExchange``
+``state``, ``get_table``, ``typeof``             ``ListBindings``: a copy, each
+                                                 time
+``get_exchanges``, ``list_bindings``             the same
+``_lookup``                                      ``AskRoutes``, for a message
+                                                 without headers
+``exchange_bind``, ``exchange_unbind``           ``NotImplementedError``
+``flow``, ``basic_recover(requeue=False)``       the same
+===============================================  ==================================  ===================================
 
 ``_get`` has no lease: a process that dies after it loses the message, as with every virtual transport.
 """
