@@ -18,7 +18,7 @@ T = TypeVar("T")
 CONNECT_SECONDS = 3.0
 CALL_SECONDS = 10.0
 #: interval at which a long query checks that the broker is available
-ASK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 QUERIES = frozenset((
     "list_messages", "list_attempts", "retrieve_message", "retrieve_attempt", "count_attempts", "count_messages",
     "list_failures", "group_failures", "task",
@@ -66,7 +66,7 @@ class PageClient(AsyncQueueClient):
         self._began()
         apart = asyncio.ensure_future(perform())
         try:
-            while not (await asyncio.wait({apart}, timeout=ASK_SECONDS))[0]:
+            while not (await asyncio.wait({apart}, timeout=CHECK_SECONDS))[0]:
                 await self.whoami()
             return apart.result()
         finally:

@@ -8,7 +8,7 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import monotonic
 from typing import Any, TypeVar, cast
 
@@ -102,7 +102,7 @@ class UserBroker:
         return self.who
 
     async def recent(
-        self, key: Hashable, seconds: float, ask: Callable[[], Awaitable[T]], *, patience: float | None = None
+        self, key: Hashable, seconds: float, load: Callable[[], Awaitable[T]], *, patience: float | None = None
     ) -> T:
         """Return a result that is at most ``seconds`` old. Concurrent callers share one request.
 
@@ -115,7 +115,7 @@ class UserBroker:
         answer = self._answers.get(key)
         if answer is None or answer.is_older(max(seconds, min(_PAUSE * answer.took, _LONGEST_PAUSE)), now):
             self._answers = {name: cached for name, cached in self._answers.items() if now - cached.at < _KEPT_SECONDS}
-            answer = self._answers[key] = _Answer(now, asyncio.ensure_future(ask()), answer)
+            answer = self._answers[key] = _Answer(now, asyncio.ensure_future(load()), answer)
             answer.future.add_done_callback(answer.ended)
         if (ages := _ages.get()) is not None:
             ages.append(now - answer.at - seconds)
@@ -137,17 +137,6 @@ class UserBroker:
         await self.client.close()
 
 
-@dataclass(frozen=True)
-class Login:
-    """The credentials of a client; without a user, the web UI's own."""
-
-    user: str = ""
-    secret: str = field(default="", repr=False)
-    act_as: str = ""
-
-
-#: the web UI's own login
-OWN = Login()
 #: limit of the clients beside the web UI's own
 _MOST = 64
 
@@ -161,14 +150,14 @@ class Brokers:
         self._known: OrderedDict[str, UserBroker] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def of(self, login: Login = OWN) -> UserBroker:
-        """Return the broker as this user sees it. The client connects with its first call."""
-        key = self._key_of(login)
+    def of(self, user: str = "", secret: str = "", act_as: str = "") -> UserBroker:
+        """Return the broker as a user sees it, or the web UI's own user. The client connects with its first call."""
+        key = self._key_of(user, secret, act_as)
         if key not in self._known:
             address = parse(self._settings.url)
-            options = replace(self._settings.options, act_as=login.act_as)
-            if login.user:
-                address = replace(address, user=login.user, secret=login.secret)
+            options = replace(self._settings.options, act_as=act_as)
+            if user:
+                address = replace(address, user=user, secret=secret)
             client = PageClient(address.as_uri(include_secret=True), options)
             self._known[key] = UserBroker(client, expects_standby=bool(address.others), key=key)
         broker = self._known[key]
@@ -177,23 +166,23 @@ class Brokers:
         self._close_unused()
         return broker
 
-    async def entered(self, login: Login) -> UserBroker:
+    async def entered(self, user: str = "", secret: str = "", act_as: str = "") -> UserBroker:
         """Return the same as :meth:`of`, after the broker has accepted this user.
 
         Raises:
             AccessRefused: the broker rejects the login, or has no users and so checks no secrets.
             OpenDataError: the broker is unavailable, or can't check logins now.
         """
-        broker = self.of(login)
+        broker = self.of(user, secret, act_as)
         try:
             identity = await broker.identity()
-            if login.user and identity.user != login.user:
+            if user and identity.user != user:
                 raise AccessRefused(
                     "this broker has no users, so no login is possible: start it with --users, or serve the web UI on "
                     "loopback only"
                 )
-            if login.act_as and identity.user not in (login.act_as, ""):
-                raise AccessRefused(f"the broker does not let the web UI act as {login.act_as!r}")
+            if act_as and identity.user not in (act_as, ""):
+                raise AccessRefused(f"the broker does not let the web UI act as {act_as!r}")
         except OpenDataError:
             if not broker.was_entered:
                 self.forget(broker)
@@ -225,15 +214,15 @@ class Brokers:
 
     def _close_unused(self) -> None:
         """Close unused clients, except the web UI's own and the newest."""
-        own, now = self._key_of(OWN), monotonic()
+        own, now = self._key_of("", "", ""), monotonic()
         others = [broker for broker in self._known.values() if broker.key != own]
         for place, broker in enumerate(others[:-1]):
             if len(others) - place > _MOST or now - broker.last_used_at > self._settings.session_idle_seconds + 60:
                 self.forget(broker)
 
-    def _key_of(self, login: Login) -> str:
+    def _key_of(self, *credentials: str) -> str:
         digest = hashlib.blake2b(key=self._key)
-        for text in (login.user, login.secret, login.act_as):
+        for text in credentials:
             data = text.encode("utf-8", "surrogatepass")
             digest.update(len(data).to_bytes(8, "little") + data)
         return digest.hexdigest()

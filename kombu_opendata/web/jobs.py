@@ -42,10 +42,6 @@ class BackgroundJob:
     ended_at: datetime | None = None
     task: Annotated[Any, Field(exclude=True)] = field(default=None, repr=False)
 
-    def hear(self, progress: ActionProgress) -> None:
-        """Set the progress."""
-        self.progress = progress
-
 
 class BackgroundJobs:
     """The jobs of all users of the web UI. They end with its process."""
@@ -108,7 +104,7 @@ class BackgroundJobs:
 
 async def _run(job: BackgroundJob, work: Callable[[Report], Awaitable[ActionOutcome]]) -> None:
     try:
-        job.done = await work(job.hear)
+        job.done = await work(lambda progress: setattr(job, "progress", progress))
         job.state = "done"
     except asyncio.CancelledError:
         job.state = "cancelled"

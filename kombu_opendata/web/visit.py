@@ -60,7 +60,7 @@ class Visit:
             AccessRefused: the session has ended.
         """
         session = self.visitor.session
-        if session is not None and not self.site.visitors.sessions.goes_on(session):
+        if session is not None and not self.site.visitors.sessions.is_active(session):
             raise AccessRefused("your session has ended: reload the web UI to log in")
 
 

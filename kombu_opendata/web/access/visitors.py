@@ -19,7 +19,7 @@ from starlette.requests import Request
 from ...errors import AccessRefused, OpenDataError, TooManyLogins
 from ...failure_limit import FailureLimit
 from ...url import parse
-from ..brokers import OWN, Brokers, Login, UserBroker
+from ..brokers import Brokers, UserBroker
 from ..settings import WebSettings
 from . import audit
 from .forgery import Tokens
@@ -29,7 +29,7 @@ FAILURES_PER_ADDRESS, FAILURES_PER_USER, FAILURE_SECONDS = 5, 20, 60.0
 #: logins that the broker checks concurrently
 _AT_ONCE = 4
 #: duration for which the broker's request for a login is cached
-_ASKS_SECONDS = 30.0
+_NEEDS_LOGIN_SECONDS = 30.0
 _MAX_NAME, _MAX_SECRET = 255, 4096
 #: limit of concurrent sessions; beyond it, the least recently used one ends
 MOST = 1000
@@ -73,14 +73,14 @@ class Sessions:
         session = self._known.get(key := _hash(token))
         if session is None:
             return None
-        if not self.goes_on(session):
+        if not self.is_active(session):
             del self._known[key]
             return None
         self._known.move_to_end(key)
         session.used_at = self._time()
         return session
 
-    def goes_on(self, session: LoginSession) -> bool:
+    def is_active(self, session: LoginSession) -> bool:
         """Return True if a session is active. A session that has ended stays so."""
         now = self._time()
         is_old = now - session.began_at > self._seconds or now - session.used_at > self._idle_seconds
@@ -133,7 +133,7 @@ class Visitors:
         self._by_address = FailureLimit(FAILURES_PER_ADDRESS, FAILURE_SECONDS, time)
         self._by_user = FailureLimit(FAILURES_PER_USER, FAILURE_SECONDS, time)
         self._checking = asyncio.Semaphore(_AT_ONCE)
-        self._asks_until = 0.0
+        self._needs_login_until = 0.0
 
     async def of(self, request: Request, *, is_api: bool) -> Visitor | None:
         """Return the user of a request; None if a login is needed.
@@ -141,7 +141,7 @@ class Visitors:
         Raises:
             OpenDataError: the user has no access, or the broker is unavailable.
         """
-        if self._is_by_proxy(request):
+        if request.client is not None and self._is_proxy(request.client.host):
             return await self._proxied(request)
         address = self.address_of(request)
         token = request.cookies.get(self.cookie, "")
@@ -156,7 +156,7 @@ class Visitors:
             user, secret = _basic(authorization[6:])
             return Visitor(user, await self.check(user, secret, address), self.tokens.of(f"basic {user}"), address)
         if self._settings.is_open and not self._settings.proxies and await self._is_free():
-            return Visitor("", self._brokers.of(OWN), self.tokens.of(""), address)
+            return Visitor("", self._brokers.of(), self.tokens.of(""), address)
         return None
 
     async def log_in(self, request: Request, user: str, secret: str) -> str:
@@ -168,7 +168,7 @@ class Visitors:
         address = self.address_of(request)
         broker = await self.check(user, secret, address)
         self.sessions.end(request.cookies.get(self.cookie, ""))
-        audit.noted(user, address, "logged in")
+        audit.record(user, address, "logged in")
         return self.sessions.begin(user, broker.key)
 
     async def check(self, user: str, secret: str, address: str) -> UserBroker:
@@ -188,11 +188,11 @@ class Visitors:
             try:
                 if not user or len(user) > _MAX_NAME or len(secret) > _MAX_SECRET:
                     raise AccessRefused(f"user {user[:100]!r} is unknown or the secret is wrong")
-                return await self._brokers.entered(Login(user, secret))
+                return await self._brokers.entered(user, secret)
             except AccessRefused as exc:
                 self._by_address.failed(address)
                 self._by_user.failed(user[:_MAX_NAME])
-                audit.noted(user, address, "was refused: %s", exc.text, is_bad=True)
+                audit.record(user, address, "was refused: %s", exc.text, is_bad=True)
                 raise
 
     def log_out(self, request: Request) -> None:
@@ -201,12 +201,9 @@ class Visitors:
         session = self.sessions.find(token)
         if session is not None:
             self.sessions.end(token)
-            audit.noted(session.user, self.address_of(request), "logged out")
+            audit.record(session.user, self.address_of(request), "logged out")
 
     # ------------------------------------------------------------------ proxies
-    def _is_by_proxy(self, request: Request) -> bool:
-        return bool(request.client) and self._is_proxy(request.client.host if request.client else "")
-
     def _is_proxy(self, address: str) -> bool:
         try:
             ip = ipaddress.ip_address(address)
@@ -219,7 +216,7 @@ class Visitors:
         if len(names) != 1 or not names[0].strip() or len(names[0]) > _MAX_NAME:
             return None
         user = names[0].strip()
-        broker = await self._brokers.entered(Login(act_as=user))
+        broker = await self._brokers.entered(act_as=user)
         return Visitor(user, broker, self.tokens.of(f"proxy {user}"), self.address_of(request), True)
 
     def address_of(self, request: Request) -> str:
@@ -241,12 +238,12 @@ class Visitors:
         address = parse(self._settings.url)
         if address.kind in ("embedded", "memory") or address.user or self._settings.options.user:
             return True
-        if self._time() < self._asks_until:
+        if self._time() < self._needs_login_until:
             return False
         try:
-            await self._brokers.of(OWN).identity()
+            await self._brokers.of().identity()
         except AccessRefused:
-            self._asks_until = self._time() + _ASKS_SECONDS
+            self._needs_login_until = self._time() + _NEEDS_LOGIN_SECONDS
             return False
         except OpenDataError:
             return True  # the view reports that the broker is unavailable

@@ -35,10 +35,17 @@ def words(value: Any) -> Any:
 
 #: a JSON object, or its JSON text, which forms send
 JsonObject = Annotated[Json[dict[str, Any]] | dict[str, Any], BeforeValidator(_object)]
+#: marks a field of several lines
+LINES: dict[str, Any] = {"lines": True}
 Words = Annotated[list[str], BeforeValidator(words)]
 Ids = Annotated[list[int], Field(max_length=MAX_IDS), BeforeValidator(words)]
 #: ids of messages, or None for all
 SomeIds = Annotated[list[int] | None, Field(max_length=MAX_IDS), BeforeValidator(words)]
+
+
+def json_field(title: str, description: str) -> Any:
+    """Return a field with a JSON object, which a form shows with several lines."""
+    return Field(default_factory=dict, title=title, description=description, json_schema_extra=LINES)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pydantic import Field
 from ...protocol import messages as m
 from ...readable_text import counted
 from ..brokers import UserBroker
-from .action import ActionOutcome, JsonObject, Parameters, Preview, action
+from .action import ActionOutcome, JsonObject, Parameters, Preview, action, json_field
 
 
 class OnExchange(Parameters):
@@ -54,12 +54,7 @@ class BindAction(OnExchange):
     routing_key: str = Field(
         "", title="Routing key", description="for a topic exchange a pattern: * is a word, # any number"
     )
-    arguments: JsonObject = Field(
-        default_factory=dict,
-        title="Arguments",
-        description='as JSON; for a headers exchange, the headers and "x-match"',
-        json_schema_extra={"lines": True},
-    )
+    arguments: JsonObject = json_field("Arguments", 'as JSON; for a headers exchange, the headers and "x-match"')
 
     async def preview(self, broker: UserBroker) -> Preview:
         return Preview(f"{self.queue or 'The queue'} will get what is published to {self.exchange} and matches.")

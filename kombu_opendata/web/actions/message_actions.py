@@ -14,17 +14,13 @@ from ...queue_client import AsyncQueueClient
 from ...queue_client.message_models import Settled
 from ...readable_text import counted
 from ..brokers import UserBroker
-from .action import ActionOutcome, Ids, JsonObject, Parameters, Preview, SomeIds, action
+from .action import LINES, ActionOutcome, Ids, JsonObject, Parameters, Preview, SomeIds, action, json_field
 from .queue_actions import OnQueue
 
 
 class NewMessage(Parameters):
-    body: str = Field(
-        title="Body", description="JSON; anything else is sent as text", json_schema_extra={"lines": True}
-    )
-    headers: JsonObject = Field(
-        default_factory=dict, title="Headers", description="as JSON", json_schema_extra={"lines": True}
-    )
+    body: str = Field(title="Body", description="JSON; anything else is sent as text", json_schema_extra=LINES)
+    headers: JsonObject = json_field("Headers", "as JSON")
     priority: int = Field(0, ge=0, le=255, title="Priority")
     delay: float = Field(0, ge=0, title="Delay in seconds")
 

@@ -11,7 +11,7 @@ from ...protocol import messages as m
 from ...queue_client import QueueOptions
 from ...readable_text import counted
 from ..brokers import UserBroker
-from .action import ActionOutcome, JsonObject, Parameters, Preview, Words, action
+from .action import ActionOutcome, JsonObject, Parameters, Preview, Words, action, json_field
 
 
 class OnQueue(Parameters):
@@ -31,12 +31,7 @@ class OnQueue(Parameters):
 
 @action("create-queue", "Create a queue", m.DeclareQueue)
 class CreateQueueAction(OnQueue):
-    arguments: JsonObject = Field(
-        default_factory=dict,
-        title="Arguments",
-        description='x- arguments as JSON, such as {"x-max-length": 1000}',
-        json_schema_extra={"lines": True},
-    )
+    arguments: JsonObject = json_field("Arguments", 'x- arguments as JSON, such as {"x-max-length": 1000}')
 
     async def preview(self, broker: UserBroker) -> Preview:
         if self.queue in {queue.name for queue in await broker.client.list_queues()}:
@@ -107,11 +102,8 @@ class ResumeAction(OnQueue):
 
 @action("alter", "Change arguments", m.AlterQueue, "queue")
 class AlterAction(OnQueue):
-    arguments: JsonObject = Field(
-        default_factory=dict,
-        title="Arguments to set",
-        description='as JSON, such as {"x-max-length": 1000}; null means as if it were not declared',
-        json_schema_extra={"lines": True},
+    arguments: JsonObject = json_field(
+        "Arguments to set", 'as JSON, such as {"x-max-length": 1000}; null means as if it were not declared'
     )
     unset: Words = Field(default_factory=list, title="Arguments that return to what apps declare")
     reset: bool = Field(False, title="Return all arguments to what apps declare")

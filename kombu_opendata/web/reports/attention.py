@@ -15,7 +15,7 @@ from ...protocol.messages import MessageInfo
 from ...queue_client.administration import Worker
 from ...queue_client.metrics import QueueMetrics
 from ..brokers import UserBroker
-from .attention_rules import HANGS_SECONDS, AttentionFinding, Busy, Seen, TaskFailures, findings, may_grow
+from .attention_rules import HANGS_SECONDS, AttentionFinding, AttentionInput, Busy, TaskFailures, findings, may_grow
 from .queue_metrics import Trend, all_queues, recent_metrics, trend
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ async def attention(broker: UserBroker) -> list[AttentionFinding]:
     return findings(await _seen(broker))
 
 
-async def _seen(broker: UserBroker) -> Seen:
+async def _seen(broker: UserBroker) -> AttentionInput:
     client = broker.client
     metrics, status, workers, failures, busy = await asyncio.gather(
         all_queues(broker),
@@ -51,7 +51,7 @@ async def _seen(broker: UserBroker) -> Seen:
     )
     broker.expects_standby |= bool(status.get("standbys") or status.get("standby_expected"))
     queues = metrics.queues
-    return Seen(
+    return AttentionInput(
         datetime.now(UTC),
         queues,
         await _trends(broker, queues, failures),
@@ -79,23 +79,23 @@ def _leases_expired(broker: UserBroker, queues: list[QueueMetrics]) -> dict[str,
 
 async def _trends(broker: UserBroker, queues: list[QueueMetrics], failures: list[TaskFailures]) -> dict[str, Trend]:
     """Return the trends of the fullest queues that may grow, and of the queues with failures."""
-    filling = [one for one in queues if may_grow(one)]
-    filling.sort(key=lambda one: -one.visible)
-    names = sorted({*(one.queue for one in filling[:_QUEUES]), *(one.queue for one in failures[:_QUEUES])})
+    filling = [queue for queue in queues if may_grow(queue)]
+    filling.sort(key=lambda queue: -queue.visible)
+    names = sorted({*(queue.queue for queue in filling[:_QUEUES]), *(failing.queue for failing in failures[:_QUEUES])})
     if not names:
         return {}
     recent = await recent_metrics(broker, names)
     trends = {name: trend(recent, name) for name in names}
-    return {name: one for name, one in trends.items() if one is not None}
+    return {name: known for name, known in trends.items() if known is not None}
 
 
-async def _allowed(broker: UserBroker, key: Hashable, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
+async def _allowed(broker: UserBroker, key: Hashable, load: Callable[[], Awaitable[T]], otherwise: T) -> T:
     """Return a part, or ``otherwise`` if the user may not see it or the broker keeps no history.
 
     Concurrent views that share the result receive the refusal, too.
     """
     try:
-        return await broker.recent(key, _SECONDS, ask)
+        return await broker.recent(key, _SECONDS, load)
     except (AccessRefused, PreconditionFailed):
         return otherwise
 
@@ -117,12 +117,12 @@ async def _busy(broker: UserBroker) -> list[Busy]:
     now = datetime.now(UTC).timestamp()
     busy_by_worker: dict[tuple[str, str, str], Busy] = {}
     for message in page.items:
-        for one in _held(message, now):
-            known = busy_by_worker.get((one.task, one.queue, one.worker))
-            busy_by_worker[one.task, one.queue, one.worker] = one if known is None else _joined(known, one)
-    slow = sorted(busy_by_worker.values(), key=lambda one: -one.seconds)[:_TASKS]
-    usual = await asyncio.gather(*(_usual_seconds(broker, one.task) for one in slow))
-    return [replace(one, usual_seconds=seconds) for one, seconds in zip(slow, usual, strict=True)]
+        for busy in _held(message, now):
+            known = busy_by_worker.get((busy.task, busy.queue, busy.worker))
+            busy_by_worker[busy.task, busy.queue, busy.worker] = busy if known is None else _joined(known, busy)
+    slow = sorted(busy_by_worker.values(), key=lambda busy: -busy.seconds)[:_TASKS]
+    usual = await asyncio.gather(*(_usual_seconds(broker, busy.task) for busy in slow))
+    return [replace(busy, usual_seconds=seconds) for busy, seconds in zip(slow, usual, strict=True)]
 
 
 def _held(message: MessageInfo, now: float) -> list[Busy]:
@@ -137,9 +137,9 @@ def _held(message: MessageInfo, now: float) -> list[Busy]:
     ]  # fmt: skip
 
 
-def _joined(one: Busy, other: Busy) -> Busy:
+def _joined(busy: Busy, other: Busy) -> Busy:
     """Return two entries of the same task and worker as one: the running one, or the older one."""
-    first, second = sorted((one, other), key=lambda each: (not each.running, -each.seconds))
+    first, second = sorted((busy, other), key=lambda each: (not each.running, -each.seconds))
     if first.running == second.running:
         return replace(first, count=first.count + second.count, waiting=first.waiting + second.waiting)
     return replace(first, waiting=first.waiting + second.count)
@@ -148,9 +148,9 @@ def _joined(one: Busy, other: Busy) -> Busy:
 async def _usual_seconds(broker: UserBroker, task: str) -> float | None:
     """Return the 95th percentile of the runtime of a task's last runs."""
 
-    async def ask() -> float | None:
+    async def load() -> float | None:
         page = await broker.client.list_attempts(headers={"task": task}, states=["succeeded"], limit=_RUNS)
         times = sorted(attempt.runtime_ms / 1000 for attempt in page.items)
         return times[int(0.95 * len(times))] if times else None
 
-    return await broker.recent(("usual", task), _USUAL_SECONDS, ask) if task else None
+    return await broker.recent(("usual", task), _USUAL_SECONDS, load) if task else None

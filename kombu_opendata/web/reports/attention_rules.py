@@ -136,7 +136,7 @@ class Busy:
 
 
 @dataclass(frozen=True)
-class Seen:
+class AttentionInput:
     """All data at one moment.
 
     Attributes:
@@ -160,7 +160,7 @@ class Seen:
     leases_expired: dict[str, int] = field(default_factory=dict)
 
 
-def findings(seen: Seen) -> list[AttentionFinding]:
+def findings(seen: AttentionInput) -> list[AttentionFinding]:
     """Return the findings, the most severe first."""
 
     def rank(finding: AttentionFinding) -> tuple[int, int, str, float, str]:
@@ -171,7 +171,7 @@ def findings(seen: Seen) -> list[AttentionFinding]:
 
 
 # ---------------------------------------------------------------------- the broker and its store
-def _broker_findings(seen: Seen) -> Iterator[AttentionFinding]:
+def _broker_findings(seen: AttentionInput) -> Iterator[AttentionFinding]:
     if abs(seen.clock_ahead_seconds) >= CLOCK_SECONDS:
         relation = "ahead of" if seen.clock_ahead_seconds > 0 else "behind"
         text = f" is {age(abs(seen.clock_ahead_seconds))} {relation} the clock of the web UI's host: ages are wrong."
@@ -189,7 +189,7 @@ def _on_broker(kind: str, severity: Severity, subject: str, after: str, weight: 
     return AttentionFinding(kind, severity, "", subject, after, "store", {}, weight)
 
 
-def _process(status: dict[str, Any], seen: Seen) -> Iterator[AttentionFinding]:
+def _process(status: dict[str, Any], seen: AttentionInput) -> Iterator[AttentionFinding]:
     if status.get("state", "active") != "active":
         text = f" is {status['state']}: another broker takes its place, or it is starting."
         yield _on_broker("not_active", "bad", "The broker", text)
@@ -211,7 +211,7 @@ def _process(status: dict[str, Any], seen: Seen) -> Iterator[AttentionFinding]:
         yield AttentionFinding("connections", "warn", before, "connections", text, "workers")
 
 
-def _instance(report: dict[str, Any], where: str, seen: Seen) -> Iterator[AttentionFinding]:
+def _instance(report: dict[str, Any], where: str, seen: AttentionInput) -> Iterator[AttentionFinding]:
     stalled = report.get("stalled_seconds", 0.0)
     if stalled >= STALLED_SECONDS:
         text = f"{where} has taken no writes for {age(stalled)}: publishes wait or are refused."
@@ -235,7 +235,7 @@ def _instance(report: dict[str, Any], where: str, seen: Seen) -> Iterator[Attent
 
 
 # ---------------------------------------------------------------------- queues
-def _queue_findings(seen: Seen) -> Iterator[AttentionFinding]:
+def _queue_findings(seen: AttentionInput) -> Iterator[AttentionFinding]:
     hanging = Counter[str]()
     for busy in seen.busy:
         if busy.hangs:
@@ -294,7 +294,7 @@ def _growing(queue: QueueMetrics, trend: Trend, hanging: int) -> AttentionFindin
 
 
 # ---------------------------------------------------------------------- tasks and workers
-def _task_findings(seen: Seen) -> Iterator[AttentionFinding]:
+def _task_findings(seen: AttentionInput) -> Iterator[AttentionFinding]:
     for failing in seen.failures:
         yield _failing(failing, seen)
     for busy in seen.busy:
@@ -313,7 +313,7 @@ def _on_worker(kind: str, severity: Severity, worker: Worker, after: str) -> Att
     return AttentionFinding(kind, severity, "Worker ", worker.name or worker.id, after, "workers", {}, worker.held)
 
 
-def _failing(failing: TaskFailures, seen: Seen) -> AttentionFinding:
+def _failing(failing: TaskFailures, seen: AttentionInput) -> AttentionFinding:
     trend = seen.trends.get(failing.queue)
     finished = max(trend.settled, failing.count) if trend is not None else 0
     share = failing.count / finished if finished else 0.0
@@ -331,7 +331,7 @@ def _failing(failing: TaskFailures, seen: Seen) -> AttentionFinding:
     return AttentionFinding("failing", severity, before, subject, text, "failed", {kind: subject}, failing.count)
 
 
-def _hanging(busy: Busy, seen: Seen) -> AttentionFinding:
+def _hanging(busy: Busy, seen: AttentionInput) -> AttentionFinding:
     others = [f"{busy.count - 1:,} more there"] * (busy.count > 1) + [f"{busy.waiting:,} more held"] * (
         busy.waiting > 0
     )

@@ -44,7 +44,7 @@ class AllQueues:
 async def all_queues(broker: UserBroker) -> AllQueues:
     """Return the metrics of all queues."""
 
-    async def ask() -> AllQueues:
+    async def load() -> AllQueues:
         before = time.time()
         update = broker.metrics = await broker.client.metrics_update(broker.metrics)
         after, at = time.time(), update.at.timestamp()
@@ -53,7 +53,7 @@ async def all_queues(broker: UserBroker) -> AllQueues:
             kinds[is_control_queue(name)].append(metrics)
         return AllQueues(*kinds, min(at - before, 0.0) + max(at - after, 0.0))
 
-    return await broker.recent("metrics", _METRICS_SECONDS, ask)
+    return await broker.recent("metrics", _METRICS_SECONDS, load)
 
 
 async def with_failures(
@@ -65,7 +65,7 @@ async def with_failures(
     counting after ``patience`` seconds, as after its startup.
     """
 
-    async def ask() -> dict[str, int]:
+    async def load() -> dict[str, int]:
         try:
             grouped = await broker.client.group_failures(["queue"])
         except AccessRefused:
@@ -73,7 +73,7 @@ async def with_failures(
         return {group.values[0]: group.count for group in grouped.groups}
 
     try:
-        counts = await broker.recent("failures by queue", _FAILURES_SECONDS, ask, patience=patience)
+        counts = await broker.recent("failures by queue", _FAILURES_SECONDS, load, patience=patience)
     except TimeoutError:
         return queues
     return [

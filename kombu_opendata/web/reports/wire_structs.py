@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import ConfigDict, GetCoreSchemaHandler
@@ -59,10 +61,12 @@ def _value(source: Any, name: str) -> Any:
 
 
 def copied(report: type[T], source: Any, **values: Any) -> T:
-    """Return a report with the fields of a source that have the same names; ``values`` are the others.
+    """Return a report with the fields of a source, or of a mapping, that have the same names.
 
-    A time (``at``) is taken from milliseconds since the epoch (``at_ms``).
+    ``values`` are the others. A time (``at``) is taken from milliseconds since the epoch (``at_ms``).
     """
+    if isinstance(source, Mapping):
+        source = SimpleNamespace(**source)
     for field in fields(report):  # type: ignore[arg-type]
         name = field.name
         if field.init and name not in values:

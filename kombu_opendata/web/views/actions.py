@@ -27,7 +27,7 @@ _NOT_FILLED_IN = ("missing", "string_too_short")
 
 
 @VIEWS.pages.get("/actions/{name}")
-async def ask(visit: AVisit, name: str, request: Request) -> Response:
+async def show_dialog(visit: AVisit, name: str, request: Request) -> Response:
     """Return the dialog with a preview of the action."""
     return await _dialog(visit, _action(name), list(request.query_params.multi_items()), [])
 
@@ -127,15 +127,15 @@ async def perform(
     try:
         outcome = await parameters.perform_in_steps(visit.broker, report)
     except OpenDataError as exc:
-        audit.noted(visit.user, visit.visitor.address, "failed: %s%s: %s", action.name, target, exc.text, is_bad=True)
+        audit.record(visit.user, visit.visitor.address, "failed: %s%s: %s", action.name, target, exc.text, is_bad=True)
         raise
     except asyncio.CancelledError:
-        audit.noted(visit.user, visit.visitor.address, "stopped: %s%s", action.name, target)
+        audit.record(visit.user, visit.visitor.address, "stopped: %s%s", action.name, target)
         raise
     finally:
         visit.broker.forget_answers()
     counts = ", ".join(f"{count} {name}" for name, count in outcome.counts.items())
-    audit.noted(visit.user, visit.visitor.address, "did: %s%s: %s", action.name, target, counts or "done")
+    audit.record(visit.user, visit.visitor.address, "did: %s%s: %s", action.name, target, counts or "done")
     return outcome
 
 

@@ -47,7 +47,7 @@ async def get_session(visit: AVisit) -> Who:
 
 
 @VIEWS.pages.get("/login")
-async def ask(request: Request, next: str = "") -> Response:
+async def show_form(request: Request, next: str = "") -> Response:
     """Return the login form; a user that needs no login is redirected."""
     if request.state.visitor is not None:
         return _onward(request, next)

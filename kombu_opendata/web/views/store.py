@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ...json_values import moment, with_times
+from ..reports.wire_structs import copied
 from ..verification import Verification
 from ..visit import AVisit
 from .view import Views
@@ -121,17 +122,14 @@ async def get_store(visit: AVisit) -> StoreReport:
     broker = visit.broker
     status = await broker.recent("status", 1.0, broker.client.status)
     memory = status.get("memory", {})
-    return StoreReport(
+    older = {"state": "", "fault": "", "connections_limit": 0}  # an older broker does not send these
+    return copied(
+        StoreReport,
+        older | status,
         location=status["store"],
-        version=status["version"],
-        pid=status["pid"],
-        state=status.get("state", ""),
-        fault=status.get("fault", ""),
         memory_bytes=memory.get("resident_bytes", 0),
         memory_limit_bytes=memory.get("limit_bytes", 0),
         memory_is_full=memory.get("is_full", False),
-        connections=status["connections"],
-        connections_limit=status.get("connections_limit", 0),
         standbys=tuple(
             {"addresses": standby["addresses"], "since": moment(standby["since_ms"])}
             for standby in status.get("standbys", ())
@@ -144,21 +142,12 @@ async def get_store(visit: AVisit) -> StoreReport:
 
 def _instance(name: str, report: Mapping[str, Any], verified: Verification | None) -> InstanceStore:
     disk = report["disk"]
-    return InstanceStore(
+    return copied(
+        InstanceStore,
+        {**disk, **report},
         instance=name,
-        size_bytes=disk["size_bytes"],
-        live_bytes=disk["live_bytes"],
         garbage_bytes=disk["waiting_bytes"],
-        journal_bytes=report["journal_bytes"],
-        limit_bytes=disk["limit_bytes"],
-        is_stuck=disk["is_stuck"],
-        removed_early=disk["removed_early"],
         measured_at=moment(disk["at_ms"]),
-        stalled_seconds=report["stalled_seconds"],
-        sessions=report["sessions"],
-        commits=report["commits"],
-        published=report["published"],
-        delivered=report["delivered"],
         dead_letters=report["dead_letters"]["waiting"],
         upkeep=_upkeep(report),
         duties=tuple({"name": duty, **with_times(last)} for duty, last in report["maintenance"].items()),
@@ -170,12 +159,11 @@ def _instance(name: str, report: Mapping[str, Any], verified: Verification | Non
 
 def _upkeep(report: Mapping[str, Any]) -> StoreMaintenance:
     disk, checkpoint, compactions = report["disk"], report["checkpoint"], report["disk"]["compactions_ended"]
-    return StoreMaintenance(
+    return copied(
+        StoreMaintenance,
+        disk,
         checkpoint_at=moment(checkpoint["at_ms"]),
         checkpoint_seconds=checkpoint["seconds"],
-        tables=disk["tables"],
-        unsorted_tables=disk["unsorted_tables"],
-        runs=disk["runs"],
         compactions=tuple(compaction["sources"] for compaction in disk["compactions_running"]),
         compacted_at=moment(max((compaction["planned_at_ms"] for compaction in compactions), default=0)),
         failed_compactions=sum(compaction["status"] == "failed" for compaction in compactions),

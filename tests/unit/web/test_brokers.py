@@ -14,7 +14,7 @@ def answers(*seconds: float) -> list[int]:
     times = [*seconds, 0.0]
     asked = 0
 
-    async def ask() -> int:
+    async def show_dialog() -> int:
         nonlocal asked
         asked += 1
         await asyncio.sleep(times[asked - 1])
@@ -23,13 +23,13 @@ def answers(*seconds: float) -> list[int]:
     async def all_answers() -> list[int]:
         async with AsyncQueueClient("opendata:///nowhere") as client:
             broker = UserBroker(client)
-            return [await _recent(broker, ask) for _ in times]
+            return [await _recent(broker, show_dialog) for _ in times]
 
     return asyncio.run(all_answers())
 
 
-async def _recent(broker: UserBroker, ask: Callable[[], Awaitable[int]]) -> int:
-    answer = await broker.recent("figures", 0.0, ask)
+async def _recent(broker: UserBroker, show_dialog: Callable[[], Awaitable[int]]) -> int:
+    answer = await broker.recent("figures", 0.0, show_dialog)
     await asyncio.sleep(0.01)  # older than it may be
     return answer
 
@@ -51,13 +51,13 @@ def test_an_error_is_no_answer() -> None:
                 await asyncio.sleep(0.1)
                 raise OSError
 
-            async def ask() -> int:
+            async def show_dialog() -> int:
                 return 1
 
             try:
                 await broker.recent("figures", 0.0, fail)
             except OSError:
-                return await broker.recent("figures", 0.0, ask)
+                return await broker.recent("figures", 0.0, show_dialog)
             return 0
 
     assert asyncio.run(both()) == 1
@@ -68,20 +68,20 @@ def test_a_task_learns_how_much_older_than_usual_its_answers_are() -> None:
         async with AsyncQueueClient("opendata:///nowhere") as client:
             broker = UserBroker(client)
 
-            async def ask() -> int:
+            async def show_dialog() -> int:
                 await asyncio.sleep(0.1)
                 return 1
 
-            async def noted(seconds: float) -> list[float]:
+            async def record(seconds: float) -> list[float]:
                 ages_of_task = note_ages()
-                await asyncio.gather(broker.recent("figures", seconds, ask))
+                await asyncio.gather(broker.recent("figures", seconds, show_dialog))
                 return ages_of_task
 
-            await noted(0.0)
-            await noted(0.0)
-            fresh = await noted(60.0)
+            await record(0.0)
+            await record(0.0)
+            fresh = await record(60.0)
             await asyncio.sleep(0.1)
-            return fresh, await noted(0.0)  # from before, as both answers took long
+            return fresh, await record(0.0)  # from before, as both answers took long
 
     fresh, old = asyncio.run(ages())
     assert max(fresh) == 0.0

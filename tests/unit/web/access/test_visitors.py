@@ -30,9 +30,9 @@ def test_a_session_ends_in_any_case() -> None:
         time.now += 9
         sessions.find(token)
     assert sessions.find(token) is None
-    assert not sessions.goes_on(found)
+    assert not sessions.is_active(found)
     time.now = 0
-    assert not sessions.goes_on(found)
+    assert not sessions.is_active(found)
 
 
 def test_an_ended_session_is_over_for_who_still_has_it() -> None:
@@ -40,7 +40,7 @@ def test_an_ended_session_is_over_for_who_still_has_it() -> None:
     found = sessions.find(token := sessions.begin("ann", "key"))
     sessions.end(token)
     assert found
-    assert not sessions.goes_on(found)
+    assert not sessions.is_active(found)
     assert sessions.find(token) is None
 
 

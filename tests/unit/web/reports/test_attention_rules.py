@@ -10,7 +10,7 @@ import pytest
 
 from kombu_opendata.queue_client.administration import Worker
 from kombu_opendata.queue_client.metrics import QueueMetrics
-from kombu_opendata.web.reports.attention_rules import AttentionFinding, Busy, Seen, TaskFailures, findings
+from kombu_opendata.web.reports.attention_rules import AttentionFinding, AttentionInput, Busy, TaskFailures, findings
 from kombu_opendata.web.reports.queue_metrics import Trend
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -42,8 +42,8 @@ def busy(**figures: Any) -> Busy:
     return Busy(**{**hanging, **figures})
 
 
-def seen(*queues: QueueMetrics, **parts: Any) -> Seen:
-    return Seen(NOW, list(queues), **parts)
+def seen(*queues: QueueMetrics, **parts: Any) -> AttentionInput:
+    return AttentionInput(NOW, list(queues), **parts)
 
 
 def status(**changes: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def instance(**changes: Any) -> dict[str, Any]:
     )
 
 
-def told(now: Seen) -> list[tuple[str, str, str]]:
+def told(now: AttentionInput) -> list[tuple[str, str, str]]:
     return [(one.kind, one.severity, one.text) for one in findings(now)]
 
 
@@ -64,7 +64,7 @@ TEN_MINUTES = Trend(600.0, 100, 1000, 400)
 ALONE = queue(visible=1, consumers=0, oldest_age_seconds=130.0)
 
 #: what is seen, and what is said of it
-SAID: dict[str, tuple[Seen, tuple[str, str, str]]] = {
+SAID: dict[str, tuple[AttentionInput, tuple[str, str, str]]] = {
     "nobody consumes": (
         seen(ALONE),
         ("not_consumed", "bad", "Queue mail has no consumers: 1 message is ready, the oldest for 2m 10s."),
@@ -199,7 +199,7 @@ def test_each_kind_is_one_sentence(case: str) -> None:
 
 
 #: what is normal
-CALM: dict[str, Callable[[], Seen]] = {
+CALM: dict[str, Callable[[], AttentionInput]] = {
     "an empty queue without consumers": lambda: seen(queue(consumers=0)),
     "a queue that a program reads": lambda: seen(queue(visible=5, consumers=0, delivered_per_second=1.0)),
     "a queue that shrinks": lambda: seen(queue(visible=50), trends={"mail": TEN_MINUTES}),
@@ -250,7 +250,7 @@ def test_the_most_severe_comes_first() -> None:
 
 
 def test_each_leads_to_where_it_is_mended() -> None:
-    def leads(now: Seen) -> tuple[str, dict[str, str]]:
+    def leads(now: AttentionInput) -> tuple[str, dict[str, str]]:
         found: AttentionFinding = findings(now)[0]
         return found.view, found.query
 
