@@ -74,7 +74,7 @@ class DeliveredMessage(Message):
     __slots__ = ("lease", "run")
 
     def __init__(self, channel: Any, delivery_tag: int, delivery: Delivery) -> None:
-        self.lease = delivery.lease
+        self.lease = delivery.queue, delivery.id, delivery.token
         self.run: TaskReport | TaskRun | None = None
         body, content_type, content_encoding, headers, properties, exchange, routing_key = decode(delivery.envelope)
         if delivery.attempts > 1:
