@@ -19,7 +19,6 @@ from ...errors import InstanceNotFound, LimitExceeded, OpenDataError, RequestErr
 from ...protocol import messages as m
 from ...storage.clock import Clock
 from ...storage.engine import Engine, warmed_cache
-from ...storage.slatedb import ffi_choice
 from ...storage.slatedb.caches import BlockCache
 from ...storage.slatedb.object_store import database_exists, databases
 from ..access.rights import User
@@ -115,10 +114,6 @@ class Instances:
                 instance.start(calls.publishing.store)
                 instance.failure.future.add_done_callback(lambda done: self._note_failure(name, done))
         return instance
-
-    async def get_ready(self) -> None:
-        """Load SlateDB's binding, which opening an instance needs and which takes a tenth of a second."""
-        await ffi_choice.select()
 
     async def read_ahead(self, names: Iterable[str]) -> None:
         """Read the data that opening these instances needs from a bucket, while another broker has them open."""
