@@ -99,39 +99,21 @@ def _with_old_names(value: Any, old_names: Mapping[str, str]) -> Any:
 
 
 # ---------------------------------------------------------------------- tables
-class Column(NamedTuple):
-    """Column of a table; ``value`` returns the cell of an object. Numbers are never folded."""
-
-    heading: str
-    value: Callable[[Any], Any]
-    is_number: bool = False
-
-
-def column(heading: str, value: str | Callable[[Any], Any] = "", *, is_number: bool = False) -> Column:
-    """Return a column of texts; the value is a function, or the name of an attribute: by default, the heading."""
-    if callable(value):
-        return Column(heading, value, is_number)
-    name = value or heading.replace(" ", "_")
-    read_item, read_attribute = itemgetter(name), attrgetter(name)
-    return Column(heading, lambda row: (read_item if isinstance(row, Mapping) else read_attribute)(row), is_number)
-
-
-def numbers(*headings: str, **values: str | Callable[[Any], Any]) -> tuple[Column, ...]:
-    """Return columns of numbers: of the attributes with these names, and of keywords, in which ``_`` is a space."""
-    named = dict.fromkeys(headings, "") | {name.replace("_", " "): value for name, value in values.items()}
-    return tuple(column(heading, value, is_number=True) for heading, value in named.items())
+Columns = Mapping[str, str | Callable[[Any], Any]]
 
 
 class Table(NamedTuple):
     """Table of objects.
 
     Attributes:
+        columns: for each heading, the name of an attribute (by default, the heading), or a function that returns the
+            cell of an object. A heading that ends with ``#`` has numbers, which are never folded.
         none: the line that is printed if it would be empty.
         spare: the headings of columns that are left out on a narrow terminal, the first one first.
         rare: the headings of columns that are left out if they have no values.
     """
 
-    columns: Sequence[Column]
+    columns: Columns
     none: str
     spare: Sequence[str] = ()
     rare: Sequence[str] = ()
@@ -181,14 +163,21 @@ def print_table(table: Table) -> None:
 
 def cells_of(table: Table) -> list[Cells]:
     """Return the columns of a table as texts."""
-    rows = [[column.value(row) for column in table.columns] for row in table.rows]
-    columns = []
-    for at, (heading, _, is_number) in enumerate(table.columns):
-        values = [row[at] for row in rows]
+    rows, columns = list(table.rows), []
+    for name, value in table.columns.items():
+        heading, is_number = name.rstrip("#"), name.endswith("#")
+        read = value if callable(value) else _reader(value or heading.replace(" ", "_"))
+        values = [read(row) for row in rows]
         if heading not in table.rare or any(values):
             is_whole = is_number or any(isinstance(value, datetime) for value in values)
             columns.append(Cells(heading, list(map(_cell, values)), is_number, is_whole))
     return columns
+
+
+def _reader(name: str) -> Callable[[Any], Any]:
+    """Return a function that reads an item of a mapping, or an attribute."""
+    read_item, read_attribute = itemgetter(name), attrgetter(name)
+    return lambda row: (read_item if isinstance(row, Mapping) else read_attribute)(row)
 
 
 def _cell(value: Any) -> str:

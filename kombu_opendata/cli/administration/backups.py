@@ -12,7 +12,7 @@ from ...configuration.kinds import WholeNumberKind
 from ...readable_text import counted
 from ..exit_codes import Command
 from ..option_types import Bounded
-from ..output import Reply, Table, column, numbers
+from ..output import Columns, Reply, Table
 from ..progress import bar
 from ..target import prints
 from .stores import store_location, store_options
@@ -69,13 +69,14 @@ def _list(target: str) -> Reply:
     from ...offline.backup.folders import open_place
 
     backups = Catalogue(open_place(target)).all()
-    columns = (
-        column("backup", "id"),
-        column("instances", lambda item: ", ".join(item.instances)),
-        *numbers("messages", "bytes"),
-        column("version"),
-        column("store", "source"),
-    )
+    columns: Columns = {
+        "backup": "id",
+        "instances": lambda item: ", ".join(item.instances),
+        "messages#": "",
+        "bytes#": "",
+        "version": "",
+        "store": "source",
+    }
     return Reply([_facts(item) for item in backups], Table(columns, none="no backups", rows=backups))
 
 

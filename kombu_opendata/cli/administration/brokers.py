@@ -18,7 +18,7 @@ from ...readable_text import shown
 from ..exit_codes import NO_BROKER, NOT_NOW, Command, CommandError, CommandGroup
 from ..hints import command
 from ..option_types import Bounded
-from ..output import Alert, Part, Reply, Table, column, local, numbers
+from ..output import Alert, Columns, Part, Reply, Table, local
 from ..target import Target, asks_running, at_target, changes, folder_argument, place_argument, reads
 
 if TYPE_CHECKING:
@@ -64,11 +64,14 @@ def status(client: QueueClient) -> Reply:
 
 
 _QUEUES = Table(
-    (
-        column("queue", lambda queue: f"{queue['name']} (paused)" if queue.get("paused") else queue["name"]),
-        *numbers("backlog", "in flight", "consumers"),
-        *numbers(buckets_in_memory="loaded_buckets", buckets_on_disk="cold_buckets"),
-    ),
+    {
+        "queue": lambda queue: f"{queue['name']} (paused)" if queue.get("paused") else queue["name"],
+        "backlog#": "",
+        "in flight#": "",
+        "consumers#": "",
+        "buckets in memory#": "loaded_buckets",
+        "buckets on disk#": "cold_buckets",
+    },
     none="no queues",
     spare=("buckets on disk", "buckets in memory"),
 )
@@ -236,7 +239,7 @@ def list_(client: QueueClient) -> Reply:
     For a store in a bucket, only open instances are listed: those named at startup, or used since.
     """
     rows = [{"instance": name, "open": is_open} for name, is_open in client.list_instances().items()]
-    columns = (column("instance"), column("open", lambda row: "yes" if row["open"] else "no"))
+    columns: Columns = {"instance": "", "open": lambda row: "yes" if row["open"] else "no"}
     return Reply(rows, Table(columns, none="no instances", rows=rows))
 
 

@@ -16,7 +16,7 @@ from ...json_values import moment, with_times
 from ...readable_text import counted, number, shown
 from ..exit_codes import DAMAGED, NOT_NOW, CommandError, CommandGroup
 from ..option_types import MESSAGE_ID, limit_option, with_options
-from ..output import JsonLines, Reply, Table, column, numbers
+from ..output import JsonLines, Reply, Table
 from ..progress import bar
 from ..target import Target, complete_queues, prints
 
@@ -190,15 +190,16 @@ def stats(store: str | None, url: str | None, instance: str | None, payloads: bo
         document,
         facts,
         Table(_QUEUES, none="no queues", rare=("payload bytes",), rows=rows),
-        Table((column("records"), *_SIZES), none="no records", rows=records),
-        *([Table((column("files"), *_SIZES), none="", rows=files)] if files else []),
+        Table({"records": "", **_SIZES}, none="no records", rows=records),
+        *([Table({"files": "", **_SIZES}, none="", rows=files)] if files else []),
     )
 
 
-_QUEUES = (
-    column("queue"), *numbers("ready", "delayed", "in flight", "done", "failed", "archived", "payload bytes"),
-)  # fmt: skip
-_SIZES = numbers("number", "bytes")
+_QUEUES = {
+    "queue": "", "ready#": "", "delayed#": "", "in flight#": "", "done#": "", "failed#": "", "archived#": "",
+    "payload bytes#": "",
+}  # fmt: skip
+_SIZES = {"number#": "", "bytes#": ""}
 
 
 # ---------------------------------------------------------------------- inspect
@@ -269,13 +270,13 @@ def _with_store(location: str, instance: str | None, who: str, read: Callable[[A
 
 
 _RECORDS = Table(
-    (
-        column("key"),
-        column("kind"),
-        column("of", lambda record: _flat(record.of)),
-        *numbers(bytes="size"),
-        column("value", lambda record: shown(record.problem or record.value, _CELL)),
-    ),
+    {
+        "key": "",
+        "kind": "",
+        "of": lambda record: _flat(record.of),
+        "bytes#": "size",
+        "value": lambda record: shown(record.problem or record.value, _CELL),
+    },
     none="no records",
 )
 

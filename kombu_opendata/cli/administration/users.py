@@ -14,7 +14,7 @@ from ...readable_text import shown
 from ..exit_codes import USAGE, Command, CommandError, CommandGroup, confirm
 from ..hints import command
 from ..option_types import several
-from ..output import Reply, Table, column
+from ..output import Reply, Table
 from ..target import prints, reads, yes_option
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def list_(path: Path) -> Reply:
     users = [_facts(user) for user in sorted(UsersFile(path).users.values(), key=lambda user: user.name)]
     headings = ("user", "login", "roles", "instance", "configure", "write", "read")
     rows = [dict(zip(headings, row, strict=True)) for user in users for row in _rows(user)]
-    return Reply(users, Table([*map(column, headings)], none="no users", rows=rows))
+    return Reply(users, Table(dict.fromkeys(headings, ""), none="no users", rows=rows))
 
 
 def _facts(user: User) -> dict[str, Any]:

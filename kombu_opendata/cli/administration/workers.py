@@ -14,7 +14,7 @@ from ...readable_text import age, counted
 from ..exit_codes import CommandError, CommandGroup
 from ..hints import next_command
 from ..option_types import limit_option, state_name
-from ..output import Reply, Table, column, numbers
+from ..output import Reply, Table
 from ..target import changes, complete_queues, completion, reads
 
 if TYPE_CHECKING:
@@ -49,19 +49,19 @@ def _time_since(at: datetime | None) -> str:
 
 
 _WORKERS = Table(
-    (
-        column("worker", lambda worker: worker.id[-_SHORT_ID:]),
-        column("name"),
-        column("state", _state),
-        column("for", lambda worker: _time_since(worker.since if worker.connected else None)),
-        *numbers(
-            holds="held", runs="running", longest=lambda worker: _time_since(worker.oldest_since)
-        ),
-        column("consumes", lambda worker: ", ".join(name for name in worker.consumers if not is_control_queue(name))),
-    ),
+    {
+        "worker": lambda worker: worker.id[-_SHORT_ID:],
+        "name": "",
+        "state": _state,
+        "for": lambda worker: _time_since(worker.since if worker.connected else None),
+        "holds#": "held",
+        "runs#": "running",
+        "longest#": lambda worker: _time_since(worker.oldest_since),
+        "consumes": lambda worker: ", ".join(name for name in worker.consumers if not is_control_queue(name)),
+    },
     none="no workers",
     spare=("for", "longest"),
-)  # fmt: skip
+)
 
 
 @worker_group.command("list", epilog="Example: opendata-queue worker list")
@@ -87,14 +87,14 @@ def _rows(workers: list[Worker]) -> Iterator[Worker]:
 
 
 _MESSAGES = Table(
-    (
-        column("queue"),
-        *numbers(message=lambda state: str(state.id)),
-        column("state", lambda state: state_name(state.state)),
-        *numbers("attempts"),
-        column("running since"),
-        column("leased until"),
-    ),
+    {
+        "queue": "",
+        "message#": lambda state: str(state.id),
+        "state": lambda state: state_name(state.state),
+        "attempts#": "",
+        "running since": "",
+        "leased until": "",
+    },
     none="",
     spare=("attempts", "leased until"),
 )

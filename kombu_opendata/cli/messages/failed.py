@@ -10,7 +10,7 @@ from ...json_values import moment
 from ..exit_codes import CommandError, CommandGroup
 from ..hints import next_command
 from ..option_types import page_notes, page_options
-from ..output import JsonLines, Reply, Table, column, numbers
+from ..output import JsonLines, Reply, Table
 from ..target import queues_argument, reads
 from .failure_changes import archive, delete, retry
 from .failures import (
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 _DIMENSIONS = ("task", "exception", "queue", "reason", "worker")
 _FAILURES = Table(
-    (
-        *numbers(id=lambda failure: str(failure.message_id)),
-        column("queue"),
-        column("task"),
-        column("reason"),
-        column("exception", exception_text),
-        column("failed", lambda failure: moment(failure.failed_at_ms)),
-        column("worker"),
-        *numbers(attempts=lambda failure: failure.attempts if failure.attempts > 1 else ""),
-        column("kind"),
-    ),
+    {
+        "id#": lambda failure: str(failure.message_id),
+        "queue": "",
+        "task": "",
+        "reason": "",
+        "exception": exception_text,
+        "failed": lambda failure: moment(failure.failed_at_ms),
+        "worker": "",
+        "attempts#": lambda failure: failure.attempts if failure.attempts > 1 else "",
+        "kind": "",
+    },
     none="nothing failed",
     spare=("attempts", "worker", "kind", "reason", "queue"),
     rare=("attempts",),  # most failures have one, and the exception needs the space
@@ -110,9 +110,7 @@ def _groups(answer: Any, by: tuple[str, ...]) -> Reply:
         }
         for group in answer.groups
     ]  # fmt: skip
-    columns = (
-        *map(column, by), *numbers("count", "acknowledged"), column("first", "first_at"), column("last", "last_at"),
-    )  # fmt: skip
+    columns = {**dict.fromkeys(by, ""), "count#": "", "acknowledged#": "", "first": "first_at", "last": "last_at"}
     more = "there are more: only the newest 500,000 failures are counted, and the 1,000 largest groups shown"
     return Reply(
         {"groups": groups, "complete": answer.complete},
@@ -184,7 +182,7 @@ def count_failed(client: QueueClient, queues: tuple[str, ...]) -> Reply:
     ]  # fmt: skip
     names = {"failed": "failed", "acknowledged": "acknowledged", "archived_failed": "archived"}
     document = {row["queue"]: {name: row[label] for name, label in names.items()} for row in rows}
-    columns = (column("queue"), *numbers("failed", "acknowledged", "archived"))
+    columns = {"queue": "", "failed#": "", "acknowledged#": "", "archived#": ""}
     return Reply(document, Table(columns, none="nothing failed", rows=rows))
 
 

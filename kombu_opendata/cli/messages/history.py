@@ -31,7 +31,7 @@ from ..option_types import (
     state_name,
     with_options,
 )
-from ..output import JsonLines, Reply, Table, column, local, numbers
+from ..output import Columns, JsonLines, Reply, Table, local
 from ..progress import watched
 from ..target import (
     Target,
@@ -78,12 +78,12 @@ def _own_headers(message: MessageInfo) -> str:
 
 
 _MESSAGES = Table(
-    (
-        *numbers(id=lambda message: str(message.id)),
-        column("received", lambda message: moment(message.received_at_ms)),
-        column("queues", _states),
-        column("headers", _own_headers),
-    ),
+    {
+        "id#": lambda message: str(message.id),
+        "received": lambda message: moment(message.received_at_ms),
+        "queues": _states,
+        "headers": _own_headers,
+    },
     none="none",
 )
 
@@ -112,16 +112,17 @@ def _outcome(attempt: AttemptInfo) -> str:
 
 
 _ATTEMPTS = Table(
-    (
-        *numbers(message=lambda attempt: str(attempt.message_id)),
-        column("queue"),
-        column("ended", lambda attempt: moment(attempt.ended_at_ms)),
-        *numbers(seconds=_seconds, attempt="number"),
-        column("outcome", _outcome),
-        column("state"),
-        column("exception"),
-        column("consumer"),
-    ),
+    {
+        "message#": lambda attempt: str(attempt.message_id),
+        "queue": "",
+        "ended": lambda attempt: moment(attempt.ended_at_ms),
+        "seconds#": _seconds,
+        "attempt#": "number",
+        "outcome": _outcome,
+        "state": "",
+        "exception": "",
+        "consumer": "",
+    },
     none="none",
     spare=("attempt", "seconds", "consumer"),
 )
@@ -195,9 +196,7 @@ def list_done(client: QueueClient, queue: str, limit: int) -> Reply:
     """
     states = client.iter_by_state(queue, "done")
     page = islice(states, limit or None)
-    columns = (
-        *numbers(id=lambda state: str(state.id)), column("settled", "settled_at"), *numbers("attempts"),
-    )  # fmt: skip
+    columns: Columns = {"id#": lambda state: str(state.id), "settled": "settled_at", "attempts#": ""}  # fmt: skip
 
     def more() -> Iterable[str]:
         if next(states, None) is not None:
@@ -222,7 +221,7 @@ def count(client: QueueClient, queues: tuple[str, ...], every: bool) -> Reply:
     metrics = {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
     rows = listed(metrics, every or bool(queues)).values()
     counts = {name: queue.done for name, queue in metrics.items()}
-    return Reply(counts, Table((column("queue"), *numbers("done")), none="no queues", rows=rows))
+    return Reply(counts, Table({"queue": "", "done#": ""}, none="no queues", rows=rows))
 
 
 @done_group.command(epilog="Example: opendata-queue done delete orders --older-than 30d")

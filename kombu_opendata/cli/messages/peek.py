@@ -14,7 +14,7 @@ from ...json_values import plain
 from ...readable_text import age, counted, pairs, shown, value_text
 from ..exit_codes import DAMAGED, Command, CommandError
 from ..option_types import MESSAGE_ID, limit_option, state_name
-from ..output import JsonLines, Reply, Table, column, numbers
+from ..output import JsonLines, Reply, Table
 from ..target import complete_queues, queue_argument, reads
 
 if TYPE_CHECKING:
@@ -35,15 +35,15 @@ def _due(message: Message) -> str:
 
 def _messages(limit: int) -> Table:
     return Table(
-        (
-            *numbers(id=lambda message: str(message.id)),
-            column("received", "received_at"),
-            column("due", _due),
-            *numbers(priority=lambda message: message.properties.get("priority") or 0),
-            *numbers("attempts"),
-            column("headers", lambda message: pairs(message.headers, _CELL)),
-            column("body", lambda message: _body(message, limit)),
-        ),
+        {
+            "id#": lambda message: str(message.id),
+            "received": "received_at",
+            "due": _due,
+            "priority#": lambda message: message.properties.get("priority") or 0,
+            "attempts#": "",
+            "headers": lambda message: pairs(message.headers, _CELL),
+            "body": lambda message: _body(message, limit),
+        },
         none="no messages are ready",
         spare=("attempts",),
         rare=("due", "priority"),  # the body needs the space
@@ -124,13 +124,13 @@ def message(client: QueueClient, id: int, queue: str, save: Any) -> Reply | None
 
 
 _STATES = Table(
-    (
-        column("queue"),
-        column("state", lambda state: state_name(state.state)),
-        *numbers("attempts"),
-        column("since or until", lambda s: s.running_since or s.settled_at or s.leased_until or s.visible_at),
-        column("holder"),
-    ),
+    {
+        "queue": "",
+        "state": lambda state: state_name(state.state),
+        "attempts#": "",
+        "since or until": lambda s: s.running_since or s.settled_at or s.leased_until or s.visible_at,
+        "holder": "",
+    },
     none="The message is in no queue.",
 )
 

@@ -13,7 +13,7 @@ from ...readable_text import value_text
 from ..exit_codes import CommandError, CommandGroup
 from ..hints import next_command
 from ..option_types import state_name
-from ..output import Reply, Table, column, numbers
+from ..output import Reply, Table
 from ..target import reads
 from .failures import argument_texts, exception_text, failure_document, masked_arguments, retry_hint, split_ids
 
@@ -46,16 +46,17 @@ def _ran(attempt: AttemptInfo) -> str:
 
 
 _ATTEMPTS = Table(
-    (
-        *numbers(message=lambda attempt: str(attempt.message_id)),
-        column("queue"),
-        column("ended", lambda attempt: moment(attempt.ended_at_ms)),
-        *numbers(waited=_waited, ran=_ran),
-        column("state", lambda attempt: f"{attempt.state} {attempt.exception}".strip()),
-        column("outcome"),
-        column("worker", "consumer"),
-        *numbers(pid=lambda attempt: str(attempt.pid or "")),
-    ),
+    {
+        "message#": lambda attempt: str(attempt.message_id),
+        "queue": "",
+        "ended": lambda attempt: moment(attempt.ended_at_ms),
+        "waited#": _waited,
+        "ran#": _ran,
+        "state": lambda attempt: f"{attempt.state} {attempt.exception}".strip(),
+        "outcome": "",
+        "worker": "consumer",
+        "pid#": lambda attempt: str(attempt.pid or ""),
+    },
     none="no attempt has ended",
     spare=("pid", "outcome", "queue", "waited"),
 )

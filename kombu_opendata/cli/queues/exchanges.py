@@ -12,7 +12,7 @@ from ...readable_text import arguments_text, counted
 from ..exit_codes import REFUSED, CommandError, CommandGroup, confirm
 from ..hints import next_command
 from ..option_types import MESSAGE_ID, header_option, headers_of, with_options
-from ..output import Reply, Table, column, numbers
+from ..output import Reply, Table
 from ..target import (
     Target,
     changes,
@@ -27,7 +27,7 @@ from ..target import (
 
 if TYPE_CHECKING:
     from ...queue_client import QueueClient
-    from ...queue_client.queues import ExchangeInfo, QueueInfo
+    from ...queue_client.queues import Binding, ExchangeInfo, QueueInfo
 
 _TYPES = ("direct", "topic", "fanout", "headers")
 
@@ -70,24 +70,25 @@ def durability(info: QueueInfo | ExchangeInfo) -> str:
 
 # ---------------------------------------------------------------------- exchanges
 _EXCHANGES = Table(
-    (
-        column("exchange", "name"),
-        column("type"),
-        column("kind", durability),
-        *numbers("bindings"),
-        column("arguments", lambda info: arguments_text(info.arguments)),
-    ),
+    {
+        "exchange": "name",
+        "type": "",
+        "kind": durability,
+        "bindings#": "",
+        "arguments": lambda info: arguments_text(info.arguments),
+    },
     none="no exchanges",
 )
-BINDINGS = Table(
-    (
-        column("queue"),
-        column("exchange"),
-        column("routing key"),
-        column("arguments", lambda binding: arguments_text(binding.arguments)),
-    ),
+_BINDINGS = Table(
+    {"queue": "", "exchange": "", "routing key": "", "arguments": lambda binding: arguments_text(binding.arguments)},
     none="no bindings",
 )
+
+
+def bindings_of(bindings: list[Binding], owner: str) -> Table:
+    """Return the table of the bindings of a queue or an exchange, without the column of the owner."""
+    columns = {heading: value for heading, value in _BINDINGS.columns.items() if heading != owner}
+    return _BINDINGS.of(bindings)._replace(columns=columns, title="bindings")
 
 
 @exchange_group.command("list", epilog="Example: opendata-queue exchange list")
@@ -111,9 +112,7 @@ def show_exchange(client: QueueClient, exchange: str) -> Reply:
     return Reply(
         {**plain(info), "bindings": bindings},
         {"exchange": info.name, "type": info.type, "kind": durability(info), **info.arguments},
-        BINDINGS.of(bindings)._replace(
-            columns=[column for column in BINDINGS.columns if column.heading != "exchange"], title="bindings"
-        ),
+        bindings_of(bindings, "exchange"),
     )
 
 
@@ -133,7 +132,7 @@ def explain_exchange(exchange: str, routing_key: str, headers: tuple[str, ...], 
         queues = client.test_routing(exchange, routing_key, values)
     document = {"exchange": exchange, "routing_key": routing_key, "headers": values, "queues": queues}
     if queues:
-        return Reply(document, Table([column("queue", str)], none="", rows=queues))
+        return Reply(document, Table({"queue": str}, none="", rows=queues))
     hint = f"bindings: '{next_command('binding list')}', filters of queues: '{next_command('queue list')}'"
     return Reply(document, "no queue would get it", notes=[hint], error=click.exceptions.Exit(REFUSED))
 
@@ -188,7 +187,7 @@ def list_bindings(client: QueueClient, queue: str | None, exchange: str | None) 
     if exchange is not None:
         _exchange(client, exchange)
     bindings = [binding for binding in client.list_bindings(queue) if exchange in (None, binding.exchange)]
-    return Reply(bindings, BINDINGS.of(bindings))
+    return Reply(bindings, _BINDINGS.of(bindings))
 
 
 _binding_options = with_options(

@@ -13,7 +13,7 @@ from ...readable_text import counted
 from ..exit_codes import NOT_NOW, REFUSED, Command, CommandError, missing_ids
 from ..hints import next_command
 from ..option_types import POINT, StateChoice, ids_option, limit_option, where_option
-from ..output import Reply, Table, column, note, numbers
+from ..output import Reply, Table, note
 from ..progress import bar, watched
 from ..target import Target, changes, complete_queues, reads_at_target
 
@@ -187,12 +187,14 @@ def _percent(cursor: dict[str, Any]) -> int:
 
 
 _REPLAYS = Table(
-    (
-        column("queue"),
-        column("state", _state),
-        column("%", _percent, is_number=True),
-        *numbers(examined="seen", put_in="routed", per_s="rate"),
-        column("began", lambda cursor: moment(cursor["started_at_ms"])),
-    ),
+    {
+        "queue": "",
+        "state": _state,
+        "%#": _percent,
+        "examined#": "seen",
+        "put in#": "routed",
+        "per s#": "rate",
+        "began": lambda cursor: moment(cursor["started_at_ms"]),
+    },
     none="no replays",
 )

@@ -11,11 +11,11 @@ from ...json_values import plain
 from ...readable_text import age, counted
 from ..exit_codes import CommandGroup, confirm
 from ..option_types import POINT, every_queue_option, headers_of, listed
-from ..output import Reply, Table, column, hidden_queues, local, numbers
+from ..output import Reply, Table, hidden_queues, local
 from ..progress import watched
 from ..target import Target, at_target, changes, queue_argument, queues_argument, reads, yes_option
 from .alter import alter, argument_options, pause, resume, whole_seconds
-from .exchanges import BINDINGS, durability
+from .exchanges import bindings_of, durability
 from .moves import copy, move
 from .top import top
 
@@ -49,13 +49,7 @@ def _argument(info: QueueInfo, name: str) -> str:
 
 
 _QUEUES = Table(
-    (
-        column("queue", "name"),
-        column("kind", durability),
-        *numbers("consumers"),
-        column("paused", _paused),
-        column("arguments", _arguments),
-    ),
+    {"queue": "name", "kind": durability, "consumers#": "", "paused": _paused, "arguments": _arguments},
     none="no queues",
     rare=("paused",),
 )
@@ -87,7 +81,7 @@ def show(client: QueueClient, queue: str) -> Reply:
     return Reply(
         {**plain(info), "bindings": bindings, "metrics": metrics_document(metrics)},
         {**facts, **arguments, **_facts(metrics)},
-        BINDINGS.of(bindings)._replace(columns=BINDINGS.columns[1:], title="bindings"),
+        bindings_of(bindings, "queue"),
     )
 
 
@@ -158,13 +152,18 @@ def purge(client: QueueClient, queue: str, yes: bool) -> Reply:
 
 # ---------------------------------------------------------------------- metrics
 METRICS = Table(
-    (
-        column("queue"),
-        *numbers(ready="visible"),
-        *numbers("delayed", "in flight", "done", "failed", "consumers"),
-        *numbers(**{"sent/s": "sent_per_second", "acked/s": "acked_per_second"}),
-        *numbers(oldest=lambda metrics: age(metrics.oldest_age_seconds)),
-    ),
+    {
+        "queue": "",
+        "ready#": "visible",
+        "delayed#": "",
+        "in flight#": "",
+        "done#": "",
+        "failed#": "",
+        "consumers#": "",
+        "sent/s#": "sent_per_second",
+        "acked/s#": "acked_per_second",
+        "oldest#": lambda metrics: age(metrics.oldest_age_seconds),
+    },
     none="no queues",
     spare=("acked/s", "sent/s", "consumers", "done", "delayed", "oldest"),
 )
@@ -212,12 +211,10 @@ def _facts(metrics: QueueMetrics) -> dict[str, Any]:
 
 #: fields of :class:`~kombu_opendata.protocol.messages.queue_messages.FigureSeries`, by their headings
 _SERIES = {
-    "sent/s": "published_per_second", "delivered/s": "delivered_per_second", "acked/s": "acked_per_second",
-    "failed/s": "failed_per_second", "ready": "ready", "in flight": "in_flight", "delayed": "delayed",
+    "sent/s#": "published_per_second", "delivered/s#": "delivered_per_second", "acked/s#": "acked_per_second",
+    "failed/s#": "failed_per_second", "ready#": "ready", "in flight#": "in_flight", "delayed#": "delayed",
 }  # fmt: skip
-_POINTS = Table(
-    (column("time"), *numbers(**_SERIES)), none="no metrics yet", spare=("delivered/s", "delayed", "in flight")
-)
+_POINTS = Table({"time": "", **_SERIES}, none="no metrics yet", spare=("delivered/s", "delayed", "in flight"))
 
 
 @queue_group.command(epilog="Example: opendata-queue queue figures orders")

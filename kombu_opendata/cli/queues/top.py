@@ -22,11 +22,9 @@ from ..output import (
     JsonLines,
     Table,
     cells_of,
-    column,
     console,
     cut_middle,
     fitted,
-    numbers,
     print_json,
     print_table,
     rich_table,
@@ -57,13 +55,18 @@ class QueueLine(NamedTuple):
 
 
 _TABLE = Table(
-    (
-        column("queue", lambda line: f"{line.metrics.queue}{' (paused)' if line.metrics.paused else ''}"),
-        *numbers(ready="metrics.visible", delayed="metrics.delayed", in_flight="metrics.in_flight"),
-        *numbers(**{"sent/s": "sent", "deliv/s": "delivered", "acked/s": "acked"}),
-        *numbers(oldest=lambda line: age(line.metrics.oldest_age_seconds)),
-        *numbers(failed="metrics.failed", cons="metrics.consumers"),
-    ),
+    {
+        "queue": lambda line: f"{line.metrics.queue}{' (paused)' if line.metrics.paused else ''}",
+        "ready#": "metrics.visible",
+        "delayed#": "metrics.delayed",
+        "in flight#": "metrics.in_flight",
+        "sent/s#": "sent",
+        "deliv/s#": "delivered",
+        "acked/s#": "acked",
+        "oldest#": lambda line: age(line.metrics.oldest_age_seconds),
+        "failed#": "metrics.failed",
+        "cons#": "metrics.consumers",
+    },
     none="no queues",
     spare=("deliv/s", "failed", "cons", "delayed", "acked/s", "oldest", "sent/s", "in flight"),
 )
