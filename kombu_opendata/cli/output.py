@@ -42,12 +42,6 @@ def say(text: str) -> None:
     print(shown(text))
 
 
-def say_lines(text: str) -> None:
-    """Print a text of several lines, such as a traceback."""
-    for line in text.rstrip().split("\n"):
-        say(line)
-
-
 def note(text: str) -> None:
     """Print a line for people on stderr: stdout has only the requested output."""
     print(shown(text), file=sys.stderr)
