@@ -82,7 +82,7 @@ class OpenDataBroker:
             {
                 "name": name,
                 "messages": queue.length,
-                "messages_ready": queue.visible,
+                "messages_ready": queue.ready,
                 "messages_unacknowledged": queue.in_flight,
                 "messages_delayed": queue.delayed,
                 "consumers": queue.consumers,

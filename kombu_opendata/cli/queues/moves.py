@@ -63,7 +63,7 @@ move, copy = _command("move", "moved"), _command("copy", "copied")
 def _watched(client: QueueClient, verb: str, source: str, target: str, limit: int, work: Callable[[], Moved]) -> Moved:
     """Do the work, and show the number of messages that the target has received; also if Ctrl-C ends it."""
     source_metrics, count_before = client.metrics(source), client.metrics(target).total
-    total = source_metrics.visible + source_metrics.delayed
+    total = source_metrics.ready + source_metrics.delayed
 
     def received() -> int:
         return client.metrics(target).total - count_before

@@ -145,7 +145,7 @@ def purge(client: QueueClient, queue: str, yes: bool) -> Reply:
     Messages in flight stay.
     """
     metrics = client.metrics(queue)
-    confirm(f"Purge queue {queue!r} of {counted(metrics.visible + metrics.delayed, 'message')}?", yes)
+    confirm(f"Purge queue {queue!r} of {counted(metrics.ready + metrics.delayed, 'message')}?", yes)
     count = watched(f"purging {queue}", lambda: client.purge(queue), lambda: (0, None))
     return Reply({"queue": queue, "purged": count}, f"{counted(count, 'message')} purged from queue {queue!r}")
 
@@ -154,7 +154,7 @@ def purge(client: QueueClient, queue: str, yes: bool) -> Reply:
 METRICS = Table(
     {
         "queue": "",
-        "ready#": "visible",
+        "ready#": "",
         "delayed#": "",
         "in flight#": "",
         "done#": "",
@@ -188,12 +188,12 @@ def metrics(client: QueueClient, queues: tuple[str, ...], every: bool) -> Reply:
 
 def metrics_document(metrics: QueueMetrics) -> dict[str, Any]:
     """Return a queue's metrics for ``--json``; ``visible`` is the name of ``ready`` in earlier versions."""
-    return {**plain(metrics), "ready": metrics.visible}
+    return {**plain(metrics), "ready": metrics.ready}
 
 
 def _facts(metrics: QueueMetrics) -> dict[str, Any]:
     return {
-        "ready": metrics.visible,
+        "ready": metrics.ready,
         "delayed": metrics.delayed,
         "in flight": metrics.in_flight,
         "done": metrics.done,

@@ -57,7 +57,7 @@ class QueueLine(NamedTuple):
 _TABLE = Table(
     {
         "queue": lambda line: f"{line.metrics.queue}{' (paused)' if line.metrics.paused else ''}",
-        "ready#": "metrics.visible",
+        "ready#": "metrics.ready",
         "delayed#": "metrics.delayed",
         "in flight#": "metrics.in_flight",
         "sent/s#": "sent",
@@ -177,7 +177,7 @@ def _order(sort: str) -> Callable[[QueueLine], Any]:
 def _document(line: QueueLine) -> dict[str, Any]:
     rates = {"sent_per_second": line.sent, "delivered_per_second": line.delivered, "acked_per_second": line.acked}
     rounded = {name: round(value, 3) for name, value in rates.items()}
-    return {**plain(line.metrics), "ready": line.metrics.visible, **rounded}
+    return {**plain(line.metrics), "ready": line.metrics.ready, **rounded}
 
 
 # ---------------------------------------------------------------------- keys
@@ -238,7 +238,7 @@ def draw(lines: list[QueueLine], width: int, height: int) -> Any:
 def _title(lines: list[QueueLine], width: int) -> list[str]:
     """Return the totals of all queues, on as few lines as the width allows."""
     at = next((line.metrics.at for line in lines if line.metrics.at is not None), None)
-    ready, delayed = (sum(getattr(line.metrics, name) for line in lines) for name in ("visible", "delayed"))
+    ready, delayed = (sum(getattr(line.metrics, name) for line in lines) for name in ("ready", "delayed"))
     in_flight = sum(line.metrics.in_flight for line in lines)
     sent, acked = sum(line.sent for line in lines), sum(line.acked for line in lines)
     parts = [] if at is None else [at.astimezone().strftime("%H:%M:%S")]
