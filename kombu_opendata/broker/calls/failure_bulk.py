@@ -69,7 +69,7 @@ class Bulk:
     @property
     def handled(self) -> int:
         """The number of handled failures."""
-        return self.retried.redriven + self.retried.published + self.deleted.deleted + self.deleted.dismissed
+        return self.retried.handled + self.deleted.handled
 
     @property
     def left(self) -> int | None:
