@@ -24,6 +24,7 @@ from ..client.connection_options import (
 )
 from ..client.session.broker_connection import BrokerConnection
 from ..client.session.session import channel_of
+from ..client.session.session_link import LinkState
 from ..errors import ConnectionLost, OpenDataError, RetryLater, StartError, StoreError, VersionMismatch
 from ..masking import masked
 from ..version import __version__
@@ -35,6 +36,7 @@ from .connection_fields import address_of
 from .event_loop import LoopReader
 from .kombu_message import OutgoingMessage
 
+_CLOSED = LinkState.CLOSED
 _PLACE = "transport options"
 
 
@@ -128,7 +130,7 @@ class Transport(virtual.Transport):
             connection.abandon()
 
     def verify_connection(self, connection: BrokerConnection) -> bool:
-        return not connection.link.is_closed
+        return connection.link.state is not _CLOSED
 
     # ------------------------------------------------------------ channels and events
     def create_channel(self, connection: BrokerConnection) -> channels.Channel:
