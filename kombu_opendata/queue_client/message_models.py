@@ -261,13 +261,10 @@ class Published:
     queues: tuple[str, ...]
     repeated: bool = False
 
-
-@dataclass(frozen=True)
-class SentOnce:
-    """Message that was sent with its own key. ``new`` is True if this call stored it."""
-
-    id: int
-    new: bool
+    @property
+    def new(self) -> bool:
+        """True if this call stored the message."""
+        return not self.repeated
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ..protocol.messages import Outgoing
 from . import checks
 from .base import Base
 from .checks import Moment, Seconds
-from .message_models import Published, SentOnce
+from .message_models import Published
 
 #: seconds for which an idempotency key is remembered
 KEY_SECONDS = 86_400.0
@@ -106,7 +106,7 @@ class Sending(Base):
         priority: int = 0,
         ttl: Seconds | None = None,
         key_seconds: Seconds = KEY_SECONDS,
-    ) -> list[SentOnce]:
+    ) -> list[Published]:
         """Send up to 10,000 messages, each of them once: only those with new keys are stored, in one commit.
 
         This holds even if several clients send the same messages at the same time, or a key occurs twice in a batch.
@@ -114,8 +114,8 @@ class Sending(Base):
         Args:
             idempotency_keys: one for each body, as in :meth:`send`. An empty key means no key.
 
-        The other arguments are as in :meth:`send_batch`. The result has, in order, each message's id, and True if this
-        call stored it.
+        The other arguments are as in :meth:`send_batch`. The result has the messages in order; ``new`` is True if
+        this call stored it.
 
         Raises:
             KeyReused: a key was used with another body, before or in this batch; nothing was stored.
@@ -133,7 +133,7 @@ class Sending(Base):
         call.keys, call.digests = keys, [part for _sent, part in made]
         call.key_ttl_ms = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001)
         answer = _with_ids(self.calls.send(call))
-        return [SentOnce(id, new) for id, new in zip(answer.ids, answer.new, strict=True)]
+        return [Published(id, (queue,), repeated=not new) for id, new in zip(answer.ids, answer.new, strict=True)]
 
     def publish(
         self,

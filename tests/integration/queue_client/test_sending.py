@@ -308,7 +308,7 @@ def test_each_message_of_a_batch_is_stored_once(client: Any, name: str, durable:
     assert [again[0].id, again[2].id, again[3].id] == [first[1].id, first[0].id, again[1].id]
     assert len({one.id for one in again}) == 5
     assert [message.body for message in client.read(name, 60, 10)] == ["a", "b", "c", "d", "d"]
-    assert client.send_each_once(name, ["a"], ["ka"]) == [replace(first[0], new=False)]
+    assert client.send_each_once(name, ["a"], ["ka"]) == [replace(first[0], repeated=True)]
     assert client.send(name, "a", idempotency_key="ka") == first[0].id, "a key is a key, however it was sent"
     assert client.send_each_once(name, [], []) == []
     assert client.metrics(name).total == 5
