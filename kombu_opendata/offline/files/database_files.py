@@ -28,7 +28,7 @@ from ...storage.commit import power_loss
 from ...storage.slatedb import ffi
 from ...storage.slatedb.object_store import locate
 from ..findings import Finding, finding
-from .sorted_table import Info, TableFile, check_table
+from .sorted_table import Info, TableFile
 from .store_location import StoreLocation
 
 _NUMBERED = re.compile(r"(\d{20})\.sst")
@@ -113,7 +113,7 @@ class DatabaseFiles:
                 self.unreadable.append((first, end))
                 continue
             with_rows = not newest or view.sst.id.value in newest
-            table = check_table(path, with_rows=with_rows and path.stat().st_size <= _ROWS_BYTES)
+            table = TableFile(path, with_rows=with_rows and path.stat().st_size <= _ROWS_BYTES)
             checked.append(table)
             for what in table.damage:
                 self._add("table-damaged", f"{path.name}: {what}", path)
@@ -140,7 +140,7 @@ class DatabaseFiles:
             if not path.stat().st_size:
                 doubtful = f"{path.name} is empty"
                 continue
-            wal_file = check_table(path, with_rows=True)
+            wal_file = TableFile(path, with_rows=True)
             checked.append(wal_file)
             for what in wal_file.damage:
                 self._add("wal-damaged", f"{path.name}: {what}", path)

@@ -33,7 +33,7 @@ import mmap
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import lz4.block
@@ -72,63 +72,94 @@ class Info:
     stats_len: int
 
 
-@dataclass(slots=True)
 class TableFile:
-    """Result of checking a table's file.
+    """Check of every byte of a table's file. The file is mapped, so the system can free the memory of checked parts.
 
     Attributes:
         damage: the errors, with their positions; empty if every byte is correct.
         lost: ranges of keys whose rows can't be read; an end of None means the table's last key.
         first_seq, last_seq: sequence numbers of the rows; 0 if there are no rows, or they were not examined.
-    """
-
-    path: Path
-    size: int = 0
-    info: Info | None = None
-    version: int = 0
-    damage: list[str] = field(default_factory=list)
-    lost: list[tuple[bytes, bytes | None]] = field(default_factory=list)
-    first_seq: int = 0
-    last_seq: int = 0
-    rows: int = 0
-
-
-def check_table(path: Path, *, with_rows: bool = False) -> TableFile:
-    """Check every byte of a table's file. The file is mapped, so the system can free the memory of checked parts.
-
-    Args:
-        with_rows: also examine the sequence numbers of the rows.
 
     Raises:
         OSError: the file can't be read.
     """
-    result = TableFile(path, path.stat().st_size)
-    if result.size <= _FOOTER.size:  # an empty file can't be mapped
-        _all_lost(result, f"it has {result.size} bytes")
-        return result
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        try:
-            _check(result, data, with_rows)
-        except (*DAMAGED, lz4.block.LZ4BlockError) as exc:
-            _all_lost(result, f"its index does not decode ({exc})")
-    return result
 
+    def __init__(self, path: Path, *, with_rows: bool = False) -> None:
+        self.path = path
+        self.size = path.stat().st_size
+        self.info: Info | None = None
+        self.damage: list[str] = []
+        self.lost: list[tuple[bytes, bytes | None]] = []
+        self.first_seq = self.last_seq = self.rows = 0
+        self._with_rows = with_rows
+        if self.size <= _FOOTER.size:  # an empty file can't be mapped
+            self._all_lost(f"it has {self.size} bytes")
+            return
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            try:
+                self._check(data)
+            except (*DAMAGED, lz4.block.LZ4BlockError) as exc:
+                self._all_lost(f"its index does not decode ({exc})")
 
-def _check(table: TableFile, data: mmap.mmap, with_rows: bool) -> None:
-    info_at, table.version = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
-    if table.version not in _VERSIONS:
-        _all_lost(table, f"its footer (byte {len(data) - 2}) has version {table.version}")
-        return
-    end = len(data) - _FOOTER.size
-    if info_at >= end or not _is_whole(data, info_at, end):
-        _all_lost(table, f"its info (bytes {info_at} to {end}) does not match its checksum")
-        return
-    info = table.info = parse_info(data[info_at : end - _CRC.size])
-    blocks_end = _check_parts(table, info, data, info_at)
-    if not table.damage or _is_whole(data, info.index_offset, info.index_offset + info.index_len):
-        _check_blocks(table, info, data, blocks_end, with_rows)
-    else:
-        table.lost = [(info.first_entry or b"", None)]
+    def _all_lost(self, what: str) -> None:
+        self.damage.append(what)
+        self.lost = [(b"", None)]
+
+    def _check(self, data: mmap.mmap) -> None:
+        info_at, version = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
+        if version not in _VERSIONS:
+            self._all_lost(f"its footer (byte {len(data) - 2}) has version {version}")
+            return
+        end = len(data) - _FOOTER.size
+        if info_at >= end or not _is_whole(data, info_at, end):
+            self._all_lost(f"its info (bytes {info_at} to {end}) does not match its checksum")
+            return
+        info = self.info = parse_info(data[info_at : end - _CRC.size])
+        blocks_end = self._check_parts(info, data, info_at)
+        if not self.damage or _is_whole(data, info.index_offset, info.index_offset + info.index_len):
+            self._check_blocks(info, data, blocks_end)
+        else:
+            self.lost = [(info.first_entry or b"", None)]
+
+    def _check_parts(self, info: Info, data: mmap.mmap, info_at: int) -> int:
+        """Check the parts after the blocks, which must follow each other without a gap; return their start."""
+        parts = [
+            ("filter", info.filter_offset, info.filter_len),
+            ("index", info.index_offset, info.index_len),
+            ("stats", info.stats_offset, info.stats_len),
+        ]
+        parts = sorted((part for part in parts if part[2]), key=lambda part: part[1])
+        start = parts[0][1] if parts else info_at
+        position = start
+        for name, at, size in parts:
+            if at != position:
+                self.damage.append(f"its {name} begins at byte {at} instead of {position}")
+            if not _is_whole(data, at, at + size):
+                self.damage.append(f"its {name} (bytes {at} to {at + size}) does not match its checksum")
+            position = at + size
+        if position != info_at:
+            self.damage.append(f"bytes {position} to {info_at} belong to no part")
+        return start
+
+    def _check_blocks(self, info: Info, data: mmap.mmap, end: int) -> None:
+        index = FlatTable(_plain(info, data[info.index_offset : info.index_offset + info.index_len - _CRC.size]))
+        blocks = [(block.u64(_BLOCK_AT), block.blob(_BLOCK_FIRST) or b"") for block in index.tables(_BLOCKS)]
+        if end and (not blocks or blocks[0][0] != 0):
+            self.damage.append(f"bytes 0 to {blocks[0][0] if blocks else end} belong to no block")
+        for number, (at, first) in enumerate(blocks):
+            following = blocks[number + 1] if number + 1 < len(blocks) else None
+            until = following[0] if following else end
+            if not _is_whole(data, at, until):
+                self.damage.append(f"its block {number} (bytes {at} to {until}) does not match its checksum")
+                self.lost.append((first, following[1] if following else None))
+            elif self._with_rows:
+                self._read_rows(_plain(info, data[at : until - _CRC.size]))
+
+    def _read_rows(self, block: bytes) -> None:
+        for seq in _sequences(block):
+            self.first_seq = min(self.first_seq or seq, seq)
+            self.last_seq = max(self.last_seq, seq)
+            self.rows += 1
 
 
 def parse_info(data: bytes) -> Info:
@@ -141,42 +172,6 @@ def parse_info(data: bytes) -> Info:
     )  # fmt: skip
 
 
-def _check_parts(table: TableFile, info: Info, data: mmap.mmap, info_at: int) -> int:
-    """Check the parts after the blocks, which must follow each other without a gap; return their start."""
-    parts = [
-        ("filter", info.filter_offset, info.filter_len),
-        ("index", info.index_offset, info.index_len),
-        ("stats", info.stats_offset, info.stats_len),
-    ]
-    parts = sorted((part for part in parts if part[2]), key=lambda part: part[1])
-    start = parts[0][1] if parts else info_at
-    position = start
-    for name, at, size in parts:
-        if at != position:
-            table.damage.append(f"its {name} begins at byte {at} instead of {position}")
-        if not _is_whole(data, at, at + size):
-            table.damage.append(f"its {name} (bytes {at} to {at + size}) does not match its checksum")
-        position = at + size
-    if position != info_at:
-        table.damage.append(f"bytes {position} to {info_at} belong to no part")
-    return start
-
-
-def _check_blocks(table: TableFile, info: Info, data: mmap.mmap, end: int, with_rows: bool) -> None:
-    index = FlatTable(_plain(info, data[info.index_offset : info.index_offset + info.index_len - _CRC.size]))
-    blocks = [(block.u64(_BLOCK_AT), block.blob(_BLOCK_FIRST) or b"") for block in index.tables(_BLOCKS)]
-    if end and (not blocks or blocks[0][0] != 0):
-        table.damage.append(f"bytes 0 to {blocks[0][0] if blocks else end} belong to no block")
-    for number, (at, first) in enumerate(blocks):
-        following = blocks[number + 1] if number + 1 < len(blocks) else None
-        until = following[0] if following else end
-        if not _is_whole(data, at, until):
-            table.damage.append(f"its block {number} (bytes {at} to {until}) does not match its checksum")
-            table.lost.append((first, following[1] if following else None))
-        elif with_rows:
-            _look_at_rows(table, _plain(info, data[at : until - _CRC.size]))
-
-
 def _plain(info: Info, part: bytes) -> bytes:
     """Return a part without its checksum, decompressed."""
     if info.codec == _PLAIN:
@@ -187,13 +182,6 @@ def _plain(info: Info, part: bytes) -> bytes:
     if size > _LZ4_LARGEST_RATIO * len(part):  # its memory would be allocated before the decompression
         raise ValueError(f"{len(part)} bytes that are compressed can't be {size}")
     return bytes(lz4.block.decompress(part))
-
-
-def _look_at_rows(table: TableFile, block: bytes) -> None:
-    for seq in _sequences(block):
-        table.first_seq = min(table.first_seq or seq, seq)
-        table.last_seq = max(table.last_seq, seq)
-        table.rows += 1
 
 
 def _sequences(block: bytes) -> Iterator[int]:
@@ -231,11 +219,6 @@ def _is_whole(data: mmap.mmap, start: int, end: int) -> bool:
     (crc,) = _CRC.unpack_from(data, end - _CRC.size)
     with memoryview(data) as whole, whole[start : end - _CRC.size] as part:
         return bool(zlib.crc32(part) == crc)
-
-
-def _all_lost(table: TableFile, what: str) -> None:
-    table.damage.append(what)
-    table.lost = [(b"", None)]
 
 
 # ---- FlatBuffers: tables, numbers, byte vectors and vectors of tables

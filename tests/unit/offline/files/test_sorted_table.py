@@ -8,7 +8,7 @@ from pathlib import Path
 import lz4.block
 import pytest
 
-from kombu_opendata.offline.files.sorted_table import _LZ4, DAMAGED, FlatTable, Info, _plain, check_table
+from kombu_opendata.offline.files.sorted_table import _LZ4, DAMAGED, FlatTable, Info, TableFile, _plain
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
@@ -38,15 +38,15 @@ def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def test_whole_files(files: list[Path]) -> None:
     for path in files:
-        found = check_table(path, with_rows=True)
+        found = TableFile(path, with_rows=True)
         assert not found.damage
         assert found.rows
     table = next(path for path in files if path.parent.name == "compacted")
-    found = check_table(table, with_rows=True)
+    found = TableFile(table, with_rows=True)
     assert found.info is not None
     assert (found.info.first_entry, found.last_seq) == (b"\0", 4)  # the flush wrote a row, too
     assert (found.info.codec > 0) == (found.size < 10_000)  # 18 kB of rows
-    wal = [check_table(path, with_rows=True) for path in sorted(files) if path.parent.name == "wal"]
+    wal = [TableFile(path, with_rows=True) for path in sorted(files) if path.parent.name == "wal"]
     assert [one.first_seq for one in wal if one.rows > 1] == [1, 2, 3]
 
 
@@ -57,7 +57,7 @@ def test_any_flipped_byte_is_found(files: list[Path], tmp_path: Path, mask: int)
         copy = tmp_path / path.name
         for at in range(0, len(data), 1 if len(data) < 5000 else 7):
             copy.write_bytes(data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
-            assert check_table(copy).damage, f"byte {at} of {len(data)} in {path.parent.name}"
+            assert TableFile(copy).damage, f"byte {at} of {len(data)} in {path.parent.name}"
 
 
 def test_any_cut_is_found(files: list[Path], tmp_path: Path) -> None:
@@ -65,16 +65,16 @@ def test_any_cut_is_found(files: list[Path], tmp_path: Path) -> None:
     copy = tmp_path / "cut.sst"
     for size in (*range(0, len(data), 97), len(data) - 1):
         copy.write_bytes(data[:size])
-        assert check_table(copy).damage, f"{size} of {len(data)} bytes"
+        assert TableFile(copy).damage, f"{size} of {len(data)} bytes"
     copy.write_bytes(data + b"\0")
-    assert check_table(copy).damage
+    assert TableFile(copy).damage
 
 
 def test_a_damaged_block_loses_its_own_keys_only(files: list[Path], tmp_path: Path) -> None:
     data = max((path for path in files if path.parent.name == "compacted"), key=lambda p: p.stat().st_size).read_bytes()
     copy = tmp_path / "block.sst"
     copy.write_bytes(bytes([data[0] ^ 1]) + data[1:])
-    found = check_table(copy)
+    found = TableFile(copy)
     assert found.damage[0].startswith("its block 0 (bytes 0 to ")
     (low, high), *more = found.lost
     assert not more
