@@ -27,7 +27,7 @@ from .queries import (
     texts,
 )
 
-D = TypeVar("D", m.FailuresRetried, m.FailuresDismissed)
+D = TypeVar("D", m.FailuresRetried, m.FailuresDeleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +163,15 @@ class History(Base):
         self,
         *,
         limit: int = 0,
-        progress: Callable[[m.FailuresDismissed], object] | None = None,
+        progress: Callable[[m.FailuresDeleted], object] | None = None,
         **query: Unpack[FailureFilters],
-    ) -> m.FailuresDismissed:
+    ) -> m.FailuresDeleted:
         """Delete failures; arguments are as in :meth:`retry_failures`.
 
         The attempts of dismissed failures stay in the history.
         """
-        step = request("delete_failures", m.DismissFailures, query, FailureFilters, limit=page_limit("limit", limit))
-        return self._in_steps(step, m.FailuresDismissed(0), limit, progress)
+        step = request("delete_failures", m.DeleteFailures, query, FailureFilters, limit=page_limit("limit", limit))
+        return self._in_steps(step, m.FailuresDeleted(0), limit, progress)
 
     def _in_steps(
         self,

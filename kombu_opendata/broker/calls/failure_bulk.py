@@ -64,7 +64,7 @@ class Bulk:
     go_on: Callable[[], bool]
     target: str = ""
     retried: m.FailuresRetried = field(default_factory=lambda: m.FailuresRetried(0))
-    deleted: m.FailuresDismissed = field(default_factory=lambda: m.FailuresDismissed(0))
+    deleted: m.FailuresDeleted = field(default_factory=lambda: m.FailuresDeleted(0))
 
     @property
     def handled(self) -> int:

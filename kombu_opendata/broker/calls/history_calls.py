@@ -132,8 +132,8 @@ class HistoryCalls(BrokerCalls):
         reply.next = _next(bulk)
         return reply
 
-    @handles(m.DismissFailures)
-    async def delete_failures(self, call: Context, msg: m.DismissFailures) -> m.FailuresDismissed:
+    @handles(m.DeleteFailures)
+    async def delete_failures(self, call: Context, msg: m.DeleteFailures) -> m.FailuresDeleted:
         bulk = self._bulk(call, msg)
         reply = bulk.deleted
         await self._bulks.delete(bulk)
@@ -143,7 +143,7 @@ class HistoryCalls(BrokerCalls):
         reply.next = _next(bulk)
         return reply
 
-    def _bulk(self, call: Context, msg: m.RetryFailures | m.DismissFailures) -> Bulk:
+    def _bulk(self, call: Context, msg: m.RetryFailures | m.DeleteFailures) -> Bulk:
         """Return the work of a call. Failures after the start of the first call do not take part."""
         check_limit(msg.limit)
         filters = _failure_filters(call, msg)

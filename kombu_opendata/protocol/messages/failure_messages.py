@@ -170,7 +170,7 @@ class FailuresRetried(BulkStep, tag=216):
         return {name: count for name, count in self.left.items() if name != "already"}
 
 
-class FailuresDismissed(BulkStep, tag=217):
+class FailuresDeleted(BulkStep, tag=217):
     """Numbers of deleted failed messages, and of acknowledged failures that are no longer listed."""
 
     deleted: int = 0
@@ -227,7 +227,7 @@ class RetryFailures(FailureQuery[FailuresRetried], tag=212, kw_only=True):
 
 
 @operation("delete failures", permissions.delete_failures, query=True, large=True, filter="selector")
-class DismissFailures(FailureQuery[FailuresDismissed], tag=213, kw_only=True):
+class DeleteFailures(FailureQuery[FailuresDeleted], tag=213, kw_only=True):
     """Request to delete failed messages, and mark acknowledged failures as handled.
 
     The other fields are as in RetryFailures.

@@ -135,7 +135,7 @@ class RetryAction(OnFailures):
 
 
 @action(
-    "delete-failures", "Delete failures", m.DismissFailures, " ".join(OnFailures.model_fields),
+    "delete-failures", "Delete failures", m.DeleteFailures, " ".join(OnFailures.model_fields),
     is_dangerous=True, is_long=True,
 )  # fmt: skip
 class DeleteFailuresAction(OnFailures):
@@ -144,10 +144,10 @@ class DeleteFailuresAction(OnFailures):
 
     async def perform_in_steps(self, broker: UserBroker, report: Report) -> ActionOutcome:
         count, _ = await self.count(broker)
-        done = m.FailuresDismissed(0)
+        done = m.FailuresDeleted(0)
         for filters in self.filters():
 
-            def step(more: m.FailuresDismissed, before: m.FailuresDismissed = done) -> None:
+            def step(more: m.FailuresDeleted, before: m.FailuresDeleted = done) -> None:
                 report(ActionProgress(before.handled + more.handled, count))
 
             done = done.plus(await broker.client.delete_failures(progress=step, **filters))
