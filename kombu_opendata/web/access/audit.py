@@ -8,19 +8,7 @@ from typing import Any
 
 NAME = "kombu_opendata.web.audit"
 #: parameters that name the object of an action; other parameters may have contents
-_OBJECTS = (
-    "queue",
-    "queues",
-    "exchange",
-    "routing_key",
-    "target",
-    "worker",
-    "name",
-    "ids",
-    "id",
-    "state",
-    "fingerprints",
-)
+_OBJECTS = ("queue", "queues", "exchange", "routing_key", "target", "worker", "ids", "state")
 _SHOWN = 200
 
 log = logging.getLogger(NAME)

@@ -38,8 +38,6 @@ async def act(visit: AVisit, name: str, request: Request) -> Response:
     action = _action(name)
     async with request.form(max_files=0, max_fields=2000) as form:
         items = [(key, str(value)) for key, value in form.multi_items()]
-    if any(key == "preview" for key, _value in items):
-        return await _dialog(visit, action, items, [])
     typed = next((value for key, value in items if key == _TYPED), "")
     try:
         parameters = _read(action, items)
