@@ -26,7 +26,7 @@ from ..storage.effects.codec import Commit
 from ..storage.effects.deliveries import AckEffect, ArchiveEffect, DeleteEffect, FailEffect, RemoveEffect
 from ..storage.effects.publishes import PublishEffect, TimeEffect
 from ..url import LOCK_NAME
-from .files.journal_files import JournalPlace, JournalTail, read_tail
+from .files.journal_files import JournalPlace, JournalTail
 from .files.store_location import StoreLocation, find_store, power_lost, running_broker
 from .records.open_store import open_store
 
@@ -141,7 +141,7 @@ def _locked(root: Path) -> Iterator[None]:
 
 def _read(location: StoreLocation, position: int) -> JournalTail:
     assert location.journal is not None
-    return read_tail(location.journal, position, power_lost=power_lost(location))
+    return JournalTail(location.journal, position, power_lost=power_lost(location))
 
 
 # ---- headers

@@ -16,7 +16,7 @@ import pytest
 from kombu_opendata.errors import StoreError
 from kombu_opendata.offline import Finding, open_store
 from kombu_opendata.offline.files.database_files import views_of
-from kombu_opendata.offline.files.journal_files import read_tail
+from kombu_opendata.offline.files.journal_files import JournalTail
 from kombu_opendata.storage.records.kinds import RecordKind
 from kombu_opendata.storage.slatedb import ffi
 from kombu_opendata.storage.slatedb.object_store import locate
@@ -120,7 +120,7 @@ def damaged(store: Store, file: Path, change: Callable[[bytes], bytes | None], w
 def test_a_flipped_byte_is_found_or_harmless(store: Store, kind: str) -> None:
     dice = seeded_random()
     file = store.file(kind)
-    size = read_tail(file.parent, 0).segments[-1].used_bytes if kind == "journal" else file.stat().st_size
+    size = JournalTail(file.parent, 0).segments[-1].used_bytes if kind == "journal" else file.stat().st_size
     is_needed = kind == "journal" or file.name in names(store.root)
     found = 0
     for _ in range(FLIPS):

@@ -10,7 +10,7 @@ writing and cleans up while it reads. The same functions parse the formats.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,9 +61,8 @@ class JournalPlace(NamedTuple):
     offset: int
 
 
-@dataclass(slots=True)
 class JournalTail:
-    """End of the journal: the commits that the store does not have yet.
+    """End of the journal in a folder: the commits that the store does not have yet. Each error becomes a finding.
 
     Attributes:
         position: the last sequence number that the store has.
@@ -74,162 +73,159 @@ class JournalTail:
             is no such commit.
         spares: the files without records.
         power_lost: True if a power loss may have torn the records since the last sync.
-    """
-
-    folder: Path
-    position: int
-    power_lost: bool = False
-    last: int = 0
-    segments: list[SegmentFile] = field(default_factory=list)
-    spares: list[Path] = field(default_factory=list)
-    commits: list[Commit] = field(default_factory=list)
-    tail_bytes: int = 0
-    is_whole: bool = True
-    lost_from: JournalPlace | None = None
-    findings: list[Finding] = field(default_factory=list)
-
-
-def read_tail(folder: Path, position: int, *, power_lost: bool = False) -> JournalTail:
-    """Read the journal in ``folder``; each error in it becomes a finding.
 
     Raises:
         StoreChanged: a broker changed it during the read; open the store again.
         StoreError: a file can't be read.
     """
-    tail = JournalTail(folder, position, power_lost, last=position)
-    if not folder.is_dir():
-        if position:
-            text = f"the folder {folder} is missing, but the store was written with a journal up to record {position}"
-            tail.findings.append(finding("journal-missing", text, file=str(folder)))
-        return tail
-    contents = _read_segments(tail)
-    if not contents and not tail.findings:
-        text = f"there is no segment in {folder}, although a broker always leaves one"
-        tail.findings.append(finding("journal-missing", text, file=str(folder)))
-        return tail
-    following = [*(segment.first for segment, _data in contents[1:]), None]
-    last = 0
-    for (segment, data), until in zip(contents, following, strict=False):
-        if last and last + 1 != segment.first <= max(last, position) + 1:
-            text = f"{segment.path.name} begins with record {segment.first} where {last + 1} was expected"
-            tail.findings.append(finding("journal-sequence", text, file=str(segment.path)))
-        _read_records(tail, segment, data, until)
-        last = segment.last
-    if last < position and not any(problem.code.startswith("journal-") for problem in tail.findings):
-        text = f"the journal ends with record {last}, but the store has records up to {position}"
-        tail.findings.append(finding("journal-behind", text, file=str(folder)))
-    return tail
 
+    def __init__(self, folder: Path, position: int, *, power_lost: bool = False) -> None:
+        self.folder, self.position, self.power_lost = folder, position, power_lost
+        self.last = position
+        self.segments: list[SegmentFile] = []
+        self.spares: list[Path] = []
+        self.commits: list[Commit] = []
+        self.tail_bytes = 0
+        self.is_whole = True
+        self.lost_from: JournalPlace | None = None
+        self.findings: list[Finding] = []
+        if not folder.is_dir():
+            if position:
+                text = (
+                    f"the folder {folder} is missing, but the store was written with a journal up to record {position}"
+                )
+                self._add("journal-missing", text, folder)
+            return
+        contents = self._read_segments()
+        if not contents and not self.findings:
+            text = f"there is no segment in {folder}, although a broker always leaves one"
+            self._add("journal-missing", text, folder)
+            return
+        following = [*(segment.first for segment, _data in contents[1:]), None]
+        last = 0
+        for (segment, data), until in zip(contents, following, strict=False):
+            if last and last + 1 != segment.first <= max(last, position) + 1:
+                text = f"{segment.path.name} begins with record {segment.first} where {last + 1} was expected"
+                self._add("journal-sequence", text, segment.path)
+            self._read_records(segment, data, until)
+            last = segment.last
+        if last < position and not any(problem.code.startswith("journal-") for problem in self.findings):
+            text = f"the journal ends with record {last}, but the store has records up to {position}"
+            self._add("journal-behind", text, folder)
 
-def _read_segments(tail: JournalTail) -> list[tuple[SegmentFile, bytes]]:
-    """Return the segments in order, with their bytes."""
-    contents: list[tuple[SegmentFile, bytes]] = []
-    tail.spares = sorted(tail.folder.glob("*.spare"))
-    for path in sorted(tail.folder.glob("*.journal")):
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError as exc:
-            raise StoreChanged(f"{path} was released while it was read", path=str(path)) from exc
-        except OSError as exc:
-            raise StoreError(f"{path} can't be read: {exc.strerror}", path=str(path)) from exc
-        header = journal_format.parse_header(data)
-        if header is None:
-            text = f"{path.name}, {len(data)} bytes, does not begin with a journal header"
-        elif not header.is_sound(path):
-            text = f"{path.name} has a header with number {header.number}, version {header.version}, {header.reserved}"
+    def _add(self, code: str, text: str, file: Path) -> None:
+        self.findings.append(finding(code, text, file=str(file)))
+
+    def _read_segments(self) -> list[tuple[SegmentFile, bytes]]:
+        """Return the segments in order, with their bytes."""
+        contents: list[tuple[SegmentFile, bytes]] = []
+        self.spares = sorted(self.folder.glob("*.spare"))
+        for path in sorted(self.folder.glob("*.journal")):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError as exc:
+                raise StoreChanged(f"{path} was released while it was read", path=str(path)) from exc
+            except OSError as exc:
+                raise StoreError(f"{path} can't be read: {exc.strerror}", path=str(path)) from exc
+            header = journal_format.parse_header(data)
+            if header is None:
+                text = f"{path.name}, {len(data)} bytes, does not begin with a journal header"
+            elif not header.is_sound(path):
+                text = (
+                    f"{path.name} has a header with number {header.number}, version {header.version}, {header.reserved}"
+                )
+            else:
+                contents.append((SegmentFile(path, header.number, header.first, len(data), header.first - 1), data))
+                continue
+            self._add("journal-header", text, path)
+            self.is_whole = False
+            if self.lost_from is None:
+                self.lost_from = JournalPlace(0, path, 0)
+        self.segments = [segment for segment, _data in contents]
+        return contents
+
+    def _read_records(self, segment: SegmentFile, data: bytes, until: int | None) -> None:
+        """Read the records of a segment; ``until`` is the first record of the next segment."""
+        records = list(journal_format.complete_records(data, segment.first, self.position, until))
+        for index, record in enumerate(records):
+            if record.sequence != segment.last + 1 and self._is_end(segment, records[index:], until):
+                break
+            segment.records += 1
+            segment.last = record.sequence
+            if record.sequence > self.last:
+                self._keep(segment, record)
+            segment.used_bytes = record.end
+        if until is not None:
+            if until > max(segment.last, self.position) + 1:
+                self._lose(segment)
+                text = (
+                    f"records {max(segment.last, self.position) + 1} to {until - 1} are missing behind {_end(segment)}"
+                )
+                self._add("journal-gap", text, segment.path)
         else:
-            contents.append((SegmentFile(path, header.number, header.first, len(data), header.first - 1), data))
-            continue
-        tail.findings.append(finding("journal-header", text, file=str(path)))
-        tail.is_whole = False
-        if tail.lost_from is None:
-            tail.lost_from = JournalPlace(0, path, 0)
-    tail.segments = [segment for segment, _data in contents]
-    return contents
+            self._check_end(segment, data)
 
-
-def _read_records(tail: JournalTail, segment: SegmentFile, data: bytes, until: int | None) -> None:
-    """Read the records of a segment; ``until`` is the first record of the next segment."""
-    records = list(journal_format.complete_records(data, segment.first, tail.position, until))
-    for index, record in enumerate(records):
-        if record.sequence != segment.last + 1 and _is_end(tail, segment, records[index:], until):
-            break
-        segment.records += 1
-        segment.last = record.sequence
-        if record.sequence > tail.last:
-            _keep(tail, segment, record)
-        segment.used_bytes = record.end
-    if until is not None:
-        if until > max(segment.last, tail.position) + 1:
-            _lose(tail, segment)
-            text = f"records {max(segment.last, tail.position) + 1} to {until - 1} are missing behind {_end(segment)}"
-            tail.findings.append(finding("journal-gap", text, file=str(segment.path)))
-    else:
-        _check_end(tail, segment, data)
-
-
-def _is_end(tail: JournalTail, segment: SegmentFile, later: list[JournalRecord], until: int | None) -> bool:
-    """Report the damaged records before these; return True if a power loss tore them, so that the journal ends."""
-    what = f"record {segment.last + 1} at {_end(segment)}"
-    file, begin = str(segment.path), later[0].start
-    if later[0].sequence <= tail.position + 1:
-        text = f"{what} is damaged, but the store holds it; the next complete record begins at byte {begin}"
-        tail.findings.append(finding("journal-stored", text, file=file))
+    def _is_end(self, segment: SegmentFile, later: list[JournalRecord], until: int | None) -> bool:
+        """Report the damaged records before these; return True if a power loss tore them, so that the journal ends."""
+        what = f"record {segment.last + 1} at {_end(segment)}"
+        begin = later[0].start
+        if later[0].sequence <= self.position + 1:
+            text = f"{what} is damaged, but the store holds it; the next complete record begins at byte {begin}"
+            self._add("journal-stored", text, segment.path)
+            return False
+        counts = [(record.sequence, codec.unsynced(record.payload)) for record in later]
+        if self.power_lost and until is None and not any(
+            count is not None and sequence - 1 - count > segment.last for sequence, count in counts
+        ):  # fmt: skip
+            text = (
+                f"{what} was torn by a power loss; it and the {len(later)} complete records behind it were not synced"
+            )
+            self._add("journal-torn", text, segment.path)
+            return True
+        self._lose(segment)
+        text = f"{what} is damaged; complete records follow from byte {begin} on"
+        self._add("journal-record", text, segment.path)
         return False
-    counts = [(record.sequence, codec.unsynced(record.payload)) for record in later]
-    if tail.power_lost and until is None and not any(
-        count is not None and sequence - 1 - count > segment.last for sequence, count in counts
-    ):  # fmt: skip
-        text = f"{what} was torn by a power loss; it and the {len(later)} complete records behind it were not synced"
-        tail.findings.append(finding("journal-torn", text, file=file))
-        return True
-    _lose(tail, segment)
-    text = f"{what} is damaged; complete records follow from byte {begin} on"
-    tail.findings.append(finding("journal-record", text, file=file))
-    return False
 
+    def _lose(self, segment: SegmentFile) -> None:
+        """Record that commits from the last read position of a segment on are lost."""
+        self.is_whole = False
+        if self.lost_from is None:
+            self.lost_from = JournalPlace(max(segment.last, self.position) + 1, segment.path, segment.used_bytes)
 
-def _lose(tail: JournalTail, segment: SegmentFile) -> None:
-    """Record that commits from the last read position of a segment on are lost."""
-    tail.is_whole = False
-    if tail.lost_from is None:
-        tail.lost_from = JournalPlace(max(segment.last, tail.position) + 1, segment.path, segment.used_bytes)
+    def _keep(self, segment: SegmentFile, record: JournalRecord) -> None:
+        if not self.is_whole:
+            return
+        if record.sequence != self.last + 1:  # a file before this one is missing
+            self._lose(segment)
+            text = f"records {self.last + 1} to {record.sequence - 1} are missing before {segment.path.name}"
+            self._add("journal-gap", text, segment.path)
+            return
+        try:
+            self.commits.append(codec.decode(record.payload))
+            self.last = record.sequence
+            self.tail_bytes += record.end - record.start
+        except CorruptRecord as exc:
+            text = f"record {record.sequence} in {segment.path.name} is complete but does not decode: {exc}"
+            self._add("journal-record", text, segment.path)
+            self._lose(segment)
+
+    def _check_end(self, segment: SegmentFile, data: bytes) -> None:
+        """Report the bytes after the last complete record of the journal, if a record was begun there."""
+        expected = segment.last + 1
+        state = journal_format.begun_record(data, segment.used_bytes, expected)
+        if not state or any(problem.code == "journal-torn" for problem in self.findings):
+            return
+        text = f"record {expected} at {_end(segment)}, the last one, is {state}"
+        code = "journal-stored" if expected <= self.position else "journal-torn"
+        if state == "damaged" and expected > self.position:
+            code, text = "journal-record", f"{text}: its sequence number was changed"
+            self._lose(segment)
+        self._add(code, text, segment.path)
 
 
 def _end(segment: SegmentFile) -> str:
     return f"{segment.path.name}, byte {segment.used_bytes}"
-
-
-def _keep(tail: JournalTail, segment: SegmentFile, record: JournalRecord) -> None:
-    if not tail.is_whole:
-        return
-    if record.sequence != tail.last + 1:  # a file before this one is missing
-        _lose(tail, segment)
-        text = f"records {tail.last + 1} to {record.sequence - 1} are missing before {segment.path.name}"
-        tail.findings.append(finding("journal-gap", text, file=str(segment.path)))
-        return
-    try:
-        tail.commits.append(codec.decode(record.payload))
-        tail.last = record.sequence
-        tail.tail_bytes += record.end - record.start
-    except CorruptRecord as exc:
-        text = f"record {record.sequence} in {segment.path.name} is complete but does not decode: {exc}"
-        tail.findings.append(finding("journal-record", text, file=str(segment.path)))
-        _lose(tail, segment)
-
-
-def _check_end(tail: JournalTail, segment: SegmentFile, data: bytes) -> None:
-    """Report the bytes after the last complete record of the journal, if a record was begun there."""
-    expected = segment.last + 1
-    state = journal_format.begun_record(data, segment.used_bytes, expected)
-    if not state or any(problem.code == "journal-torn" for problem in tail.findings):
-        return
-    text = f"record {expected} at {_end(segment)}, the last one, is {state}"
-    code = "journal-stored" if expected <= tail.position else "journal-torn"
-    if state == "damaged" and expected > tail.position:
-        code, text = "journal-record", f"{text}: its sequence number was changed"
-        _lose(tail, segment)
-    tail.findings.append(finding(code, text, file=str(segment.path)))
 
 
 # ---- commits as records

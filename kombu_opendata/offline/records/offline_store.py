@@ -20,7 +20,7 @@ from ...storage.records.store_records import StoreHeader
 from ...storage.slatedb.rows import Rows
 from ...storage.slatedb.store_reads import ReadOnlyStore
 from ..files.checkpoint_hold import Hold
-from ..files.journal_files import Changes, JournalTail, read_tail, replayed
+from ..files.journal_files import Changes, JournalTail, replayed
 from ..files.store_location import StoreLocation, power_lost, running_broker
 from ..findings import Finding, finding
 
@@ -224,7 +224,7 @@ class OfflineStore:
         except StoreError as exc:
             self._journal_problem(finding("journal-position", exc.text, key=key), exc)
             return
-        self.journal = tail = read_tail(folder, position, power_lost=power_lost(self.location))
+        self.journal = tail = JournalTail(folder, position, power_lost=power_lost(self.location))
         if self.broker_pid is not None:
             tail.findings = [item for item in tail.findings if item.code != "journal-torn"]
             if not self._settle_for_less and any(item.code in _UNSETTLED for item in tail.findings):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.offline.files.journal_files import JournalTail, read_tail
+from kombu_opendata.offline.files.journal_files import JournalTail
 from kombu_opendata.storage.commit.journal import Journal
 from kombu_opendata.storage.commit.journal_format import HEADER_BYTES, RECORD_BYTES
 from kombu_opendata.storage.effects import codec
@@ -43,7 +43,7 @@ def change(path: Path, at: int, data: bytes) -> None:
 
 def test_a_whole_journal(folder: Path) -> None:
     for position in range(9):
-        tail = read_tail(folder, position)
+        tail = JournalTail(folder, position)
         assert not tail.findings
         assert (tail.last, len(tail.commits), tail.tail_bytes) == (8, 8 - position, RECORD * (8 - position))
         assert [one.records for one in tail.segments] == [3, 3, 2]
@@ -51,15 +51,15 @@ def test_a_whole_journal(folder: Path) -> None:
 
 
 def test_a_journal_that_was_never_there(tmp_path: Path) -> None:
-    assert not read_tail(tmp_path / "none", 0).findings
-    assert codes(read_tail(tmp_path / "none", 5)) == ["journal-missing"]
+    assert not JournalTail(tmp_path / "none", 0).findings
+    assert codes(JournalTail(tmp_path / "none", 5)) == ["journal-missing"]
     (tmp_path / "none").mkdir()
-    assert codes(read_tail(tmp_path / "none", 5)) == ["journal-missing"]
+    assert codes(JournalTail(tmp_path / "none", 5)) == ["journal-missing"]
 
 
 def test_a_damaged_record_in_the_middle(folder: Path) -> None:
     change(segment(folder, 1), HEADER_BYTES + RECORD + RECORD_BYTES, b"\xee")
-    tail = read_tail(folder, 0)
+    tail = JournalTail(folder, 0)
     assert codes(tail) == ["journal-record"]
     assert "record 2 " in tail.findings[0].text
     assert tail.findings[0].file == str(segment(folder, 1))
@@ -68,44 +68,44 @@ def test_a_damaged_record_in_the_middle(folder: Path) -> None:
 
 def test_a_damaged_last_record(folder: Path) -> None:
     change(segment(folder, 3), HEADER_BYTES + RECORD + RECORD_BYTES, b"\xee")
-    torn = read_tail(folder, 0)
+    torn = JournalTail(folder, 0)
     assert codes(torn) == ["journal-torn"]
     assert (torn.last, torn.is_whole) == (7, True)
-    assert codes(read_tail(folder, 8)) == ["journal-stored"]
+    assert codes(JournalTail(folder, 8)) == ["journal-stored"]
 
 
 @pytest.mark.parametrize("field", [0, 4, 8])
 def test_a_damaged_field_of_a_record(folder: Path, field: int) -> None:
     change(segment(folder, 2), HEADER_BYTES + field, b"\x77")
-    assert codes(read_tail(folder, 0))[0] == "journal-record"
+    assert codes(JournalTail(folder, 0))[0] == "journal-record"
 
 
 def test_a_damaged_sequence_number_of_the_last_record(folder: Path) -> None:
     change(segment(folder, 3), HEADER_BYTES + RECORD + 8, b"\x77")
-    assert codes(read_tail(folder, 0)) == ["journal-record"]
+    assert codes(JournalTail(folder, 0)) == ["journal-record"]
 
 
 @pytest.mark.parametrize(("at", "code"), [(0, "header"), (4, "header"), (6, "header"), (8, "header"), (16, "gap")])
 def test_a_damaged_header(folder: Path, at: int, code: str) -> None:
     change(segment(folder, 2), at, b"\x77")
-    assert f"journal-{code}" in codes(read_tail(folder, 0))
+    assert f"journal-{code}" in codes(JournalTail(folder, 0))
 
 
 def test_a_missing_segment(folder: Path) -> None:
     segment(folder, 2).unlink()
-    assert codes(read_tail(folder, 0)) == ["journal-gap"]
-    assert codes(read_tail(folder, 3)) == ["journal-gap"]
-    assert codes(read_tail(folder, 7)) == ["journal-sequence"]
+    assert codes(JournalTail(folder, 0)) == ["journal-gap"]
+    assert codes(JournalTail(folder, 3)) == ["journal-gap"]
+    assert codes(JournalTail(folder, 7)) == ["journal-sequence"]
 
 
 def test_a_first_segment_that_is_too_late(folder: Path) -> None:
     segment(folder, 1).unlink()
-    assert codes(read_tail(folder, 2)) == ["journal-gap"]
-    assert not read_tail(folder, 3).findings
+    assert codes(JournalTail(folder, 2)) == ["journal-gap"]
+    assert not JournalTail(folder, 3).findings
 
 
 def test_a_journal_that_is_older_than_the_store(folder: Path) -> None:
-    tail = read_tail(folder, 9)
+    tail = JournalTail(folder, 9)
     assert codes(tail) == ["journal-behind"]
     assert not tail.commits
 
@@ -113,7 +113,7 @@ def test_a_journal_that_is_older_than_the_store(folder: Path) -> None:
 @pytest.mark.parametrize("content", [b"", bytes(100), b"something else"])
 def test_a_segment_without_a_header(folder: Path, content: bytes) -> None:
     segment(folder, 3).write_bytes(content)
-    tail = read_tail(folder, 0)
+    tail = JournalTail(folder, 0)
     assert "journal-header" in codes(tail)
     assert not tail.is_whole
 
@@ -124,6 +124,6 @@ def test_a_record_that_is_no_commit(tmp_path: Path) -> None:
     journal.start()
     journal.append(b"\xc1")
     journal.close()
-    tail = read_tail(tmp_path / "j", 0)
+    tail = JournalTail(tmp_path / "j", 0)
     assert codes(tail) == ["journal-record"]
     assert not tail.is_whole
