@@ -82,14 +82,14 @@ def hash_secret() -> Reply:
     return Reply({"secret": hashed}, hashed)
 
 
+_WHEN = "A broker with this file reads it within a second; 'opendata-queue broker reload' does it immediately."
+
+
 def _changed(path: Path, name: str, text: str, *notes: str) -> Reply:
     """Return the reply about a change: as JSON, the user after it."""
     from ...broker.access.users_file import UsersFile
 
-    user = UsersFile(path).users.get(name)
-    document = {"name": name, "deleted": True} if user is None else _facts(user)
-    when = "A broker with this file reads it within a second; 'opendata-queue broker reload' does it immediately."
-    return Reply(document, text, notes=[*notes, when], old_names={"deleted": "removed"})
+    return Reply(_facts(UsersFile(path).users[name]), text, notes=[*notes, _WHEN])
 
 
 @user_group.command(epilog="Example: opendata-queue user add celery --users users.toml")
@@ -231,7 +231,8 @@ def delete(name: str, path: Path, yes: bool) -> Reply:
     confirm(f"Delete user {shown(name)}?", yes)
     with edited(path) as file:
         file.remove(name)
-    return _changed(path, name, f"user {shown(name)} deleted")
+    document = {"name": name, "deleted": True}
+    return Reply(document, f"user {shown(name)} deleted", notes=[_WHEN], old_names={"deleted": "removed"})
 
 
 @user_group.command(epilog="Example: opendata-queue user whoami --url opendatas://ann@broker.example.org/app")
