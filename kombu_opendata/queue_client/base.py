@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ..client.clock import SYSTEM, ClientClock
 from ..client.connection_options import Options, check_broker_options
-from .connections import Calls, Connections
+from .connections import Calls, ClientConnections
 
 
 class Base:
@@ -29,7 +29,7 @@ class Base:
             RequestError: ``broker_options`` are not valid.
         """
         options["broker_options"] = check_broker_options(options.get("broker_options"))
-        self.connections = Connections(url, Options(name=name, **options), clock=clock)
+        self.connections = ClientConnections(url, Options(name=name, **options), clock=clock)
         self.calls = Calls(self.connections)
 
     def cancellable(self) -> Self:

@@ -8,10 +8,10 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from .administration import Administration
-from .metrics import Metrics
-from .queues import Queues
+from .metrics import QueueMetricsCalls
+from .queues import QueueAdministration
 from .replaying import Replaying
-from .sending import Sending
+from .sending import MessageSending
 from .settling import Settling
 from .tasks import Tasks
 
@@ -30,9 +30,9 @@ def _earlier_name(name: str, method: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-class QueueClient(Sending, Settling, Tasks, Queues, Metrics, Replaying, Administration):
+class QueueClient(MessageSending, Settling, Tasks, QueueAdministration, QueueMetricsCalls, Replaying, Administration):
     """Client of a broker for programs without Celery. Any number of threads may share a client."""
 
-    drop = _earlier_name("drop", Queues.delete_queue)
+    drop = _earlier_name("drop", QueueAdministration.delete_queue)
     dismiss_failures = _earlier_name("dismiss_failures", Tasks.delete_failures)
-    figures = _earlier_name("figures", Metrics.recent_metrics)
+    figures = _earlier_name("figures", QueueMetricsCalls.recent_metrics)

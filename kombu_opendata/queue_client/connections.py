@@ -156,7 +156,7 @@ class ClientConnection(BrokerConnection):
             self.events.appendleft(event)
 
 
-class Connections:
+class ClientConnections:
     """Connections of a client, which are opened when they are needed."""
 
     def __init__(self, url: str, options: Options = DEFAULTS, *, clock: ClientClock = SYSTEM) -> None:
@@ -269,7 +269,7 @@ class Calls:
         waiting: the read that waits for a message, if there was one.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: ClientConnections) -> None:
         self.connections = connections
         self.waiting: Read | None = None
         self._refusal = ""
@@ -327,7 +327,7 @@ def unnumbered(answer: Reply) -> Reply:
 class Subscription:
     """Consumer to which the broker pushes messages; its connection holds them until they are settled."""
 
-    def __init__(self, connections: Connections, connection: ClientConnection, queue: str, prefetch: int) -> None:
+    def __init__(self, connections: ClientConnections, connection: ClientConnection, queue: str, prefetch: int) -> None:
         self._connections = connections
         self._connection = connection
         self.queue = queue

@@ -38,7 +38,7 @@ class Bucket:
     count: int
 
 
-class History(Base):
+class HistoryQueries(Base):
     """Calls about the history and about unhandled failures: failed messages, and acknowledged tasks that failed.
 
     :mod:`kombu_opendata.queue_client.queries` describes their filters. Each call uses a separate connection, because a

@@ -87,7 +87,7 @@ class AllMetrics:
     mark: int
 
 
-class Metrics(Base):
+class QueueMetricsCalls(Base):
     """Calls about the metrics of queues."""
 
     def metrics(self, queue: str) -> QueueMetrics:

@@ -81,7 +81,7 @@ class ExchangeInfo:
     bindings: int
 
 
-class Queues(Base):
+class QueueAdministration(Base):
     """Calls about queues, and about the routing of messages to them."""
 
     def create(self, queue: str, options: QueueOptions | None = None, *, force: bool = False) -> None:

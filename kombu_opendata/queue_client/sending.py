@@ -18,7 +18,7 @@ from .message_models import Published
 KEY_SECONDS = 86_400.0
 
 
-class Sending(Base):
+class MessageSending(Base):
     """Calls that store messages. Each returns when they are durable, and a lost connection stores nothing twice."""
 
     def send(

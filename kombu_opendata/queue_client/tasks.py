@@ -11,7 +11,7 @@ from ..errors import AccessRefused, BodyTooLarge, MessageNotFound
 from ..protocol import revocation
 from ..protocol.messages import AttemptInfo, FailureInfo, GetResults, MessageInfo, QueueStatus
 from . import bodies
-from .history import History
+from .history import HistoryQueries
 from .message_models import Message
 from .reading import Reading
 
@@ -92,7 +92,7 @@ class Task:
     arguments_note: str = ""
 
 
-class Tasks(Reading, History):
+class Tasks(Reading, HistoryQueries):
     """Calls about single tasks."""
 
     def task(self, id: str | int) -> Task:

@@ -8,11 +8,11 @@ from typing import Any
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.protocol.messages import AttemptInfo, AttemptPage, MessageInfo, MessagePage
 from kombu_opendata.queue_client.connections import unnumbered
-from kombu_opendata.queue_client.history import Bucket, History
+from kombu_opendata.queue_client.history import Bucket, HistoryQueries
 
 
-def history_of(connection: BrokerConnection) -> History:
-    history = object.__new__(History)
+def history_of(connection: BrokerConnection) -> HistoryQueries:
+    history = object.__new__(HistoryQueries)
     history.calls = SimpleNamespace(call_apart=lambda message: unnumbered(connection.call(message)))  # type: ignore[assignment]
     return history
 

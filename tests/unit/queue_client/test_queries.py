@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import InvalidFilter
-from kombu_opendata.queue_client.history import History
+from kombu_opendata.queue_client.history import HistoryQueries
 from kombu_opendata.queue_client.reading import metadata_texts
 
 
 def call(name: str, **query: Any) -> Any:
     """The request of a call."""
-    client = object.__new__(History)
+    client = object.__new__(HistoryQueries)
     requests: list[Any] = []
     client.calls = SimpleNamespace(call_apart=requests.append)  # type: ignore[assignment]
     with suppress(AttributeError):  # there is no answer
