@@ -74,7 +74,6 @@ def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: in
 
 
 def _put_or_delete(batch: WriteBatch, key: bytes, record: T | None, encode: Callable[[T], bytes]) -> None:
-    """Put the record, or delete the key if the record is None."""
     if record is None:
         batch.delete(key)
     else:

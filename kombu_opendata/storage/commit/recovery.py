@@ -314,7 +314,6 @@ async def _load_dead_letters(store: Reads, state: StoreState) -> None:
 
 
 async def _load_cursors(store: Reads, state: StoreState) -> None:
-    """Load the routing cursors of the queues."""
     for key, value in await _rows(store, keys.RecordKind.CURSOR.prefix):
         name = keys.parse(key).name or ""
         if name in state.queues:

@@ -24,7 +24,6 @@ class MessagesEffect(Effect):
 
 
 def _buckets_of(queue: str, pairs: list[int]) -> Iterable[tuple[str, int]]:
-    """Return the buckets in ``pairs``."""
     return {(queue, bucket) for bucket in pairs[1::2]}
 
 

@@ -100,7 +100,6 @@ async def _matching(reader: ListReader, filters: ListFilters, batch: list[Metada
 
 
 def message_info(message: Metadata, queues: tuple[QueueStatus, ...]) -> MessageInfo:
-    """Return a message with its status in each of its queues."""
     return MessageInfo(
         message.message_id, message.created_at_ms, message.received_at_ms, message.visible_at_ms,
         message.retention_seconds, message.headers, queues,

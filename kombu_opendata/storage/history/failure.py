@@ -234,7 +234,6 @@ _decode = msgspec.msgpack.Decoder(tuple[int, str, bool, int, int, str]).decode
 
 
 def make_cursor(filters: FailureFilterValues, at: FailurePosition, *, descending: bool) -> str:
-    """Encode the cursor of a position in a list."""
     packed = _encode((_CURSOR_VERSION, filters.digest(), descending, *at))
     return query.cursor_text(packed)
 

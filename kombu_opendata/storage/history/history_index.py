@@ -60,7 +60,6 @@ class Part:
                     positions.append(position)
 
     def event(self, event: TrailEvent) -> None:
-        """Add an event of a message."""
         events = self.events.get(event[0] >> BLOCK_BITS)
         if events is None:
             self.events[event[0] >> BLOCK_BITS] = [event]
@@ -200,7 +199,6 @@ class Index:
         self._tokens = itertools.count()
 
     async def load(self, store: Reads) -> None:
-        """Load the stored head."""
         value = await store.get(keys.HISTORY_HEAD_KEY)
         if value is not None:
             self.head = self.planned = history_index.decode_head(keys.HISTORY_HEAD_KEY, value)

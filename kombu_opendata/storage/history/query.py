@@ -226,14 +226,12 @@ def attempt_id(number: int) -> str:
 
 
 def make_cursor(kind: str, filters: ListFilters, *, descending: bool, at: ListPosition) -> str:
-    """Encode the cursor of a position in a list."""
     order = ORDERS[0] if descending else ORDERS[1]
     packed = _CURSOR.pack(_KINDS[kind], _CURSOR_VERSION, _digest(filters, order), at.at_ms, at.number)
     return cursor_text(packed)
 
 
 def read_cursor(text: str, kind: str, filters: ListFilters, order: str) -> ListPosition:
-    """Decode the position of a cursor."""
     raw = cursor_bytes(text)
     if len(raw) < _KIND_AND_VERSION or raw[0] not in _KINDS.values():
         raise malformed_cursor(text)

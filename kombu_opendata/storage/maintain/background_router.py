@@ -159,7 +159,6 @@ class Router:
             reader.close()
 
     def close(self) -> None:
-        """Remove all readers."""
         for name in list(self._readers):
             self.forget(name)
 

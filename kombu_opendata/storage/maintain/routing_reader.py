@@ -35,7 +35,6 @@ Accepts = Callable[[int, int], bool]
 
 
 def accept_all(_messages: int, _bytes: int) -> bool:
-    """Accept all messages."""
     return True
 
 
@@ -102,12 +101,10 @@ class CursorReader:
 
     @property
     def block(self) -> MetadataBlock | None:
-        """The block in memory."""
         return self._blocks.block
 
     @property
     def next_id(self) -> int | None:
-        """The next message of the block."""
         block = self.block
         return id_of(block.rows[self.next][0]) if block and self.next < len(block.rows) else None
 

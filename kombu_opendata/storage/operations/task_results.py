@@ -166,7 +166,6 @@ class ResultStore:
         self._apply(OpenChordEffect(group, expires_at, size, added, header, again, body), len(header))
 
     def close_chord(self, group: bytes) -> None:
-        """Delete a chord."""
         chord = self.state.chords.get(group)
         if chord is not None:
             self.chords_completed += chord.is_complete

@@ -79,7 +79,6 @@ class QueueFilters(dict[str, QueueFilter]):
             self._all[queue] = new_filter.selector
 
     def remove(self, queue: str) -> None:
-        """Remove a queue's filter, if it has one."""
         if self.pop(queue, None) is not None:
             self._any.remove(queue)
             self._all.pop(queue, None)
@@ -141,7 +140,6 @@ class QueueDefinition:
 
     @property
     def text(self) -> str:
-        """The text of the config record."""
         terms, own = [binding.text for binding in self.bindings], self.filter
         if own is not None and own.mode != ALL:
             terms.append(own.selector.text)

@@ -82,7 +82,6 @@ class QueueCounts:
         return values
 
     def as_dict(self) -> dict[str, int]:
-        """Return all counters by name."""
         return dict(zip(NAMES, _values(self), strict=True))
 
     def add(self, other: QueueCounts) -> None:

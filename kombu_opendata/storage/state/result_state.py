@@ -162,7 +162,6 @@ class ResultState:
         self._changed.add(group)
 
     def forget(self, names: Iterable[bytes]) -> None:
-        """Delete unneeded results."""
         for name in names:
             self.results.put(name, None)
 
@@ -183,7 +182,6 @@ class ResultState:
         self._changed.add(group)
 
     def close_chord(self, group: bytes) -> None:
-        """Delete a chord and its parts."""
         chord = self.chords.pop(group, None)
         if chord is None:
             return

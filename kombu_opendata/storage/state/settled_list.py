@@ -42,7 +42,6 @@ def list_name(name: str) -> ListName:
 
 
 def bucket_key(queue: str, which: ListName, number: int) -> bytes:
-    """Return the key of a bucket of a settled list."""
     return _KEYS[which](queue, number)
 
 
@@ -82,7 +81,6 @@ class SettledList:
         self.unread = tail
 
     def append(self, id: int, at_ms: int, attempts: int) -> None:
-        """Add one message."""
         rows = self.rows
         if len(rows) >= BUCKET_ENTRIES:
             self.tail += 1

@@ -109,7 +109,6 @@ class Queue:
         self.messages.count_bytes(self.limits.counts_bytes)
 
     def settled_list(self, which: ListName) -> SettledList:
-        """Return one of the queue's settled lists."""
         if which == "done":
             return self.done
         return self.failed if which == "failed" else self.archived_failed
