@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.endpoints import http_server as loop_answers
+from kombu_opendata.broker.endpoints import http_server
 from kombu_opendata.broker.endpoints.http_server import HttpServer, ask
 from kombu_opendata.broker.endpoints.instance_metrics import InstanceView
 from kombu_opendata.broker.endpoints.scrape import MetricsEndpoint
@@ -233,8 +233,8 @@ def test_without_a_journal_a_commit_is_a_checkpoint() -> None:
 def test_a_scrape_does_not_wait_for_a_loop_that_is_busy(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(loop_answers, "ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(loop_answers, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(http_server, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "FRESH_SECONDS", 0.0)
     release = threading.Event()
 
     def test(_server: Server, served: Served) -> None:
@@ -244,7 +244,7 @@ def test_a_scrape_does_not_wait_for_a_loop_that_is_busy(
             release.set()
         assert page.status is HTTPStatus.SERVICE_UNAVAILABLE
         assert page.body == b"the broker did not answer within 0.2 s\n"
-        monkeypatch.setattr(loop_answers, "ANSWER_SECONDS", 20.0)
+        monkeypatch.setattr(http_server, "ANSWER_SECONDS", 20.0)
         assert served.page().status is HTTPStatus.OK
 
     serving(test, blocked=release)

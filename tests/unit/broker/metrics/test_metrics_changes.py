@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kombu_opendata.broker.instance.instance import Instance
-from kombu_opendata.broker.metrics import metrics_changes as changes
+from kombu_opendata.broker.metrics import metrics_changes
 from kombu_opendata.broker.metrics.metrics_changes import InstanceChanges
 from kombu_opendata.broker.metrics.metrics_memory import MINUTE_SAMPLES, SAMPLE_MS, MetricsMemory
 from kombu_opendata.broker.model.sessions import Session
@@ -37,7 +37,7 @@ class Told:
 
     async def ask(self) -> tuple[list[str], list[str] | None]:
         """The names of the queues that have changed, and of those that are gone."""
-        found = await self.changes.since(self.mark)
+        found = await self.metrics_changes.since(self.mark)
         self.mark = found.mark
         return sorted(queue.name for queue in found.queues), found.gone
 
@@ -102,12 +102,12 @@ def test_a_queue_that_is_deleted_and_declared_again_is_not_gone() -> None:
 def test_each_client_learns_of_each_change() -> None:
     async def test(told: Told) -> None:
         await told.declare("a", "b")
-        first = (await told.changes.since(0)).mark
+        first = (await told.metrics_changes.since(0)).mark
         await told.publish("a")
         await told.ask()
         await told.publish("b")
         await told.ask()
-        found = await told.changes.since(first)
+        found = await told.metrics_changes.since(first)
         assert sorted(queue.name for queue in found.queues) == ["a", "b"]
 
     run(test)
@@ -143,7 +143,7 @@ def test_a_mark_that_is_not_known_gets_all_queues(mark: int) -> None:
 
 
 def test_a_client_that_missed_too_many_deletions_gets_all_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "MAX_GONE", 2)
+    monkeypatch.setattr(metrics_changes, "MAX_GONE", 2)
 
     async def test(told: Told) -> None:
         await told.declare("a", "b", "c", "d")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.broker.instance.instance import Instance
-from kombu_opendata.broker.metrics import metrics_memory as figure_memory
+from kombu_opendata.broker.metrics import metrics_memory
 from kombu_opendata.broker.metrics.metrics_memory import (
     LONG,
     MINUTE_SAMPLES,
@@ -208,7 +208,7 @@ def test_the_rates_of_the_last_minute_include_what_came_since_the_last_sample() 
 
 
 def test_only_the_busiest_have_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figure_memory, "MAX_LONG", 2)
+    monkeypatch.setattr(metrics_memory, "MAX_LONG", 2)
 
     async def test(memory: Memory) -> None:
         names = [f"q{number}" for number in range(5)]
