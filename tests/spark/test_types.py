@@ -1,4 +1,4 @@
-"""The table of docs/spark.md: what each Spark type becomes with each serializer."""
+"""The table of values.md, which the site has: what each Spark type becomes with each serializer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kombu_opendata.spark import submit_tasks
 
 from ..support.spark import taken
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+PAGE = Path(__file__).with_name("values.md")
 SERIALIZERS = ("pickle", "json", "msgspec", "yaml")
 NAMES = {"datetime": datetime, "Decimal": Decimal, "inf": float("inf")}
 
 
 def table() -> list[dict[str, str]]:
     """The rows of the table by heading; ``same`` is replaced."""
-    lines = PAGE.read_text().split("## What becomes of a value")[1].split("\n## ")[0].splitlines()
+    lines = PAGE.read_text().splitlines()
     cells = [[cell.strip().strip("`") for cell in line.strip("|").split(" | ")] for line in lines if line[:1] == "|"]
     rows = [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
     for row in rows:

@@ -19,6 +19,7 @@ from kombu_opendata.protocol.messages import OPERATIONS, BrokerMessage, ClientMe
 from kombu_opendata.protocol.queue_arguments import KNOWN
 from kombu_opendata.storage import records
 from kombu_opendata.storage.effects.codec import Stored
+from kombu_opendata.storage.records.kinds import RecordKind
 
 from ..support.command_lines import VERBS
 
@@ -73,6 +74,9 @@ def test_each_effect_has_a_number_of_its_own_and_a_row() -> None:
 def test_every_module_of_records_has_its_layouts() -> None:
     page = PAGES.records_page()
     assert "| message id | u64 |" in page
+    keys = re.findall(r"(?m)^\| `01 .+` \| (.+) \| .+ \|$", page)
+    assert sorted(keys) == sorted(kind.value for kind in RecordKind)
+    assert "| `01 24 <space u8> <run u64> <page u16>` | history page | ours |" in page
     modules = [
         one
         for one in vars(records).values()
@@ -99,6 +103,11 @@ def test_the_tables_and_options_for_spark_are_listed() -> None:
     page = PAGES.spark_page()
     for text in ("| `attempts` | attempt_id, ", "| `first_id, last_id` |", "| `task_id_column` |"):
         assert text in page
+    assert "\n\n| Spark type |" in page
+
+
+def test_the_calls_of_peers_are_listed() -> None:
+    assert re.findall(r"(?m)^## (.+)\n\n\|", PAGES.peer_calls_page()) == ["pgmq", "pgqrs"]
 
 
 def test_the_modules_that_explain_a_mechanism_are_a_page() -> None:

@@ -12,6 +12,7 @@ import inspect
 import pkgutil
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,9 +30,11 @@ from kombu_opendata.protocol.queue_arguments import KNOWN
 from kombu_opendata.storage import records
 from kombu_opendata.storage.effects import Effect
 from kombu_opendata.storage.effects.codec import Stored
+from kombu_opendata.storage.records.kinds import U64, RecordKind
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1] / "kombu_opendata"
+TESTS = HERE.parents[1] / "tests"
 
 OPTIONS = """# The broker's options
 
@@ -69,9 +72,27 @@ This page is made from the definitions of the messages.
 
 RECORDS = """# All records
 
-The values of the records of a store, from the modules of `kombu_opendata/storage/records/`. Their keys, types and rules
-are in [RFC 0001](../rfcs/0001-records.md).
+The records of a store, from the modules of `kombu_opendata/storage/records/`. Types and rules are in
+[RFC 0001](../rfcs/0001-records.md).
+
+## Keys
+
+`[…]` may be missing. Integers are big endian.
+
+| key | record | from |
+|---|---|---|
 """
+#: the fields of keys as pages name them; the default is that of the reader
+KEY_FIELDS = {
+    "name": "queue TB", "bucket": "bucket u64", "id": "id u64", "queue": "queue TB", "routing_key": "routing key TB",
+    "digest": "digest, 8 bytes", "session": "session, 16 bytes", "chunk": "number u32", "result": "name TB",
+    "expires_at_ms": "time u64", "chord": "group TB", "header_index": "index u32", "hash": "hash, 16 bytes",
+    "owner": "key of a result or part TB",
+}  # fmt: skip
+KEY_NAMES = {
+    RecordKind.EXCHANGE: "exchange TB", RecordKind.BINDING: "exchange TB", RecordKind.STAGED_JOB: "job id TB",
+    RecordKind.STAGED_EXPIRY: "job id TB",
+}  # fmt: skip
 EFFECTS = """# All effects
 
 The changes in a commit of the [journal](../rfcs/0003-journal.md), from `kombu_opendata/storage/effects/`. An effect is
@@ -104,6 +125,20 @@ process, with its replacement ([moving from another broker](../migrating.md)). T
 SPARK = """# Options and tables for Spark
 
 [Spark](../spark.md) explains how they are used. This page is made from the modules that read and write.
+"""
+
+VALUES = """
+## Values
+
+`example` is SQL. The other columns are a task's arguments by serializer: "same" is the same as with pickle, "—" is
+refused before anything is sent.
+
+"""
+PEER_CALLS = """# Calls of pgmq, pgqrs and Outpost
+
+Calls of these queues, and of [our client](../client-api.md). The tests run each in a queue `q` with waiting messages
+`ids`, of which `message` was read.
+
 """
 
 MECHANISMS = """# Mechanisms
@@ -190,13 +225,29 @@ def messages_page() -> str:
 
 def records_page() -> str:
     """Return the docstring of each module of records that has a layout."""
-    parts = [RECORDS]
+    parts = [RECORDS, *(_key_row(kind) for kind in sorted(RecordKind, key=lambda kind: kind.prefix))]
     for module in pkgutil.iter_modules(records.__path__):
         text = inspect.getdoc(importlib.import_module(f"{records.__name__}.{module.name}")) or ""
         if module.name == "types" or "defined here" in text or "Source" in text:
             title, _, rest = text.partition("\n")
             parts.append(f"\n## {title.rstrip('.')}\n\n{_markdown(rest.strip())}\n")
     return _plain("".join(parts))
+
+
+def _key_row(kind: RecordKind) -> str:
+    fields = []
+    for name, read in kind.fields:
+        if name == "numbers":
+            layouts = read.args[0] if isinstance(read, partial) else {"id >> 8": U64}
+            fields += [f"<{number} u{8 * layout.size}>" for number, layout in layouts.items()]
+        else:
+            text = KEY_NAMES.get(kind, KEY_FIELDS[name]) if name == "name" else KEY_FIELDS[name]
+            fields.append(f"[<{text}>]" if name in ("bucket", "digest") else f"<{text}>")
+    prefix = kind.prefix.hex(" ")
+    if kind is RecordKind.METADATA:
+        prefix = '01 01 "opendata-queue/messages/metadata" 00'
+    source = "OpenData-Log" if kind is RecordKind.SEQ_BLOCK else "RFC" if kind.prefix[1] < 7 else "ours"
+    return f"| `{' '.join([prefix, *fields])}` | {kind.value} | {source} |\n"
 
 
 def effects_page() -> str:
@@ -235,7 +286,11 @@ def spark_page() -> str:
         text = ast.get_docstring(ast.parse((PACKAGE / path).read_text())) or ""
         title, _, rest = text.partition("\n")
         parts.append(f"\n## {title.rstrip('.')}\n\n{_markdown(rest.strip())}\n")
-    return _plain("".join(parts))
+    return _plain("".join(parts)) + VALUES + (TESTS / "spark" / "values.md").read_text()
+
+
+def peer_calls_page() -> str:
+    return PEER_CALLS + (TESTS / "integration" / "queue_client" / "peer_calls.md").read_text()
 
 
 def mechanisms_page() -> str:
@@ -294,5 +349,6 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     files.append(File.generated(config, "reference/queue-arguments.md", content=arguments_page()))
     files.append(File.generated(config, "reference/foreign-options.md", content=foreign_options_page()))
     files.append(File.generated(config, "reference/spark-tables.md", content=spark_page()))
+    files.append(File.generated(config, "reference/peer-calls.md", content=peer_calls_page()))
     files.append(File.generated(config, "reference/mechanisms.md", content=mechanisms_page()))
     return files

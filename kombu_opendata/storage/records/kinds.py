@@ -79,9 +79,9 @@ def _block(key: bytes, offset: int) -> tuple[tuple[int], int]:
     return (block,), end
 
 
-def _numbers(layouts: tuple[struct.Struct, ...], key: bytes, offset: int) -> tuple[tuple[int, ...], int]:
+def _numbers(layouts: dict[str, struct.Struct], key: bytes, offset: int) -> tuple[tuple[int, ...], int]:
     numbers = []
-    for layout in layouts:
+    for layout in layouts.values():
         number, offset = _number(layout, key, offset)
         numbers.append(number)
     return tuple(numbers), offset
@@ -91,7 +91,7 @@ def _numbers(layouts: tuple[struct.Struct, ...], key: bytes, offset: int) -> tup
 _Field = tuple[str, Callable[[bytes, int], tuple[Any, int]]]
 
 
-def _history(*layouts: struct.Struct) -> _Field:
+def _history(**layouts: struct.Struct) -> _Field:
     return "numbers", partial(_numbers, layouts)
 
 
@@ -144,13 +144,13 @@ class RecordKind(enum.Enum):
     STAGED_JOB = "staged job", b"\x01\x26", _NAME
     STAGED_OBJECT = "staged object", b"\x01\x27", _ID
     STAGED_EXPIRY = "staged job expiry", b"\x01\x28", _EXPIRES_AT, _NAME
-    HISTORY_LOG = "history log", b"\x01\x20", _history(U64, U64)
-    HISTORY_POSTINGS = "history postings", b"\x01\x21", _history(U8, U64, U64, U64)
-    HISTORY_SEGMENT = "history segment", b"\x01\x22", _history(U8, U64, U64)
-    HISTORY_TRAIL = "history trail", b"\x01\x23", _history(U64, U64)
-    HISTORY_PAGE = "history page", b"\x01\x24", _history(U8, U64, U16)
+    HISTORY_LOG = "history log", b"\x01\x20", _history(attempt=U64, row=U64)
+    HISTORY_POSTINGS = "history postings", b"\x01\x21", _history(space=U8, hash=U64, segment=U64, part=U64)
+    HISTORY_SEGMENT = "history segment", b"\x01\x22", _history(space=U8, segment=U64, part=U64)
+    HISTORY_TRAIL = "history trail", b"\x01\x23", _history(block=U64, part=U64)
+    HISTORY_PAGE = "history page", b"\x01\x24", _history(space=U8, run=U64, page=U16)
     HISTORY_HEAD = "history head", b"\x01\x25"
-    HISTORY_HEADERS = "history headers", b"\x01\x2a", _history(U64, U64)
+    HISTORY_HEADERS = "history headers", b"\x01\x2a", _history(attempt=U64, id=U64)
     NEWEST_TIME = "newest time", b"\x01\x2b"
     QUEUE_COUNTS = "queue counts", b"\x01\x2c", _NAME
     ARCHIVED_FAILED = "archived failed", b"\x01\x2d", _NAME, _BUCKET
@@ -159,8 +159,8 @@ class RecordKind(enum.Enum):
     LARGE_VALUE = "large value", b"\x01\x30", _OWNER
     VALUE_CHUNK = "value chunk", b"\x01\x31", _OWNER, _CHUNK
     RUNNING_TASKS = "running tasks", b"\x01\x32", _SESSION
-    TASK_FAILURE = "task failure", b"\x01\x33", _history(U64)
-    HANDLED_FAILURES = "handled failures", b"\x01\x34", _history(U64)
+    TASK_FAILURE = "task failure", b"\x01\x33", _history(attempt=U64)
+    HANDLED_FAILURES = "handled failures", b"\x01\x34", _history(block=U64)
     OVERRIDES = "overrides", b"\x01\x35", _NAME
 
 

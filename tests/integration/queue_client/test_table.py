@@ -1,4 +1,4 @@
-"""docs/client-api.md and coming-from/pgmq.md: every operation of the peers has its row, and each row's call is run."""
+"""peer_calls.md, which the site has: every operation of the peers has its row, and each row's call is run."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from kombu_opendata.queue_client import QueueOptions
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "client-api.md").read_text()
+CALLS = Path(__file__).with_name("peer_calls.md").read_text()
 
 PGMQ = """
 create create_non_partitioned create_unlogged create_partitioned drop_queue list_queues send send_batch send_topic
@@ -39,8 +40,7 @@ LOG_STORE = "Outpost's log store"
 
 def rows(peer: str) -> dict[str, str]:
     """Operation → our call."""
-    page, heading = (PAGE, peer) if peer != "pgmq" else ((DOCS / "coming-from" / "pgmq.md").read_text(), "Functions")
-    text = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    text = f"\n{CALLS}".split(f"\n## {peer}\n")[1].split("\n## ")[0]
     if peer == LOG_STORE:
         cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
         return {cell[0].strip("`"): cell[1].strip("`") for cell in cells}

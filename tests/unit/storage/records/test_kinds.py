@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.kinds import ParsedKey, RecordKind, parse
 
+
 # ---- kinds
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "rfcs" / "0001-records.md"
-
-
 def test_every_kind_has_a_prefix_and_leaves_07_to_0f_free() -> None:
     assert {kind.prefix[0] for kind in RecordKind} == {1}
     assert not {kind.prefix[1] for kind in RecordKind} & set(range(0x07, 0x10))
@@ -20,12 +16,6 @@ def test_no_two_kinds_share_a_prefix_but_those_of_the_rfc() -> None:
     shared = {RecordKind.METADATA, RecordKind.SEQ_BLOCK}  # their whole keys, or ids, tell them from the others
     others = [kind.prefix for kind in RecordKind if kind not in shared]
     assert len(set(others)) == len(others)
-
-
-def test_the_page_has_every_kind() -> None:
-    table = PAGE.read_text().split("## Keys and values")[1].split("\n## ")[0]
-    shown = {line[3:8] for line in table.splitlines() if line.startswith("| `01 ")}
-    assert shown == {kind.prefix[:2].hex(" ") for kind in RecordKind}
 
 
 # ---- key parser
