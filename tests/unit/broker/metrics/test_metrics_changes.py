@@ -37,7 +37,7 @@ class Told:
 
     async def ask(self) -> tuple[list[str], list[str] | None]:
         """The names of the queues that have changed, and of those that are gone."""
-        found = await self.metrics_changes.since(self.mark)
+        found = await self.changes.since(self.mark)
         self.mark = found.mark
         return sorted(queue.name for queue in found.queues), found.gone
 
@@ -102,12 +102,12 @@ def test_a_queue_that_is_deleted_and_declared_again_is_not_gone() -> None:
 def test_each_client_learns_of_each_change() -> None:
     async def test(told: Told) -> None:
         await told.declare("a", "b")
-        first = (await told.metrics_changes.since(0)).mark
+        first = (await told.changes.since(0)).mark
         await told.publish("a")
         await told.ask()
         await told.publish("b")
         await told.ask()
-        found = await told.metrics_changes.since(first)
+        found = await told.changes.since(first)
         assert sorted(queue.name for queue in found.queues) == ["a", "b"]
 
     run(test)
