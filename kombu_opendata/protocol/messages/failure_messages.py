@@ -1,4 +1,4 @@
-"""Messages about failures (docs/rfcs/0007-history.md): list, group, retry and dismiss them.
+"""Messages about failures (docs/rfcs/0007-history.md): list, group, retry and delete them.
 
 A failure is a message in a queue's failed list, or an acknowledged task that did not succeed and was not handled yet.
 """
