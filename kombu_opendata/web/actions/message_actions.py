@@ -18,7 +18,7 @@ from .action import LINES, ActionOutcome, Ids, JsonObject, Parameters, Preview, 
 from .queue_actions import OnQueue
 
 
-class NewMessage(Parameters):
+class MessageFields(Parameters):
     body: str = Field(title="Body", description="JSON; anything else is sent as text", json_schema_extra=LINES)
     headers: JsonObject = json_field("Headers", "as JSON")
     priority: int = Field(0, ge=0, le=255, title="Priority")
@@ -37,7 +37,7 @@ class NewMessage(Parameters):
 
 
 @action("send", "Send a message", m.Send, "queue")
-class SendAction(NewMessage):
+class SendAction(MessageFields):
     queue: str = Field(title="Queue", min_length=1)
 
     async def preview(self, broker: UserBroker) -> Preview:
@@ -49,7 +49,7 @@ class SendAction(NewMessage):
 
 
 @action("publish", "Publish a message", m.Send, "exchange")
-class PublishAction(NewMessage):
+class PublishAction(MessageFields):
     exchange: str = Field("", title="Exchange", description="empty means: to the queue that the key names")
     routing_key: str = Field("", title="Routing key")
 

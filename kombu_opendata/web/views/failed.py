@@ -73,7 +73,7 @@ class FailureSelection(BaseModel):
         return parameters | {"where": self.where, "since": since}
 
 
-class FailureQuery(FailureSelection):
+class FailureListQuery(FailureSelection):
     """The parameters of the view.
 
     ``by`` has the grouping fields, separated by commas; ``after`` is the cursor of a page.
@@ -116,7 +116,7 @@ class Failures:
     bars: tuple[Bar, ...]
 
 
-async def _show(visit: AVisit, query: Annotated[FailureQuery, Query()]) -> Context:
+async def _show(visit: AVisit, query: Annotated[FailureListQuery, Query()]) -> Context:
     """Return the failures, without a filter that is not valid."""
     check = check_filter(query.where)
     valid = query if check.is_valid else query.model_copy(update={"where": ""})
@@ -124,7 +124,7 @@ async def _show(visit: AVisit, query: Annotated[FailureQuery, Query()]) -> Conte
 
 
 @VIEWS.view("/failed", "failed.html", api="/failures", page=_show)
-async def list_failures(visit: AVisit, query: Annotated[FailureQuery, Query()]) -> Failures:
+async def list_failures(visit: AVisit, query: Annotated[FailureListQuery, Query()]) -> Failures:
     """Return a page of failures, the newest first, the groups of all failures, and the times of the failures.
 
     ``by`` has some of task, exception, queue, reason and worker, separated by commas; ``hours`` limits the result to
