@@ -45,7 +45,6 @@ class SegmentFile:
     """
 
     path: Path
-    number: int
     first: int
     size: int
     last: int = 0
@@ -135,7 +134,7 @@ class JournalTail:
                     f"{path.name} has a header with number {header.number}, version {header.version}, {header.reserved}"
                 )
             else:
-                contents.append((SegmentFile(path, header.number, header.first, len(data), header.first - 1), data))
+                contents.append((SegmentFile(path, header.first, len(data), header.first - 1), data))
                 continue
             self._add("journal-header", text, path)
             self.is_whole = False
