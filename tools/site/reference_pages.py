@@ -32,9 +32,9 @@ from kombu_opendata.storage.effects import Effect
 from kombu_opendata.storage.effects.codec import Stored
 from kombu_opendata.storage.records.kinds import U64, RecordKind
 
-HERE = Path(__file__).parent
-PACKAGE = HERE.parents[1] / "kombu_opendata"
-TESTS = HERE.parents[1] / "tests"
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "kombu_opendata"
+TESTS = ROOT / "tests"
 
 OPTIONS = """# The broker's options
 
@@ -312,9 +312,9 @@ def docstrings(text: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    if str(HERE) not in sys.path:
-        sys.path.append(str(HERE))
-    from docstrings import markdown
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+    from tools.site.docstrings import markdown
 
     return str(markdown(text))
 

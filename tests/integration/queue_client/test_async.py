@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -95,10 +96,12 @@ def test_a_cancelled_iterator_loses_nothing(reach: Reach, options: dict[str, Any
                     await client.ack(message)
                     await turns()
 
+            def has_seen(count: int) -> bool:
+                return len(seen) >= count or len(set(seen)) >= 10
+
             while len(set(seen)) < 10:  # one that was seen and whose ack was cancelled comes again
                 task = asyncio.create_task(consume())
-                enough = len(seen) + 2
-                await until(lambda enough=enough: len(seen) >= enough or len(set(seen)) >= 10)
+                await until(partial(has_seen, len(seen) + 2))
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
