@@ -76,6 +76,8 @@ def test_every_module_of_records_has_its_layouts() -> None:
     assert "| message id | u64 |" in page
     keys = re.findall(r"(?m)^\| `01 .+` \| (.+) \| .+ \|$", page)
     assert sorted(keys) == sorted(kind.value for kind in RecordKind)
+    assert "\n| `format` | int | " in page
+    assert "\n| `lengths` | list[int] | " in page
     assert "| `01 24 <space u8> <run u64> <page u16>` | history page | ours |" in page
     modules = [
         one

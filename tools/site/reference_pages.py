@@ -12,21 +12,24 @@ import inspect
 import pkgutil
 import re
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
-from msgspec import structs
+from msgspec import Struct, structs
 
 from kombu_opendata.broker.metrics import catalogue
+from kombu_opendata.broker.standby.active_record import ActiveRecord
 from kombu_opendata.client.foreign_options import FOREIGN_OPTIONS
 from kombu_opendata.configuration.options import Spec, public_specs
 from kombu_opendata.offline.findings import CODES
 from kombu_opendata.protocol.messages import OPERATIONS as OPERATIONS_BY_MESSAGE
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
 from kombu_opendata.protocol.queue_arguments import KNOWN
+from kombu_opendata.staging.batch_block import IndexBlock
 from kombu_opendata.storage import records
 from kombu_opendata.storage.effects import Effect
 from kombu_opendata.storage.effects.codec import Stored
@@ -80,6 +83,23 @@ The records of a store, from the modules of `kombu_opendata/storage/records/`. T
 `[…]` may be missing. Integers are big endian.
 
 | key | record | from |
+|---|---|---|
+"""
+ACTIVE_RECORD = """
+## The active record
+
+JSON, beside the databases of a store ([RFC 0009](../rfcs/0009-standby.md)).
+
+| field | type | meaning |
+|---|---|---|
+"""
+INDEX_BLOCK = """
+## A block of a batch's index
+
+A msgpack array of these columns of some rows, in this order ([RFC 0008](../rfcs/0008-staged-batches.md)).
+A column that is not a list has the same value in each row.
+
+| column | type | meaning |
 |---|---|---|
 """
 #: the fields of keys as pages name them; the default is that of the reader
@@ -231,7 +251,17 @@ def records_page() -> str:
         if module.name == "types" or "defined here" in text or "Source" in text:
             title, _, rest = text.partition("\n")
             parts.append(f"\n## {title.rstrip('.')}\n\n{_markdown(rest.strip())}\n")
+    parts += [ACTIVE_RECORD, *_fields(ActiveRecord), INDEX_BLOCK, *_fields(IndexBlock)]
     return _plain("".join(parts))
+
+
+def _fields(struct: type[Struct]) -> Iterator[str]:
+    """Return a row for each field: its name, its type, and the text of the class's docstring."""
+    texts = re.findall(r"(?m)^ {4}(\w+(?:, \w+)*): (.+(?:\n {8}.+)*)", inspect.getdoc(struct) or "")
+    meanings = {name: " ".join(text.split()) for names, text in texts for name in names.split(", ")}
+    for field in structs.fields(struct):
+        kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
+        yield f"| `{field.name}` | {_cell(kind.rpartition('.')[2])} | {meanings.get(field.name, '')} |\n"
 
 
 def _key_row(kind: RecordKind) -> str:

@@ -85,6 +85,7 @@ class ActiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record's fields. New fields get a default; a change that an older broker must not miss raises ``format``.
 
     Attributes:
+        format: a broker refuses to take over with a record of a higher format than its own.
         id: random, of the process that is active, or was.
         serial: random, different for each write: some buckets distinguish versions only by their content.
         state: ``active``; ``handing-over``: the successor may become active immediately; ``stopped``: any broker may.
