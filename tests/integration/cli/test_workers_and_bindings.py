@@ -145,6 +145,6 @@ def test_the_messages_of_a_worker_fit_a_terminal(clerk: QueueClient, url: str) -
     clerk.send("counter", "x")
     clerk.read("counter", vt=3600)
     shown = run("worker", "messages", "clerk", url=url, COLUMNS="80")
-    assert "in_flight" in shown.stdout, "not folded"
+    assert "in flight" in shown.stdout, "not folded"
     assert max(map(len, shown.stdout.splitlines())) <= 80
     assert shown.stderr == "the terminal is too narrow to show: attempts; --json has everything\n"
