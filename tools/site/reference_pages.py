@@ -299,7 +299,7 @@ def arguments_page() -> str:
     for a in KNOWN:
         altered = "refused" if a.cannot_alter else a.altered
         rows.append(f"| `{a.name}` | {a.allowed} | {a.unit} | {a.default} | {a.meaning} | {a.differs} | {altered} |\n")
-    return ARGUMENTS + "".join(rows)
+    return ARGUMENTS + "".join(rows).replace("](", "](../")
 
 
 def foreign_options_page() -> str:
