@@ -30,13 +30,21 @@ class BatchWriter:
         job_id: the id of the job, up to 255 bytes of UTF-8.
         partition, attempt: the numbers of the partition and of its attempt, from 0 to 2³²-1.
         token: 16 hexadecimal digits, unique among the batches of the job; random by default.
+        max_segment_bytes: approximate; the writer has one segment in memory.
 
     Raises:
         RequestError: an invalid job id, partition or attempt.
     """
 
     def __init__(
-        self, target: StagingTarget, job_id: str, partition: int, attempt: int, *, token: str | None = None
+        self,
+        target: StagingTarget,
+        job_id: str,
+        partition: int,
+        attempt: int,
+        *,
+        token: str | None = None,
+        max_segment_bytes: int = fmt.SEGMENT_BYTES,
     ) -> None:
         check_job_id(job_id)
         for name, value in (("partition", partition), ("attempt", attempt)):
@@ -46,7 +54,7 @@ class BatchWriter:
         self._job_id = job_id
         self._partition, self._attempt = partition, attempt
         self._path = batch_path(job_id, partition, attempt, token or os.urandom(8).hex())
-        self._limit = target.max_message_bytes
+        self._limit, self._max_segment_bytes = target.max_message_bytes, max_segment_bytes
         self._envelopes: list[bytes] = []
         self._fields: list[tuple[Mapping[str, str | None], str, str, int, int, int, int]] = []
         self._pending_bytes = 0
@@ -99,7 +107,7 @@ class BatchWriter:
         self._envelopes.append(envelope)
         self._fields.append((headers, exchange, routing_key, priority, created_at_ms, visible_at_ms, ttl_ms))
         self._pending_bytes += size
-        if len(self._envelopes) >= BLOCK_ROWS or self._pending_bytes >= fmt.SEGMENT_BYTES:
+        if len(self._envelopes) >= BLOCK_ROWS or self._pending_bytes >= self._max_segment_bytes:
             self._flush()
 
     def add_many(
@@ -141,7 +149,7 @@ class BatchWriter:
             if length > self._limit:
                 self._too_large(length, self.rows + position - start)
             size += length
-            if size >= fmt.SEGMENT_BYTES:
+            if size >= self._max_segment_bytes:
                 return position + 1
         return end
 
@@ -184,7 +192,7 @@ class BatchWriter:
         self._segment_rows += block.rows
         self._written_rows += block.rows
         largest = max(self._segment_bytes, self._index_bytes)
-        if largest >= fmt.SEGMENT_BYTES or self._segment_rows >= fmt.SEGMENT_ROWS:
+        if largest >= self._max_segment_bytes or self._segment_rows >= fmt.SEGMENT_ROWS:
             self._end_segment()
 
     def _invalid(self, row: int, name: str, what: str) -> NoReturn:

@@ -24,7 +24,7 @@ EVERYTHING = ".*"
 #: the maximum length of the names of queues and exchanges in bytes
 _MAX_NAME = 255
 #: limits for the decisions of a pattern and the instances of a user that are cached
-_MAX_REMEMBERED, _MAX_INSTANCES = 10_000, 1000
+_MAX_DECISIONS, _MAX_INSTANCES = 10_000, 1000
 _SHOWN = 100
 _MEANINGS = {
     ALL_EXCHANGES: " (all messages)",
@@ -44,9 +44,9 @@ class PatternError(ValueError):
 class Names(dict[str, bool]):
     """The decisions of a pattern by name. A look-up of a new name decides it."""
 
-    __slots__ = ("_search", "pattern")
+    __slots__ = ("_max_decisions", "_search", "pattern")
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, *, max_decisions: int = _MAX_DECISIONS) -> None:
         """Compile the pattern.
 
         Raises:
@@ -54,6 +54,7 @@ class Names(dict[str, bool]):
         """
         super().__init__()
         self.pattern = pattern
+        self._max_decisions = max_decisions
         try:
             self._search: Any = re2.compile(pattern, _OPTIONS).search if pattern else None
         except re2.error as exc:
@@ -63,7 +64,7 @@ class Names(dict[str, bool]):
     def __missing__(self, name: str) -> bool:
         if self._search is None or len(name) > _MAX_NAME:
             return self.pattern == EVERYTHING  # the validity of the name is checked elsewhere
-        if len(self) >= _MAX_REMEMBERED:
+        if len(self) >= self._max_decisions:
             self.clear()
         self[name] = is_permitted = self._search(name or DEFAULT_EXCHANGE) is not None
         return is_permitted

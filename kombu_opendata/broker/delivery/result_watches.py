@@ -21,7 +21,8 @@ _PUSH_BYTES = 64 << 10
 class ResultWatches:
     """The watches of one instance's clients."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, *, limit: int = MAX_WATCHES) -> None:
+        self._limit = limit
         self._outbox = outbox
         self._watchers: dict[bytes, set[Session]] = {}
         self._watched: dict[Session, dict[bytes, bool]] = {}  # with whether the session was sent a message about it
@@ -46,13 +47,13 @@ class ResultWatches:
         """Limit the watches of a client.
 
         Raises:
-            RequestError: the client would have more than :data:`MAX_WATCHES`.
+            RequestError: the client would have more than the limit.
         """
         count = len(self._watched.get(session, ())) + names
-        if count > MAX_WATCHES:
+        if count > self._limit:
             raise RequestError(
-                f"a client may wait for {MAX_WATCHES} results at a time, not {count}: forget some first",
-                limit=MAX_WATCHES,
+                f"a client may wait for {self._limit} results at a time, not {count}: forget some first",
+                limit=self._limit,
             )
 
     def is_waiting(self, session: Session, name: bytes) -> bool:

@@ -114,6 +114,9 @@ class Endpoints:
         measure: Callable[[MetricsSnapshot], None],
         at: Listen,
         max_queues: int,
+        *,
+        probe_seconds: float = PROBE_SECONDS,
+        start_seconds: float = START_SECONDS,
     ) -> None:
         """Bind, and begin to serve.
 
@@ -122,6 +125,7 @@ class Endpoints:
         """
         self._loop = asyncio.get_running_loop()
         self._health = health
+        self._probe_seconds, self._start_seconds = probe_seconds, start_seconds
         self._queues = QueueListEndpoint(instances)
         metrics = MetricsEndpoint(instances, measure, max_queues)
         routes: dict[str, Route] = {
@@ -143,10 +147,10 @@ class Endpoints:
     def healthz(self, _query: str) -> HttpBody:
         """Report whether the event loop runs: 200 also for a standby, and while the store takes no writes."""
         state = self._health.state
-        if state == "starting" and time.monotonic() - self._health.ticked_at < START_SECONDS:
+        if state == "starting" and time.monotonic() - self._health.ticked_at < self._start_seconds:
             return _page(HTTPStatus.OK, {"healthy": True, "state": state})
         try:
-            report = ask(self._loop, _report(self._health), PROBE_SECONDS)
+            report = ask(self._loop, _report(self._health), self._probe_seconds)
         except Unanswered as exc:
             return _page(HTTPStatus.SERVICE_UNAVAILABLE, {"healthy": False, "reason": str(exc)})
         return _page(HTTPStatus.OK, {"healthy": True, "state": report["state"]})
@@ -154,7 +158,7 @@ class Endpoints:
     def readyz(self, _query: str) -> HttpBody:
         """Report whether clients are served: 200 only for the active broker whose store takes writes."""
         try:
-            report = ask(self._loop, _report(self._health), PROBE_SECONDS)
+            report = ask(self._loop, _report(self._health), self._probe_seconds)
         except Unanswered as exc:
             report = {"ready": False, "reason": str(exc)}
         return _page(HTTPStatus.OK if report["ready"] else HTTPStatus.SERVICE_UNAVAILABLE, report)

@@ -208,34 +208,31 @@ class Unanswered(Exception):
     """The loop did not reply in time, or is closed."""
 
 
-def ask(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
+def ask(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], seconds: float = ANSWER_SECONDS) -> T:
     """Run a coroutine in a loop of another thread, and wait for its result.
-
-    Args:
-        seconds: how long to wait; None means :data:`ANSWER_SECONDS`.
 
     Raises:
         Unanswered: the loop did not reply in time, or is closed.
     """
-    limit = ANSWER_SECONDS if seconds is None else seconds
     try:
         future = asyncio.run_coroutine_threadsafe(work, loop)
     except RuntimeError as exc:
         work.close()
         raise Unanswered("the broker has stopped") from exc
     try:
-        return future.result(limit)
+        return future.result(seconds)
     except CancelledError as exc:
         raise Unanswered("the broker stops") from exc
     except FutureTimeout as exc:
         future.cancel()
-        raise Unanswered(f"the broker did not answer within {limit:g} s") from exc
+        raise Unanswered(f"the broker did not answer within {seconds:g} s") from exc
 
 
 class Fresh(Generic[T]):
     """A value that is reused for a second, so that many callers cost no more than one; for any thread."""
 
-    def __init__(self, make: Callable[[], T]) -> None:
+    def __init__(self, make: Callable[[], T], seconds: float = FRESH_SECONDS) -> None:
+        self._seconds = seconds
         self._make = make
         self._lock = threading.Lock()
         self._made: tuple[T, float] | None = None
@@ -243,6 +240,6 @@ class Fresh(Generic[T]):
     def get(self) -> T:
         """Return the last value if it is fresh, else a new one."""
         with self._lock:
-            if self._made is None or time.monotonic() - self._made[1] >= FRESH_SECONDS:
+            if self._made is None or time.monotonic() - self._made[1] >= self._seconds:
                 self._made = (self._make(), time.monotonic())
             return self._made[0]

@@ -30,7 +30,7 @@ from ...storage.clock import TimeSlice
 from ...version import __version__
 from ..instance.instance import Instance
 from ..metrics.catalogue import MetricsSnapshot, cumulated, render
-from .http_server import TEXT, Fresh, HttpBody, Unanswered, ask
+from .http_server import ANSWER_SECONDS, FRESH_SECONDS, TEXT, Fresh, HttpBody, Unanswered, ask
 from .instance_metrics import InstanceView
 
 log = logging.getLogger(__name__)
@@ -89,6 +89,9 @@ class MetricsEndpoint:
         instances: Mapping[str, Instance],
         measure: Callable[[MetricsSnapshot], None],
         max_queues: int = DEFAULT_MAX_QUEUES,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        fresh_seconds: float = FRESH_SECONDS,
     ) -> None:
         """Prepare the metrics, without serving them; see :meth:`page`.
 
@@ -99,9 +102,10 @@ class MetricsEndpoint:
         self._instances = instances
         self._measure = measure
         self._max_queues = max_queues
+        self._answer_seconds = answer_seconds
         self._loop = asyncio.get_running_loop()
         self._views: dict[str, InstanceView] = {}
-        self._fresh = Fresh(self._make_page)
+        self._fresh = Fresh(self._make_page, fresh_seconds)
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
@@ -130,7 +134,7 @@ class MetricsEndpoint:
         Raises:
             Unanswered: the loop did not reply in time, or is closed.
         """
-        return ask(self._loop, self._collect(time.monotonic()))
+        return ask(self._loop, self._collect(time.monotonic()), self._answer_seconds)
 
     async def _collect(self, asked_at: float) -> MetricsSnapshot:
         began = time.monotonic()

@@ -45,10 +45,11 @@ class Since(NamedTuple):
 class InstanceChanges:
     """The changes of the queues of one instance."""
 
-    def __init__(self, queues: Queues, memory: MetricsMemory, clock: Clock) -> None:
+    def __init__(self, queues: Queues, memory: MetricsMemory, clock: Clock, *, max_gone: int = MAX_GONE) -> None:
         self._queues = queues
         self._memory = memory
         self._clock = clock
+        self._max_gone = max_gone
         self._mark = self._first = clock.now_ms()  # so marks of another run of the broker are smaller or larger
         self._seen: dict[BrokerQueue, _Seen] = {}
         self._gone: dict[str, int] = {}  # deleted queues, and the mark of the call that noticed it
@@ -74,7 +75,7 @@ class InstanceChanges:
                 if queue.name not in self._queues:
                     self._gone.pop(queue.name, None)
                     self._gone[queue.name] = self._mark
-        while len(self._gone) > MAX_GONE:
+        while len(self._gone) > self._max_gone:
             self._first = self._gone.pop(next(iter(self._gone)))
 
     def _see(self, queue: BrokerQueue, now: int) -> int:

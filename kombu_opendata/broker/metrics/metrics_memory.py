@@ -142,9 +142,10 @@ def counted(before: Row, after: Row) -> list[int]:
 class MetricsMemory:
     """The recent metrics of one instance's queues, and of all of them together."""
 
-    def __init__(self, queues: Queues, clock: Clock) -> None:
+    def __init__(self, queues: Queues, clock: Clock, *, max_long: int = MAX_LONG) -> None:
         self._queues = queues
         self._clock = clock
+        self._max_long = max_long
         self._number = 0  # of the last sample
         self._times = deque([clock.now_ms()], maxlen=LONG)
         self._pasts = {queue: QueuePast(_at_start(queue)) for queue in queues.values()}
@@ -189,7 +190,7 @@ class MetricsMemory:
         if not is_busy and past.slots != RESTING:
             past.resize(number - 1, RESTING)
         elif is_busy and past.changed_in and past.slots != LONG:
-            has_room = self._long < MAX_LONG
+            has_room = self._long < self._max_long
             slots = LONG if has_room else SHORT
             self._long += has_room
             if past.slots != slots:

@@ -10,7 +10,7 @@ import asyncio
 import resource
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import GreetingTimeout, TooManyConnections
 
@@ -56,12 +56,13 @@ class ConnectionLimits:
     strangers: int = MAX_STRANGERS
     strangers_per_host: int = MAX_STRANGERS_PER_HOST
     greeting_seconds: float = DEFAULT_GREETING_SECONDS
+    resume_seconds: float = RESUME_SECONDS
 
     def within(self, descriptors: int) -> ConnectionLimits:
         """Return these limits, reduced to fit the file descriptors, of which connections get at least a quarter."""
         connections = min(self.connections, max(descriptors - RESERVED_DESCRIPTORS, descriptors // 4))
         strangers = min(self.strangers, max(connections // 2, 1))
-        return ConnectionLimits(connections, strangers, self.strangers_per_host, self.greeting_seconds)
+        return replace(self, connections=connections, strangers=strangers)
 
 
 class Slot:
@@ -94,7 +95,7 @@ class Slot:
     def awaits_resume(self) -> None:
         """Stop counting the client as a stranger after its login, and set a deadline until its session begins."""
         self.logged_in()
-        self._begin_deadline("Resume", RESUME_SECONDS)
+        self._begin_deadline("Resume", self._admission.limits.resume_seconds)
 
     def logged_in(self) -> None:
         """Stop counting the client as a stranger, because its session begins."""

@@ -33,10 +33,11 @@ class PublishPipeline:
         failures: failed publishes outside of batches that were not reported yet.
     """
 
-    def __init__(self, session: ClientSession, io: SessionIO) -> None:
+    def __init__(self, session: ClientSession, io: SessionIO, *, max_bytes: int = MAX_BYTES) -> None:
         self._session = session
         self._io = io
         self._link = io.link
+        self._max_bytes = max_bytes
         self._in_flight = session.in_flight
         self.failures: list[FailedPublish] = []
         _pipelines.add(self)
@@ -66,7 +67,7 @@ class PublishPipeline:
         link, session, in_flight = self._link, self._session, self._in_flight
         self._io.check_size(len(message.envelope))
         self._io.read_available()
-        if len(in_flight.by_rid) >= link.options.pipeline_depth or in_flight.bytes >= MAX_BYTES:
+        if len(in_flight.by_rid) >= link.options.pipeline_depth or in_flight.bytes >= self._max_bytes:
             self._make_room()
         link.ensure_open()
         data = session.start_publish(message)
@@ -87,7 +88,7 @@ class PublishPipeline:
 
     def _make_room(self) -> None:
         in_flight, half = self._in_flight, self._link.options.pipeline_depth // 2
-        while len(in_flight.by_rid) > half or in_flight.bytes > MAX_BYTES // 2:
+        while len(in_flight.by_rid) > half or in_flight.bytes > self._max_bytes // 2:
             self._io.pump()
 
     def confirm_all(self, timeout: float | None = None) -> None:

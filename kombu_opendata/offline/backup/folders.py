@@ -62,14 +62,16 @@ def open_place(text: str) -> Folder:
 
 # ---- the lock
 @contextlib.contextmanager
-def locked(target: Folder) -> Iterator[Check]:
+def locked(
+    target: Folder, *, renew_seconds: float = RENEW_SECONDS, watch_seconds: float = WATCH_SECONDS
+) -> Iterator[Check]:
     """Hold the lock of a target.
 
     Raises:
         RetryLater: another backup holds it.
     """
     if isinstance(target, BucketFolder):
-        with _object(target) as check:
+        with _object(target, renew_seconds, watch_seconds) as check:
             yield check
     elif isinstance(target, BackupFolder):
         with _flock(target):
@@ -91,15 +93,15 @@ def _flock(target: BackupFolder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _object(target: BucketFolder) -> Iterator[Check]:
+def _object(target: BucketFolder, renew_seconds: float, watch_seconds: float) -> Iterator[Check]:
     owner = f"{platform.node()}, pid {os.getpid()}"
-    version = _take(target, owner)
+    version = _take(target, owner, watch_seconds)
     lost = False
     end = threading.Event()
 
     def renew() -> None:
         nonlocal version, lost
-        while not lost and not end.wait(RENEW_SECONDS):
+        while not lost and not end.wait(renew_seconds):
             try:
                 written = target.put_if(_NAME, _content(owner), version)
             except StoreError as exc:
@@ -122,7 +124,7 @@ def _object(target: BucketFolder) -> Iterator[Check]:
             target.delete([_NAME])
 
 
-def _take(target: BucketFolder, owner: str) -> dict[str, str]:
+def _take(target: BucketFolder, owner: str, watch_seconds: float) -> dict[str, str]:
     """Write the object once no other backup renews it; return its version."""
     seen, until = None, 0.0
     while True:
@@ -134,8 +136,8 @@ def _take(target: BucketFolder, owner: str) -> dict[str, str]:
         elif seen is not None and current != seen:
             raise _in_use(target, current[0].decode(errors="replace").partition(";")[0])
         elif seen is None:
-            seen, until = current, time.monotonic() + WATCH_SECONDS
-            log.warning("a backup was interrupted, or writes to %s: wait for %g s to see", target.name, WATCH_SECONDS)
+            seen, until = current, time.monotonic() + watch_seconds
+            log.warning("a backup was interrupted, or writes to %s: wait for %g s to see", target.name, watch_seconds)
         time.sleep(1)
 
 

@@ -34,7 +34,8 @@ class Hold:
         manifest_id: the manifest whose files are kept; None if none are.
     """
 
-    def __init__(self, location: StoreLocation, who: str) -> None:
+    def __init__(self, location: StoreLocation, who: str, lifetime_seconds: float = LIFETIME_SECONDS) -> None:
+        self._lifetime_seconds = lifetime_seconds
         self.why_not = _why_not(location)
         self._admin = SlateAdmin(locate(location.url, location.instance, create=False))
         self._name = f"{who} on {platform.node()}, pid {os.getpid()}"
@@ -59,7 +60,7 @@ class Hold:
         if self.why_not is not None:
             return True
         try:
-            made = self._admin.create_checkpoint(self._name, LIFETIME_SECONDS)
+            made = self._admin.create_checkpoint(self._name, self._lifetime_seconds)
             self._id, self.manifest_id = await self._patiently(made)
             threading.Thread(target=self._renew, name="checkpoint", daemon=True).start()
             held = await self._patiently(self._admin.manifest(self.manifest_id))
@@ -81,9 +82,9 @@ class Hold:
                 await self._patiently(self._admin.delete_checkpoint(self._id))
 
     def _renew(self) -> None:
-        while not self._released.wait(LIFETIME_SECONDS / 3):
+        while not self._released.wait(self._lifetime_seconds / 3):
             try:
-                asyncio.run(self._patiently(self._admin.refresh_checkpoint(self._id, LIFETIME_SECONDS)))
+                asyncio.run(self._patiently(self._admin.refresh_checkpoint(self._id, self._lifetime_seconds)))
             except StoreError as exc:
                 log.warning("a reader's checkpoint could not be renewed: %s", exc.text)
 

@@ -22,10 +22,10 @@ from .offline_store import OfflineStore
 OnCorrupt = Callable[[bytes, CorruptRecord], None]
 OnRow = Callable[[RecordKind, bytes, bytes], None]
 
-#: approximate number of queue entries in memory, and number of ids of a window
+#: approximate number of queue entries in memory, number of ids of a window, and number of buckets in memory
 WINDOW_ENTRIES = 100_000
 WINDOW_IDS = 50_000
-_BUCKETS_KEPT = 128
+_MAX_BUCKETS = 128
 #: rows per read, for kinds with large values
 _ROWS = {RecordKind.PAYLOAD: 200, RecordKind.CHUNK: 8}
 _ROUTES_BLOCKS = 100
@@ -67,8 +67,13 @@ class MessageScan:
         spans: list[Span],
         on_corrupt: OnCorrupt = lambda _key, _exc: None,
         on_row: OnRow = lambda _kind, _key, _value: None,
+        *,
+        window_entries: int = WINDOW_ENTRIES,
+        window_ids: int = WINDOW_IDS,
+        max_buckets: int = _MAX_BUCKETS,
     ) -> None:
         self._store = store
+        self._window_entries, self._window_ids, self._max_buckets = window_entries, window_ids, max_buckets
         self._spans = sorted(spans)
         self._on_corrupt, self._on_row = on_corrupt, on_row
         self._open: list[Span] = []
@@ -106,10 +111,10 @@ class MessageScan:
         """Open the buckets with ids in the window that begins at ``low``; return the end of the window."""
         self._open = [span for span in self._open if span.high >= low]
         entries = sum(span.entries for span in self._open)
-        high = low + WINDOW_IDS
+        high = low + self._window_ids
         while self._next_span < len(self._spans) and self._spans[self._next_span].low < high:
             span = self._spans[self._next_span]
-            if entries > WINDOW_ENTRIES and span.low > low:
+            if entries > self._window_entries and span.low > low:
                 high = span.low
                 break
             self._open.append(span)
@@ -157,7 +162,7 @@ class MessageScan:
             value = await self._store.get(span.key)
             bucket_entries = list(entries_of(span.kind, BUCKETS[span.kind](span.key, value or b"")))
             self._kept[span.key] = bucket_entries
-            if len(self._kept) > _BUCKETS_KEPT:
+            if len(self._kept) > self._max_buckets:
                 self._kept.popitem(last=False)
         return bucket_entries
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -75,16 +76,15 @@ def test_a_folder_moves_into_a_bucket(s3: S3, processes: Children, store_folder:
     assert "is not empty" in refused.stderr
 
 
-def test_two_backups_at_once(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_backups_at_once(s3: S3, tmp_path: Path) -> None:
     """The second one is refused, unless the first one is dead."""
-    monkeypatch.setattr(folders, "RENEW_SECONDS", 0.2)
-    monkeypatch.setattr(folders, "WATCH_SECONDS", 2.0)
+    locked = partial(folders.locked, renew_seconds=0.2, watch_seconds=2.0)
     for target in (open_place(f"s3://{BUCKET}/backups"), open_place(str(tmp_path / "backups"))):
-        with folders.locked(target) as check:
-            with pytest.raises(RetryLater, match=r"another backup.*writes to"), folders.locked(target):
+        with locked(target) as check:
+            with pytest.raises(RetryLater, match=r"another backup.*writes to"), locked(target):
                 pass
             check()
-    with folders.locked(target := open_place(f"s3://{BUCKET}/backups")) as check:
+    with locked(target := open_place(f"s3://{BUCKET}/backups")) as check:
         target.write("backup.lock", [b"other host, pid 1; 1"])  # who took it over and died
-        with folders.locked(target), pytest.raises(RetryLater):
+        with locked(target), pytest.raises(RetryLater):
             check()

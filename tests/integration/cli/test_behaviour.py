@@ -197,26 +197,23 @@ def test_lines_are_messages_and_pages_lead_on(client: QueueClient, url: str, inv
     assert [json.loads(line)["queues"][0]["queue"] for line in everything] == ["lines"] * 3
 
 
-def test_lines_that_were_sent_before_an_error_are_told(
-    client: QueueClient, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kombu_opendata.cli.messages.send._BATCH", 2)
-    client.create("short", QueueOptions(max_length=3, overflow="reject-publish"))
-    full = invoke("send", "short", "--lines", input="1\n2\n3\n4\n5\n")
+def test_lines_that_were_sent_before_an_error_are_told(client: QueueClient, invoke: Callable[..., Any]) -> None:
+    client.create("short", QueueOptions(max_length=1500, overflow="reject-publish"))
+    full = invoke("send", "short", "--lines", input="1\n" * 2500)
     assert full.exit_code == 5
     told, error = full.stderr.splitlines()
-    assert told == "lines 1 to 2 were sent; the error concerns the lines after them"
+    assert told == "lines 1 to 1,000 were sent; the error concerns the lines after them"
     assert error.startswith("Error: queue 'short' is full")
-    assert len(client.peek("short", 10)) == 2
-    again = invoke("send", "short", "--lines", input="1\n2\n")
+    assert client.metrics("short").ready == 1000
+    again = invoke("send", "short", "--lines", input="1\n" * 501)
     assert (again.exit_code, len(again.stderr.splitlines())) == (5, 1), "nothing was sent"
 
     client.create("typed")
-    bad = invoke("send", "typed", "--lines", "--as", "json", input="1\n2\n3\nx\n")
+    bad = invoke("send", "typed", "--lines", "--as", "json", input="1\n" * 1000 + "2\nx\n")
     assert bad.exit_code == 2
-    assert bad.stderr.startswith("lines 1 to 2 were sent;")
-    assert "line 4: b'x' is not json" in bad.stderr
-    assert [message.body for message in client.peek("typed", 10)] == [1, 2]
+    assert bad.stderr.startswith("lines 1 to 1,000 were sent;")
+    assert "line 1,002: b'x' is not json" in bad.stderr
+    assert [message.body for message in client.peek("typed", 1000)] == [1] * 1000
 
 
 def test_numbers_that_json_does_not_have_are_texts(client: QueueClient, invoke: Callable[..., Any]) -> None:

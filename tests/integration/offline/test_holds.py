@@ -14,7 +14,8 @@ import pytest
 from kombu_opendata.broker.standby.store_lock import StoreLock
 from kombu_opendata.errors import StoreChanged, StoreError
 from kombu_opendata.offline import OfflineStore, open_store
-from kombu_opendata.offline.files import checkpoint_hold
+from kombu_opendata.offline.files.checkpoint_hold import Hold
+from kombu_opendata.offline.files.store_location import find_store
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import keys
@@ -165,16 +166,16 @@ def test_a_broker_that_begins_while_a_store_is_read_damages_nothing(tmp_path: Pa
     asyncio.run(main())
 
 
-def test_what_a_dead_reader_held_goes_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_hold, "LIFETIME_SECONDS", 2.0)
-
+def test_what_a_dead_reader_held_goes_in_time(tmp_path: Path) -> None:
     async def names(world: World) -> list[str]:
         await world.engine.disk_space.read()
         return [one["name"] for one in world.engine.disk_space.report()["checkpoints"] if one["name"]]
 
     async def main() -> None:
         async with broker(tmp_path) as world:
-            reader = await open_store(tmp_path, who="test")
+            hold = Hold(find_store(tmp_path), "test", lifetime_seconds=2.0)
+            await hold.before()
+            assert await hold.take()
             began = asyncio.get_running_loop().time()
 
             async def is_renewed() -> bool:
@@ -182,14 +183,12 @@ def test_what_a_dead_reader_held_goes_in_time(tmp_path: Path, monkeypatch: pytes
                 return asyncio.get_running_loop().time() > began + 3
 
             await until(is_renewed)
-            assert reader.hold is not None
-            reader.hold._released.set()  # as if its process had ended
+            hold._released.set()  # as if its process had ended
 
             async def is_gone() -> bool:
                 return not await names(world)
 
             await until(is_gone, _SECONDS)
-            await reader.close()
 
     asyncio.run(main())
 

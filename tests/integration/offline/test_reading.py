@@ -28,7 +28,7 @@ from kombu_opendata.offline import (
     stats,
     verify_store,
 )
-from kombu_opendata.offline.records import message_facts, message_scan
+from kombu_opendata.offline.records import message_facts
 from kombu_opendata.offline.records.message_facts import MessageFacts
 from kombu_opendata.offline.records.message_scan import MessageScan
 from kombu_opendata.storage.engine import Engine
@@ -290,33 +290,34 @@ def test_a_report_keeps_so_many_findings_of_a_kind(rich: Rich, copy_of: Callable
     assert report.as_dict()["status"] == "findings"
 
 
-def test_small_windows_give_the_same_messages(rich: Rich, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def messages(store: OfflineStore) -> list[MessageFacts]:
-        spans = []
-        for kind, decode in message_facts.BUCKETS.items():
-            for key, value in await store.scan(*keys.kind_range(kind)):
-                parsed = keys.parse(key)
-                bucket = parsed.bucket or 0
-                spans.append(message_facts.span_of(kind, key, parsed.name or "", bucket, decode(key, value)))
-        return [one async for one in MessageScan(store, [span for span in spans if span is not None]).messages()]
+async def scanned(store: OfflineStore, *calls: Callable[..., None], **sizes: Any) -> list[MessageFacts]:
+    spans = []
+    for kind, decode in message_facts.BUCKETS.items():
+        for key, value in await store.scan(*keys.kind_range(kind)):
+            parsed = keys.parse(key)
+            spans.append(message_facts.span_of(kind, key, parsed.name or "", parsed.bucket or 0, decode(key, value)))
+    scan = MessageScan(store, [span for span in spans if span is not None], *calls, **sizes)
+    return [one async for one in scan.messages()]
 
-    whole = look(rich.root, messages)
+
+def test_small_windows_give_the_same_messages(rich: Rich) -> None:
+    whole = look(rich.root, scanned)
     assert [one.id for one in whole] == sorted(rich.plain.of[RecordKind.METADATA])
     for entries, ids in ((1, 1), (5, 3), (20, 50_000), (100_000, 7)):
-        monkeypatch.setattr(message_scan, "WINDOW_ENTRIES", entries)
-        monkeypatch.setattr(message_scan, "WINDOW_IDS", ids)
-        monkeypatch.setattr(message_scan, "_BUCKETS_KEPT", 1)
-        assert look(rich.root, messages) == whole
+        assert look(rich.root, scanned, window_entries=entries, window_ids=ids, max_buckets=1) == whole
 
 
 def test_a_routes_block_is_counted_and_found_damaged_once_however_windows_end(
-    rich: Rich, copy_of: Callable[[Rich], Path], monkeypatch: pytest.MonkeyPatch
+    rich: Rich, copy_of: Callable[[Rich], Path]
 ) -> None:
     root = copy_of(rich)
     far = keys.routes_block_key(9000)
     edit(root, {keys.routes_block_key(rich.ids.shared): b"\1\2\0", far: b"\2\1\0\0\0"})
-    for ids in (1, 7, 50_000):
-        monkeypatch.setattr(message_scan, "WINDOW_IDS", ids)
-        report = asyncio.run(verify_store(root))
-        assert dict(report.counts) == {"record-corrupt": 2}  # and nothing about counts that may have been in them
-        assert report.records["routes block"] == 2
+    report = asyncio.run(verify_store(root))
+    assert dict(report.counts) == {"record-corrupt": 2}  # and nothing about counts that may have been in them
+    assert report.records["routes block"] == 2
+    corrupt: list[bytes] = []
+    kinds: list[RecordKind] = []
+    for times, ids in enumerate((1, 7, 50_000), 1):
+        look(root, scanned, lambda key, _: corrupt.append(key), lambda kind, *_: kinds.append(kind), window_ids=ids)
+        assert (len(corrupt), kinds.count(RecordKind.ROUTES_BLOCK)) == (2 * times, 2 * times)

@@ -7,6 +7,7 @@ import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from kombu.transport import redis
 
 from kombu_opendata import AsyncQueueClient, QueueClient, errors
 from kombu_opendata.cli.administration.serve import broker
-from kombu_opendata.client import connection_options
 from kombu_opendata.client.connection_options import (
     KOMBU_OPTIONS,
     MAX_NAME_BYTES,
@@ -157,15 +157,21 @@ def test_an_option_without_effect_is_reported_once_in_a_process(tmp_path: Path) 
 
 
 # ---------------------------------------------------------------------- the name of a process's clients
-def test_clients_are_named_by_host_and_process_or_as_the_process_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_options, "_process_name", "")
+@pytest.fixture
+def unnamed() -> Iterator[None]:
+    """A process without a name, before and after."""
+    name_process("")
+    yield
+    name_process("")
+
+
+def test_clients_are_named_by_host_and_process_or_as_the_process_was_told(unnamed: None) -> None:
     assert default_name().endswith(f":{os.getpid()}")
     name_process("w1@host")
     assert default_name() == "w1@host"
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "é" * 200, "x" + "é" * 200, "\udcff" * 300])
-def test_a_long_or_broken_name_is_cut_to_what_a_broker_takes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(connection_options, "_process_name", "")
+def test_a_long_or_broken_name_is_cut_to_what_a_broker_takes(unnamed: None, name: str) -> None:
     name_process(name)
     assert MAX_NAME_BYTES - 1 <= len(default_name().encode()) <= MAX_NAME_BYTES

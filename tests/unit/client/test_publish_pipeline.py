@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client.session import publish_pipeline
+from kombu_opendata.client.session.publish_pipeline import PublishPipeline, flush_all
 from kombu_opendata.errors import ConnectionLost, PublishFailed, Unroutable
 from kombu_opendata.protocol import messages as m
 
@@ -58,9 +58,10 @@ def test_what_is_in_flight_is_bounded_by_count(peer: Any, new_client: Any) -> No
     assert broker.receive(m.Publish).seq == 5
 
 
-def test_what_is_in_flight_is_bounded_by_bytes(met: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish_pipeline, "MAX_BYTES", 3000)
+def test_what_is_in_flight_is_bounded_by_bytes(met: Any) -> None:
     client, broker = met
+    connection = client.connection
+    connection.pipeline = PublishPipeline(connection.session, connection.io, max_bytes=3000)
     later(client.connection, 1, 2, 3, size=1000)
     fourth = client.start(later, client.connection, 4)
     requests = receive(broker, 3)
@@ -166,7 +167,7 @@ def test_an_abandoned_connection_logs_what_was_in_flight(met: Any, caplog: pytes
 def test_at_exit_what_failed_is_logged(met: Any, caplog: pytest.LogCaptureFixture) -> None:
     client, broker = met
     later(client.connection, 1, 2)
-    ending = client.start(publish_pipeline.flush_all)
+    ending = client.start(flush_all)
     requests = receive(broker, 2)
     broker.send(m.PublishConfirm(requests[0].rid, 1, 1), unroutable(requests[1]))
     ending.result(10)
@@ -181,7 +182,7 @@ def test_a_forked_child_does_not_wait_for_the_parents(met: Any) -> None:
     if not pid:
         try:
             client.connection.flush()
-            publish_pipeline.flush_all()
+            flush_all()
             os._exit(len(client.connection.session.in_flight.by_rid))
         finally:
             os._exit(99)

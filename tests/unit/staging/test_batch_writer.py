@@ -12,7 +12,6 @@ import pytest
 
 from kombu_opendata.errors import InvalidMessage, MessageTooLarge, RequestError, StoreUnwritable
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
-from kombu_opendata.staging import batch_format as fmt
 from kombu_opendata.staging.batch_block import IndexBlock, decode_block
 from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import check_batch, read_index, read_tail
@@ -99,9 +98,8 @@ def test_columns_are_the_same_as_rows(target: StagingTarget) -> None:
     assert read_back(target, one.close()) == read_back(target, many.close())
 
 
-def test_a_writer_holds_only_a_segment(target: StagingTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fmt, "SEGMENT_BYTES", 10_000)
-    writer = BatchWriter(target, "job", 0, 0)
+def test_a_writer_holds_only_a_segment(target: StagingTarget) -> None:
+    writer = BatchWriter(target, "job", 0, 0, max_segment_bytes=10_000)
     for number in range(400):
         writer.add(b"x" * 1000, {"id": str(number)})
     info = writer.close()

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from kombu_opendata.broker.access import rights as module
 from kombu_opendata.broker.access.file_format import Patterns
 from kombu_opendata.broker.access.rights import Names, PatternError, Rights
 from kombu_opendata.errors import AccessRefused
@@ -32,9 +31,8 @@ def test_no_pattern_and_no_name_takes_long() -> None:
     assert not Names(".*b")["b" * 1000], "no queue has such a name"
 
 
-def test_decisions_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_REMEMBERED", 100)
-    names = Names("^q")
+def test_decisions_are_remembered_up_to_a_number() -> None:
+    names = Names("^q", max_decisions=100)
     for number in range(1000):
         assert names[f"q{number}"]
     assert 0 < len(names) <= 100

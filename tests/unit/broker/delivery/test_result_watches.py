@@ -6,15 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from kombu_opendata.broker.delivery import result_watches
+from kombu_opendata.broker.delivery.result_watches import ResultWatches
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.errors import RequestError
 
 
-def test_what_a_client_may_wait_for_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_watches, "MAX_WATCHES", 3)
+def test_what_a_client_may_wait_for_is_bounded() -> None:
     service, session, other = (
-        result_watches.ResultWatches(cast(Any, None)),
+        ResultWatches(cast(Any, None), limit=3),
         Session(b"1" * 16, "one"),
         Session(b"2" * 16, "two"),
     )

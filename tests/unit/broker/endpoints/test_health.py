@@ -6,12 +6,10 @@ import asyncio
 import json
 import threading
 import uuid
+from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
 
-import pytest
-
-from kombu_opendata.broker.endpoints import endpoints
 from kombu_opendata.broker.endpoints.endpoints import Endpoints
 from kombu_opendata.broker.endpoints.health import Health
 from kombu_opendata.broker.process.server import Server
@@ -71,12 +69,11 @@ def test_a_store_that_stalls_and_recovers() -> None:
     assert told[1] == ""
 
 
-def test_a_loop_that_hangs_is_neither_healthy_nor_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "PROBE_SECONDS", 0.2)
+def test_a_loop_that_hangs_is_neither_healthy_nor_ready() -> None:
     hung = threading.Event()
     gates: list[Gate] = []
 
-    def probe(served: Endpoints) -> None:
+    def probe(served: Endpoints, impatient: Endpoints) -> None:
         (gate,) = gates
         try:
             for page in (served.healthz(""), served.readyz("")):
@@ -85,8 +82,7 @@ def test_a_loop_that_hangs_is_neither_healthy_nor_ready(monkeypatch: pytest.Monk
             gate.hold()
             page = served.healthz("")
             assert (page.status, json.loads(page.body)) == (HTTPStatus.OK, {"healthy": True, "state": "starting"})
-            monkeypatch.setattr(endpoints, "START_SECONDS", 0.0)
-            assert served.healthz("").status is HTTPStatus.SERVICE_UNAVAILABLE
+            assert impatient.healthz("").status is HTTPStatus.SERVICE_UNAVAILABLE
             gate.open()
         finally:
             hung.set()
@@ -94,15 +90,20 @@ def test_a_loop_that_hangs_is_neither_healthy_nor_ready(monkeypatch: pytest.Monk
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
         gates.append(server.front.gate)
-        served = Endpoints(server.health, server.instances.open, server.measure, Listen(host="127.0.0.1", port=0), 10)
+        new = partial(
+            Endpoints, server.health, server.instances.open, server.measure, Listen(host="127.0.0.1", port=0), 10,
+            probe_seconds=0.2,
+        )  # fmt: skip
+        served, impatient = new(), new(start_seconds=0.0)
         try:
-            work = asyncio.get_running_loop().run_in_executor(None, probe, served)
+            work = asyncio.get_running_loop().run_in_executor(None, probe, served, impatient)
             assert hung.wait(60)  # as a loop that hangs
             await work
             page = await asyncio.to_thread(served.healthz, "")
             assert (page.status, json.loads(page.body)) == (HTTPStatus.OK, {"healthy": True, "state": "active"})
         finally:
             await asyncio.to_thread(served.stop)
+            await asyncio.to_thread(impatient.stop)
             await server.close()
 
     asyncio.run(main())

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.endpoints import http_server
 from kombu_opendata.broker.endpoints.http_server import HttpServer, ask
 from kombu_opendata.broker.endpoints.instance_metrics import InstanceView
 from kombu_opendata.broker.endpoints.scrape import MetricsEndpoint
@@ -23,6 +22,7 @@ from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.storage import clock
 from kombu_opendata.storage.clock import TimeSlice
 from kombu_opendata.storage.state.store_state import QueueSettings
+from tests.support.processes import wait_until
 from tests.support.scrape import Scrape, fetch
 from tests.support.waiting import turns
 from tests.unit.broker.model.test_queue import World
@@ -185,20 +185,22 @@ def test_ages_are_since_the_publish(durable: bool, label: str) -> None:
 class Served(MetricsEndpoint):
     """Metrics at a port."""
 
-    def __init__(self, server: Server) -> None:
-        super().__init__(server.instances.open, server.connections.measure)
+    def __init__(self, server: Server, **seconds: float) -> None:
+        super().__init__(server.instances.open, server.connections.measure, **seconds)  # type: ignore[arg-type]
         self.http = HttpServer("127.0.0.1", 0, {"/metrics": self.page})
         self.port = self.http.port
         self.loop = asyncio.get_running_loop()
 
 
-def serving(test: Callable[[Server, Served], None], *, blocked: threading.Event | None = None) -> None:
+def serving(
+    test: Callable[[Server, Served], None], *, blocked: threading.Event | None = None, **seconds: float
+) -> None:
     """Run a test, in a thread, beside a broker with metrics."""
 
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
         await (await server.instances.get("default")).engine.commits.checkpoint()
-        served = Served(server)
+        served = Served(server, **seconds)
         served.http.start()
         try:
             work = asyncio.get_running_loop().run_in_executor(None, test, server, served)
@@ -230,11 +232,7 @@ def test_without_a_journal_a_commit_is_a_checkpoint() -> None:
     serving(test)
 
 
-def test_a_scrape_does_not_wait_for_a_loop_that_is_busy(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(http_server, "ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(http_server, "FRESH_SECONDS", 0.0)
+def test_a_scrape_does_not_wait_for_a_loop_that_is_busy(caplog: pytest.LogCaptureFixture) -> None:
     release = threading.Event()
 
     def test(_server: Server, served: Served) -> None:
@@ -244,10 +242,9 @@ def test_a_scrape_does_not_wait_for_a_loop_that_is_busy(
             release.set()
         assert page.status is HTTPStatus.SERVICE_UNAVAILABLE
         assert page.body == b"the broker did not answer within 0.2 s\n"
-        monkeypatch.setattr(http_server, "ANSWER_SECONDS", 20.0)
-        assert served.page().status is HTTPStatus.OK
+        wait_until(lambda: served.page().status is HTTPStatus.OK, 30, "no scrape succeeded")
 
-    serving(test, blocked=release)
+    serving(test, blocked=release, answer_seconds=0.2, fresh_seconds=0.0)
     assert "a scrape of the metrics failed: the broker did not answer" in caplog.text
 
 

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kombu_opendata.broker.instance.instance import Instance
-from kombu_opendata.broker.metrics import metrics_changes
 from kombu_opendata.broker.metrics.metrics_changes import InstanceChanges
 from kombu_opendata.broker.metrics.metrics_memory import MINUTE_SAMPLES, SAMPLE_MS, MetricsMemory
 from kombu_opendata.broker.model.sessions import Session
@@ -142,10 +141,9 @@ def test_a_mark_that_is_not_known_gets_all_queues(mark: int) -> None:
     run(test)
 
 
-def test_a_client_that_missed_too_many_deletions_gets_all_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_changes, "MAX_GONE", 2)
-
+def test_a_client_that_missed_too_many_deletions_gets_all_queues() -> None:
     async def test(told: Told) -> None:
+        told.changes = InstanceChanges(told.instance.queues, told.memory, told.clock, max_gone=2)
         await told.declare("a", "b", "c", "d")
         await told.ask()
         for name in "abc":

@@ -9,10 +9,7 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
 
-import pytest
-
 from kombu_opendata.broker.instance.instance import Instance
-from kombu_opendata.broker.metrics import metrics_memory
 from kombu_opendata.broker.metrics.metrics_memory import (
     LONG,
     MINUTE_SAMPLES,
@@ -207,10 +204,9 @@ def test_the_rates_of_the_last_minute_include_what_came_since_the_last_sample() 
     run(test)
 
 
-def test_only_the_busiest_have_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_memory, "MAX_LONG", 2)
-
+def test_only_the_busiest_have_all_points() -> None:
     async def test(memory: Memory) -> None:
+        memory.figures = MetricsMemory(memory.instance.queues, memory.clock, max_long=2)
         names = [f"q{number}" for number in range(5)]
         memory.declare(*names)
         for _ in range(LONG):

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.wire import connection_limits
 from kombu_opendata.broker.wire.connection_limits import MAX_LEAVING, Admission, ConnectionLimits, Slot
 from kombu_opendata.errors import TooManyConnections
 
@@ -93,11 +92,9 @@ def test_limits_within_the_file_descriptors(descriptors: int, connections: int, 
     assert (limits.connections, limits.strangers) == (connections, strangers)
 
 
-def test_a_resume_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limits, "RESUME_SECONDS", 0.01)
-
+def test_a_resume_has_a_deadline() -> None:
     async def main() -> None:
-        admission = Admission(ConnectionLimits(10, 10, 10, HOUR))
+        admission = Admission(ConnectionLimits(10, 10, 10, HOUR, resume_seconds=0.01))
         turned_away: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         late, soon = admission.take("a", "late"), admission.take("a", "soon")
         late.turn_away = turned_away.set_result
