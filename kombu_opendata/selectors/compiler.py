@@ -1,8 +1,8 @@
 """Compiler of trees to functions.
 
-There are two functions for each condition: one returns True if it is *true*, the other if it is *false*; if neither
-does, it is unknown. Every function is therefore plain two-valued Python, and three-valued logic results from their
-combination: AND is true if all its parts are true, and false if one of them is false; NOT swaps the two.
+Each condition has two functions: one returns True if the condition is *true*, the other if it is *false*. If both
+return False, the condition is unknown. Three-valued logic results from the combination of these two-valued functions:
+AND is true if all its parts are true, and false if any part is false; NOT swaps the two functions.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _NUMERIC = (tree.Number, tree.Negative, tree.Arithmetic)
 
 
-def compile_condition(node: tree.Condition, wanted: bool = True) -> Predicate:
-    """Return a test that the condition is true, or with ``wanted`` False, that it is false."""
+def compile_condition(node: tree.Condition, truth: bool = True) -> Predicate:
+    """Return a function that tests for a condition that is true or, with ``truth`` False, false."""
     match node:
         case tree.Logical(operator, parts):
-            functions = [compile_condition(part, wanted) for part in parts]
-            return _every(functions) if (operator == "AND") is wanted else _some(functions)
+            functions = [compile_condition(part, truth) for part in parts]
+            return _every(functions) if (operator == "AND") is truth else _some(functions)
         case tree.Not(part):
-            return compile_condition(part, not wanted)
+            return compile_condition(part, not truth)
         case tree.Compare(sign, left, right):
-            return _compare(sign if wanted else OPPOSITES[sign], left, right)
+            return _compare(sign if truth else OPPOSITES[sign], left, right)
         case tree.Between(operand, low, high):
             both = tree.all_of([tree.Compare(">=", operand, low), tree.Compare("<=", operand, high)])
-            return compile_condition(both, wanted)
+            return compile_condition(both, truth)
         case tree.In(operand, members):
-            return _in(operand, members, wanted)
+            return _in(operand, members, truth)
         case tree.Like(operand, pattern, escape):
-            return _text_test(operand, compile_like(pattern, escape), wanted, MAX_LIKE_TEXT)
+            return _text_test(operand, compile_like(pattern, escape), truth, MAX_LIKE_TEXT)
         case tree.Topic(header, pattern):
-            return _text_test(header, compile_topic(pattern), wanted, MAX_TOPIC_TEXT)
+            return _text_test(header, compile_topic(pattern), truth, MAX_TOPIC_TEXT)
         case tree.IsNull(header):
             name = header.name
-            return (lambda headers: name not in headers) if wanted else (lambda headers: name in headers)
+            return (lambda headers: name not in headers) if truth else (lambda headers: name in headers)
         case tree.Header(name):
-            text = "true" if wanted else "false"
+            text = "true" if truth else "false"
             return lambda headers: headers.get(name) == text
         case tree.Boolean(value):
-            return _always if value is wanted else _never
+            return _always if value is truth else _never
 
 
 def most_steps(node: tree.Node) -> int:
     """Return the approximate maximum of Python steps for the evaluation of the node."""
-    own = 1
+    steps = 1
     match node:
         case tree.Like(_, pattern, escape):
-            own += MAX_LIKE_TEXT if is_scan(pattern, escape) else pattern.count("%")
+            steps += MAX_LIKE_TEXT if is_scan(pattern, escape) else pattern.count("%")
         case tree.Topic(_, pattern):
-            own += pattern.count(".")
-    return own + sum(map(most_steps, tree.children(node)))
+            steps += pattern.count(".")
+    return steps + sum(map(most_steps, tree.children(node)))
 
 
 def _always(headers: Headers) -> bool:
@@ -109,28 +109,27 @@ def _some(functions: list[Predicate]) -> Predicate:
 
 
 # ---------------------------------------------------------------------- texts
-def _text_test(operand: tree.Value, test: Callable[[str], bool], wanted: bool, longest: int) -> Predicate:
-    """Return a condition over a text of at most ``longest`` characters; it is unknown for anything else."""
+def _text_test(operand: tree.Value, test: Callable[[str], bool], truth: bool, max_length: int) -> Predicate:
+    """Return a test of a text of at most ``max_length`` characters; the condition is unknown for any other value."""
     if isinstance(operand, tree.Text):
-        return _always if len(operand.value) <= longest and test(operand.value) is wanted else _never
+        return _always if len(operand.value) <= max_length and test(operand.value) is truth else _never
     if not isinstance(operand, tree.Header):
         return _never
     name = operand.name
 
     def true(headers: Headers) -> bool:
         text = headers.get(name)
-        return text is not None and len(text) <= longest and test(text)
+        return text is not None and len(text) <= max_length and test(text)
 
     def false(headers: Headers) -> bool:
         text = headers.get(name)
-        return text is not None and len(text) <= longest and not test(text)
+        return text is not None and len(text) <= max_length and not test(text)
 
-    return true if wanted else false
+    return true if truth else false
 
 
 # ---------------------------------------------------------------------- comparisons
 def _compare(sign: str, left: tree.Value, right: tree.Value) -> Predicate:
-    """Return a test that the comparison is true."""
     if isinstance(right, tree.Header) and not isinstance(left, tree.Header):
         return _compare(MIRRORED[sign], right, left)
     apply = _OPERATORS[sign]
@@ -209,7 +208,7 @@ def _numbers(apply: Callable[[Any, Any], bool], left: tree.Value, right: tree.Va
 
 
 def _number(node: tree.Value) -> Callable[[Headers], Any]:
-    """Return a value as a number; None if it is not one."""
+    """Return a function from headers to the node's number, or to None if its value is not a number."""
     match node:
         case tree.Number(value):
             return lambda headers: value
@@ -226,20 +225,20 @@ def _number(node: tree.Value) -> Callable[[Headers], Any]:
 
 
 # ---------------------------------------------------------------------- IN
-def _in(operand: tree.Value, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
+def _in(operand: tree.Value, members: tuple[str | int | float | bool, ...], truth: bool) -> Predicate:
     if isinstance(operand, tree.Header):
-        return _header_in(operand.name, members, wanted)
+        return _header_in(operand.name, members, truth)
     if isinstance(operand, _NUMERIC):
-        return _number_in(operand, members, wanted)
+        return _number_in(operand, members, truth)
     return compile_condition(
-        tree.any_of([tree.Compare("=", operand, tree.constant_node(member)) for member in members]), wanted
+        tree.any_of([tree.Compare("=", operand, tree.constant_node(member)) for member in members]), truth
     )
 
 
-def _number_in(operand: tree.Value, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
-    """Return a look-up of a number among numbers; it is calculated once.
+def _number_in(operand: tree.Value, members: tuple[str | int | float | bool, ...], truth: bool) -> Predicate:
+    """Return a test that calculates the number once and looks it up in the list.
 
-    Texts and booleans can't be compared with it.
+    Texts and booleans in the list can't be compared with a number, so IN is unknown instead of false.
     """
     numbers = frozenset(member for member in members if type(member) in (int, float))
     otherwise = None if any(type(member) not in (int, float) for member in members) else False
@@ -249,14 +248,14 @@ def _number_in(operand: tree.Value, members: tuple[str | int | float | bool, ...
         number = calculate(headers)
         return None if number is None else True if number in numbers else otherwise
 
-    return lambda headers: value(headers) is wanted
+    return lambda headers: value(headers) is truth
 
 
-def _header_in(name: str, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
-    """Return a look-up of a header among texts, numbers and booleans, with one look-up for each kind."""
+def _header_in(name: str, members: tuple[str | int | float | bool, ...], truth: bool) -> Predicate:
+    """Return a test of a header with one look-up for each type in the list: text, number, boolean."""
     texts = frozenset(member for member in members if isinstance(member, str))
     if len(texts) == len(set(members)):
-        if wanted:
+        if truth:
             return lambda headers: headers.get(name) in texts
         return lambda headers: (text := headers.get(name)) is not None and text not in texts
     booleans = frozenset(member for member in members if isinstance(member, bool))
@@ -272,4 +271,4 @@ def _header_in(name: str, members: tuple[str | int | float | bool, ...], wanted:
         comparable = (not numbers or number is not None) and (not booleans or boolean is not None)
         return False if comparable else None
 
-    return lambda headers: value(headers) is wanted
+    return lambda headers: value(headers) is truth

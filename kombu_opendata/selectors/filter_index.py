@@ -1,8 +1,9 @@
-"""Index of filters, which finds those that match a message without evaluating all of them.
+"""Index of filters, to find the filters that match a message without the evaluation of all.
 
-A filter is indexed under keys of which a message must meet at least one (:mod:`.required_conditions`). A message is
-looked up by its headers, and only the filters under the keys that it meets are evaluated. Filters under one key that
-read the same few headers form a *group*, whose result is cached for the values of these headers.
+A filter matches only messages that meet at least one of its keys (:mod:`.required_conditions`), and the index stores
+the filter under each of these keys. The headers of a message select the keys that the message meets; only the filters
+under these keys are evaluated. Filters under one key that read the same few headers form a *group*, whose result is
+cached by the values of these headers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _RANGE_SHARE = 0.1
 
 
 class FilterIndex:
-    """Filters by name, indexed to find those that match a message."""
+    """Filters by name, with an index to find those that match a message."""
 
     def __init__(self) -> None:
         self._selectors: dict[str, Selector] = {}
@@ -35,7 +36,7 @@ class FilterIndex:
         return len(self._selectors)
 
     def add(self, name: str, selector: Selector) -> None:
-        """Add a filter to the index; it replaces one with the same name."""
+        """Add a filter to the index; replace a filter with the same name."""
         self.remove(name)
         lookup_keys = required_keys(selector.condition, self._cost)
         if lookup_keys is not None:
@@ -48,7 +49,7 @@ class FilterIndex:
             self._headers.setdefault(key.header, _Slot()).add(key, name, selector)
 
     def remove(self, name: str) -> None:
-        """Remove a filter, if there is one with this name."""
+        """Remove a filter, if it exists."""
         if self._selectors.pop(name, None) is None:
             return
         self._always.remove(name)
@@ -59,30 +60,30 @@ class FilterIndex:
                 del self._headers[key.header]
 
     def matching(self, headers: Headers) -> list[str]:
-        """Return the names of the filters that match these headers, each once."""
+        """Return the names of the filters that match these headers, without duplicates."""
         names: dict[str, None] = {}
         slots = self._headers
         if len(slots) < len(headers):
             for name, slot in slots.items():
                 text = headers.get(name)
                 if text is not None:
-                    slot.ask(text, headers, names)
+                    slot.collect(text, headers, names)
         else:
             for name, text in headers.items():
-                met = slots.get(name)
-                if met is not None:
-                    met.ask(text, headers, names)
+                header_slot = slots.get(name)
+                if header_slot is not None:
+                    header_slot.collect(text, headers, names)
         if self._always.selectors:
-            self._always.ask(headers, names)
+            self._always.collect(headers, names)
         return list(names)
 
     def _cost(self, key: LookupKey) -> float:
         slot = self._headers.get(key.header)
-        return _COSTS[key.kind] + (slot.filed(key) if slot is not None else 0)
+        return _COSTS[key.kind] + (slot.size(key) if slot is not None else 0)
 
 
 class _Slot:
-    """Filters under keys of one header."""
+    """Filters under the keys of one header."""
 
     __slots__ = ("existence", "numbers", "prefixes", "ranges", "suffixes", "texts")
 
@@ -127,52 +128,52 @@ class _Slot:
     @property
     def is_empty(self) -> bool:
         tables = self.texts or self.numbers or self.prefixes or self.suffixes
-        return not (tables or self.ranges.filed or self.existence.selectors)
+        return not (tables or self.ranges.selectors or self.existence.selectors)
 
-    def filed(self, key: LookupKey) -> float:
+    def size(self, key: LookupKey) -> float:
         """Return the approximate number of filters that must be evaluated for a message that meets the key."""
         if key.kind == EXISTS:
             return len(self.existence.selectors)
         if key.kind == RANGE:
-            return _RANGE_SHARE * len(self.ranges.filed)
+            return _RANGE_SHARE * len(self.ranges.selectors)
         by_length = self.prefixes if key.kind == PREFIX else self.suffixes
         exact = key.kind in (TEXT, NUMBER)
         table: dict[Any, FilterBucket] = self._table(key) if exact else by_length.get(len(str(key.value)), {})
         bucket = table.get(key.value)
         return 0 if bucket is None else len(bucket.selectors)
 
-    def ask(self, text: str, headers: Headers, found: dict[str, None]) -> None:
+    def collect(self, text: str, headers: Headers, names: dict[str, None]) -> None:
         """Add the names of the filters that match a message whose header has this text."""
         bucket = self.texts.get(text)
         if bucket is not None:
-            bucket.ask(headers, found)
+            bucket.collect(headers, names)
         for length, table in self.prefixes.items():
             bucket = table.get(text[:length])
             if bucket is not None:
-                bucket.ask(headers, found)
+                bucket.collect(headers, names)
         for length, table in self.suffixes.items():
             bucket = table.get(text[-length:])
             if bucket is not None:
-                bucket.ask(headers, found)
-        if self.numbers or self.ranges.filed:
+                bucket.collect(headers, names)
+        if self.numbers or self.ranges.selectors:
             number = number_of(text)
             if number is not None:
                 bucket = self.numbers.get(number)
                 if bucket is not None:
-                    bucket.ask(headers, found)
-                if self.ranges.filed:
-                    self.ranges.at(number).ask(headers, found)
+                    bucket.collect(headers, names)
+                if self.ranges.selectors:
+                    self.ranges.at(number).collect(headers, names)
         if self.existence.selectors:
-            self.existence.ask(headers, found)
+            self.existence.collect(headers, names)
 
 
-#: number of filters below which evaluation is faster than a look-up of their result
+#: minimum number of filters in a group; evaluation of fewer is faster than the look-up of their result
 _GROUP_SIZE = 8
 _GROUP_HEADERS = 3
 #: limit for the results that a group caches, and for the characters of the values of one result
-_REMEMBERED = 256
-_REMEMBERED_LENGTH = 256
-#: limit for the entries of the table of ranges for each range; above that, all ranges are evaluated each time
+_MAX_RESULTS = 256
+_MAX_RESULT_LENGTH = 256
+#: limit for the average number of table entries for a range; above it, all ranges are evaluated for each message
 _MAX_COVER = 64
 
 
@@ -194,24 +195,23 @@ class FilterBucket:
         self.selectors.pop(name, None)
         self._single = None
 
-    def ask(self, headers: Headers, found: dict[str, None]) -> None:
-        """Add the names of the filters that match."""
+    def collect(self, headers: Headers, names: dict[str, None]) -> None:
         single = self._single
         if single is None:
             single = self._arrange()
         for name, selector in single:
             if selector.matches(headers):
-                found[name] = None
+                names[name] = None
         for group in self._groups:
-            found.update(dict.fromkeys(group.ask(headers)))
+            names.update(dict.fromkeys(group.matching(headers)))
 
     def _arrange(self) -> list[tuple[str, Selector]]:
         single: list[tuple[str, Selector]] = []
-        alike: dict[frozenset[str], list[tuple[str, Selector]]] = {}
+        by_headers: dict[frozenset[str], list[tuple[str, Selector]]] = {}
         for item in self.selectors.items():
-            alike.setdefault(item[1].names, []).append(item)
+            by_headers.setdefault(item[1].names, []).append(item)
         self._groups = []
-        for names, items in alike.items():
+        for names, items in by_headers.items():
             if len(items) >= _GROUP_SIZE and len(names) <= _GROUP_HEADERS:
                 self._groups.append(_Group(names, items))
             else:
@@ -223,58 +223,59 @@ class FilterBucket:
 class _Group:
     """Filters that read the same few headers, and their results for the values of these headers."""
 
-    __slots__ = ("_answers", "_hits", "_items", "_misses", "_names")
+    __slots__ = ("_hits", "_items", "_misses", "_names", "_results")
 
     def __init__(self, names: Iterable[str], items: list[tuple[str, Selector]]) -> None:
         self._names = tuple(names)
         self._items = items
-        self._answers: dict[tuple[str | None, ...], tuple[str, ...]] | None = {}
+        self._results: dict[tuple[str | None, ...], tuple[str, ...]] | None = {}
         self._hits = self._misses = 0
 
-    def ask(self, headers: Headers) -> tuple[str, ...]:
-        answers = self._answers
-        if answers is None:
+    def matching(self, headers: Headers) -> tuple[str, ...]:
+        results = self._results
+        if results is None:
             return self._evaluate(headers)
         values = tuple(map(headers.get, self._names))
-        answer = answers.get(values)
-        if answer is not None:
+        result = results.get(values)
+        if result is not None:
             self._hits += 1
-            return answer
+            return result
         self._misses += 1
-        answer = self._evaluate(headers)
-        if sum(len(value) for value in values if value is not None) <= _REMEMBERED_LENGTH:
-            if len(answers) >= _REMEMBERED:
-                answers.clear()
+        result = self._evaluate(headers)
+        if sum(len(value) for value in values if value is not None) <= _MAX_RESULT_LENGTH:
+            if len(results) >= _MAX_RESULTS:
+                results.clear()
                 if self._hits < self._misses:  # a header that is always different, such as a task's id
-                    self._answers = None
+                    self._results = None
                 self._hits = self._misses = 0
-            answers[values] = answer
-        return answer
+            results[values] = result
+        return result
 
     def _evaluate(self, headers: Headers) -> tuple[str, ...]:
         return tuple([name for name, selector in self._items if selector.matches(headers)])
 
 
 class Ranges:
-    """Filters by ranges of numbers, for the look-up of those whose range includes a number.
+    """Filters by ranges of numbers, for the look-up of the ranges that include a number.
 
-    The ends of all ranges divide the numbers into points and the gaps between them; each has a bucket with the ranges
-    that include it. If ranges overlap so much that this table would be large, one bucket has all of them.
+    The ends of all ranges divide the numbers into points and the gaps between them. Each point and each gap has a
+    bucket with the ranges that include it. If ranges overlap so much that this table would be large, a single bucket
+    has all ranges.
     """
 
-    __slots__ = ("_buckets", "_points", "filed")
+    __slots__ = ("_buckets", "_points", "selectors")
 
     def __init__(self) -> None:
-        self.filed: dict[tuple[tuple[float, float], str], Selector] = {}
+        self.selectors: dict[tuple[tuple[float, float], str], Selector] = {}
         self._points: list[float] = []
         self._buckets: list[FilterBucket] | None = None  # gap, point, gap, point, …, gap; None: not built yet
 
     def add(self, ends: tuple[float, float], name: str, selector: Selector) -> None:
-        self.filed[ends, name] = selector
+        self.selectors[ends, name] = selector
         self._buckets = None
 
     def remove(self, ends: tuple[float, float], name: str) -> None:
-        self.filed.pop((ends, name), None)
+        self.selectors.pop((ends, name), None)
         self._buckets = None
 
     def at(self, number: float) -> FilterBucket:
@@ -287,14 +288,14 @@ class Ranges:
         return 2 * at + (at < len(self._points) and self._points[at] == number)
 
     def _arrange(self) -> list[FilterBucket]:
-        finite = {end for ends, _name in self.filed for end in ends if abs(end) != float("inf")}
+        finite = {end for ends, _name in self.selectors for end in ends if abs(end) != float("inf")}
         self._points = sorted(finite)
-        places = [(self._place(low), self._place(high)) for (low, high), _name in self.filed]
+        places = [(self._place(low), self._place(high)) for (low, high), _name in self.selectors]
         if sum(max(0, last - first + 1) for first, last in places) > _MAX_COVER * len(places):
             places = [(0, 0)] * len(places)
             self._points = []
         self._buckets = buckets = [FilterBucket() for _ in range(2 * len(self._points) + 1)]
-        for ((_ends, name), selector), (first, last) in zip(self.filed.items(), places, strict=True):
+        for ((_ends, name), selector), (first, last) in zip(self.selectors.items(), places, strict=True):
             for place in range(first, last + 1):
                 buckets[place].add(name, selector)
         return buckets

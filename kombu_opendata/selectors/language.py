@@ -28,7 +28,8 @@ MAX_DEPTH = 24
 MAX_ARITHMETIC = 100
 #: limit for LIKE with a ``_`` between two ``%``, which takes a step of Python for each character of the text
 MAX_SCANS = 8
-#: characters of a text that LIKE and topic() examine; for a longer one they are unknown. A routing key has 255 bytes
+#: limits for the characters of a text in LIKE and topic(), which are unknown for a longer text; a routing key has at
+#: most 255 bytes
 MAX_LIKE_TEXT = 1024
 MAX_TOPIC_TEXT = 255
 #: exclusive limit for integers
@@ -45,7 +46,7 @@ _INFINITE = float("inf")
 
 
 def number_of(text: str) -> Number | None:
-    """Return a text as a number; None if it is not one."""
+    """Return a text as a number; None if the text is not a number."""
     return _number_of(text) if len(text) <= MAX_NUMBER_LENGTH else None
 
 
@@ -63,15 +64,12 @@ def bounded(value: Number) -> Number | None:
 
 
 def boolean_of(text: str) -> bool | None:
-    """Return a text as a boolean; None if it is not one."""
+    """Return a text as a boolean; None if the text is not a boolean."""
     return True if text == "true" else False if text == "false" else None
 
 
 def _divide(left: Number, right: Number) -> Number | None:
-    """Return the quotient; of two integers an integer, truncated towards zero as in Java.
-
-    None for a division by zero.
-    """
+    """Return the quotient, or None for a division by zero; integers truncate towards zero, as in Java."""
     if not right:
         return None
     if type(left) is int and type(right) is int:

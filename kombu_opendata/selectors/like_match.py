@@ -1,9 +1,10 @@
 """Matching of LIKE patterns without regular expressions, in linear time for every pattern.
 
 The ``%`` of a pattern divide it into segments. The first one is anchored at the beginning, the last one at the end.
-Each segment between them is matched at its first occurrence, which is always correct, because it leaves the longest
-rest. A segment is found by :meth:`str.find` or, if it has ``_``, by one bit per character of the segment, shifted along
-the text (the "shift-and" method of Baeza-Yates and Gonnet).
+Each segment between them is matched at its first occurrence. That is always correct, because it leaves the longest
+remainder of the text for the next segments. The search for a segment uses :meth:`str.find` or, if the segment has a
+``_``, the "shift-and" algorithm of Baeza-Yates and Gonnet: one bit per character of the segment, shifted along the
+text.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def compile_like(pattern: str, escape: str = "") -> Matcher:
 
 
 def is_scan(pattern: str, escape: str = "") -> bool:
-    """Return True for a pattern that takes a step for each character of the text: a ``_`` between two ``%``."""
+    """Return True for a pattern with a ``_`` between two ``%``, which takes a step for each character of the text."""
     return any(None in segment for segment in _segments(pattern, escape)[1:-1])
 
 
@@ -85,19 +86,19 @@ def _general(segments: list[list[Part]]) -> Matcher:
         limit = len(text) - tail
         if begin > limit or not at_start(text, 0) or not at_end(text, limit):
             return False
-        place = begin
+        position = begin
         for find, size in searches:
-            place = find(text, place, limit)
-            if place < 0:
+            position = find(text, position, limit)
+            if position < 0:
                 return False
-            place += size
+            position += size
         return True
 
     return matches
 
 
 def _here(segment: list[Part]) -> Callable[[str, int], bool]:
-    """Return a function that returns True if the segment occurs at a position of a text that is long enough."""
+    """Return a function that tests for the segment at a position; the text must be long enough."""
     runs = []
     at = 0
     while at < len(segment):
@@ -107,14 +108,14 @@ def _here(segment: list[Part]) -> Callable[[str, int], bool]:
         if end > at:
             runs.append((at, "".join(map(str, segment[at:end]))))
         at = end + 1
-    return lambda text, place: all(text.startswith(run, place + offset) for offset, run in runs)
+    return lambda text, position: all(text.startswith(run, position + offset) for offset, run in runs)
 
 
 def _finder(segment: list[Part]) -> Callable[[str, int, int], int]:
-    """Return a function that finds the first occurrence of the segment in ``text[place:limit]``; -1 means none."""
+    """Return a function that finds the first occurrence of the segment in ``text[position:limit]``; -1 means none."""
     if None not in segment:
         literal = "".join(map(str, segment))
-        return lambda text, place, limit: text.find(literal, place, limit)
+        return lambda text, position, limit: text.find(literal, position, limit)
     size = len(segment)
     anything = sum(1 << at for at, part in enumerate(segment) if part is None)
     fits = {part: anything for part in segment if part is not None}
@@ -123,11 +124,11 @@ def _finder(segment: list[Part]) -> Callable[[str, int, int], int]:
             fits[part] |= 1 << at
     last_bit = 1 << size - 1
 
-    def find(text: str, place: int, limit: int) -> int:
-        if limit - place < size:
+    def find(text: str, position: int, limit: int) -> int:
+        if limit - position < size:
             return -1
         states = 0
-        for at in range(place, limit):
+        for at in range(position, limit):
             states = (states << 1 | 1) & fits.get(text[at], anything)
             if states & last_bit:
                 return at - size + 1

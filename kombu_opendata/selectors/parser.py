@@ -17,8 +17,12 @@ from .like_match import is_scan
 from .syntax_errors import Mistake, position, shown, syntax_error, unexpected, unreadable
 from .tree import Condition, Like, Node, children
 
-_KEPT = ("NOT", "TRUE", "FALSE")  # the other keywords are only separators: lark drops tokens that begin with "_"
-_KEYWORDS = {word: word if word in _KEPT else f"_{word}" for word in language.KEYWORDS}
+_NAMED_KEYWORDS = (
+    "NOT",
+    "TRUE",
+    "FALSE",
+)  # the other keywords are only separators: lark drops tokens that begin with "_"
+_KEYWORDS = {word: word if word in _NAMED_KEYWORDS else f"_{word}" for word in language.KEYWORDS}
 
 
 def parse(text: str) -> Condition:
@@ -48,8 +52,8 @@ def parse(text: str) -> Condition:
 
 
 def _scans(node: Node) -> int:
-    own = isinstance(node, Like) and is_scan(node.pattern, node.escape)
-    return own + sum(map(_scans, children(node)))
+    is_scanned = isinstance(node, Like) and is_scan(node.pattern, node.escape)
+    return is_scanned + sum(map(_scans, children(node)))
 
 
 def _check_characters(text: str) -> None:
@@ -118,7 +122,7 @@ class TreeBuilder(Transformer[Token, Any]):
         return _Operand(tree.Negative(_value(part)), part.at)
 
     def positive(self, _sign: Token, part: _Operand) -> _Operand:
-        """Build the node of ``+a``, which is a number, like ``- - a``, and not just ``a``."""
+        """Build the node of ``+a`` as ``- - a``: the value must be a number, and ``a`` may be a text."""
         return _Operand(tree.Negative(tree.Negative(_value(part))), part.at)
 
     def header(self, name: Token) -> _Operand:
@@ -203,7 +207,7 @@ def _language() -> Lark:
 
 
 def _keyword_or_name(token: Token) -> Token:
-    # isascii, because the capital of the long s is S
+    # isascii, because the capital of the long s (U+017F) is S
     keyword = _KEYWORDS.get(token.upper()) if token.isascii() else None
     return token if keyword is None else Token.new_borrow_pos(keyword, token.value, token)
 
@@ -213,15 +217,15 @@ class _Bounds:
 
     def __init__(self) -> None:
         self.open: list[Token] = []  # parentheses
-        self._prefixes = [0]  # NOTs and signs without an operand yet: outside, and in each open parenthesis
+        self._prefixes = [0]  # number of NOTs and signs before the next operand, for each level of parentheses
         self._terms_left = language.MAX_TERMS
         self._arithmetic = 0
-        self.in_list = False  # inside the list of an IN or the arguments of topic(), which count as one term
+        self.in_list = False  # in the list of an IN or the arguments of topic(), which count as one term
         self._previous: Token | None = None
 
     @property
     def unclosed(self) -> Token | None:
-        """Parenthesis that a ``)`` would close here."""
+        """Last open parenthesis."""
         return self.open[-1] if self.open and not self.in_list else None
 
     def count(self, token: Token) -> None:

@@ -1,6 +1,6 @@
-"""Necessary conditions of a filter, in the form of a few hash look-ups.
+"""Necessary conditions of a filter, as keys for hash look-ups.
 
-:func:`required_keys` returns keys of which a message meets at least one if the filter matches it.
+A message that the filter matches meets at least one of the keys that :func:`required_keys` returns.
 
 ==========  ======================================  =====================================
 kind        the message has this header …           derived from
@@ -29,7 +29,7 @@ _INFINITE = float("inf")
 
 
 class LookupKey(NamedTuple):
-    """Condition by which a message can be looked up. The value of a RANGE is its ends, both included."""
+    """Condition for the look-up of a message. The value of a RANGE is its two ends, which it includes."""
 
     kind: str
     header: str
@@ -40,26 +40,26 @@ class LookupKey(NamedTuple):
 Cost = Callable[[LookupKey], float]
 
 
-def required_keys(node: tree.Condition, cost: Cost, wanted: bool = True) -> list[LookupKey] | None:
-    """Return keys of which one is met if the condition is true (or false, with ``wanted`` False).
+def required_keys(node: tree.Condition, cost: Cost, truth: bool = True) -> list[LookupKey] | None:
+    """Return the cheapest keys such that a true condition (or false, with ``truth`` False) meets at least one.
 
-    None if there are none. If there is a choice, the cheapest keys are returned.
+    None if no keys are necessary for the condition. An empty list means that it is never true.
     """
     match node:
         case tree.Logical(operator, parts):
-            alternatives = [required_keys(part, cost, wanted) for part in parts]
-            return _cheapest(alternatives, cost) if (operator == "AND") is wanted else _union(alternatives)
+            alternatives = [required_keys(part, cost, truth) for part in parts]
+            return _cheapest(alternatives, cost) if (operator == "AND") is truth else _union(alternatives)
         case tree.Not(part):
-            return required_keys(part, cost, not wanted)
+            return required_keys(part, cost, not truth)
         case tree.IsNull(header):
-            return None if wanted else [LookupKey(EXISTS, header.name)]
+            return None if truth else [LookupKey(EXISTS, header.name)]
         case tree.Header(name):
-            return [LookupKey(TEXT, name, "true" if wanted else "false")]
+            return [LookupKey(TEXT, name, "true" if truth else "false")]
         case tree.Boolean(value):
-            return None if value is wanted else []
+            return None if value is truth else []
         case tree.Compare(sign, left, right):
-            return _compared(sign if wanted else OPPOSITES[sign], left, right)
-    if not wanted:
+            return _compared(sign if truth else OPPOSITES[sign], left, right)
+    if not truth:
         return _existing(node)
     match node:
         case tree.In(tree.Header(name), members):
@@ -108,7 +108,7 @@ def _begins(name: str, prefix: str, whole: bool) -> list[LookupKey]:
 
 
 def _existing(node: tree.Condition) -> list[LookupKey] | None:
-    """Return the key of a header that must exist, as a comparison is only true or false if its headers exist."""
+    """Return the key of a header that must exist: without its headers, a comparison is unknown."""
     match node:
         case tree.Compare(_, left, right):
             operands: tuple[tree.Value, ...] = (left, right)

@@ -31,16 +31,16 @@ class Selector:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Headers that it reads."""
+        """Names of the headers that the filter reads."""
         return frozenset(headers_of(self.condition))
 
     @cached_property
     def steps(self) -> int:
-        """Approximate maximum of Python steps for its evaluation with any message."""
+        """Approximate maximum of Python steps for an evaluation."""
         return most_steps(self.condition)
 
     def explain(self, headers: Headers) -> Explanation:
-        """Return the value of each of its parts for these headers."""
+        """Return the value of each part of the condition for these headers."""
         return explain(self.condition, headers)
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ def compile_selector(text: str) -> Selector:
 
 
 def precompile(text: str) -> None:
-    """Compile a filter in advance, in any thread, so that the next :func:`compile_selector` of it takes no time."""
+    """Compile a filter into the cache of :func:`compile_selector`; any thread may call this."""
     _compile(text)
 
 
@@ -86,7 +86,7 @@ _WORDS = {True: "true", False: "false", None: "unknown"}
 
 
 class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Condition with its value (True, False or None for unknown), the headers that it read, and its parts.
+    """Condition with its value (True, False or None for unknown), the headers that it reads, and its parts.
 
     ``omitted`` is the number of parts that are not shown.
     """
@@ -105,16 +105,15 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
         return data
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Explanation:
-        """Return the explanation of :meth:`to_dict`."""
-        return msgspec.convert(found, cls)
+    def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
+        return msgspec.convert(data, cls)
 
     def __str__(self) -> str:
         return "\n".join(self._lines(""))
 
     def _lines(self, indent: str) -> list[str]:
-        seen = ", ".join(f"{name} is {_shown(value)}" for name, value in self.headers.items())
-        lines = [f"{indent}{_WORDS[self.value]}: {self.text}" + (f"   ({seen})" if seen else "")]
+        values_read = ", ".join(f"{name} is {_shown(value)}" for name, value in self.headers.items())
+        lines = [f"{indent}{_WORDS[self.value]}: {self.text}" + (f"   ({values_read})" if values_read else "")]
         for part in self.parts:
             lines += part._lines(indent + "  ")
         return lines + ([f"{indent}  … and {self.omitted} more"] if self.omitted else [])
@@ -139,15 +138,15 @@ def _explain(node: Condition, headers: Mapping[str, str], left: list[int]) -> Ex
         if left[0] <= 0:
             break
         parts.append(_explain(part, headers, left))
-    # each part is evaluated once, as the explanations below have the values of their parts
+    # the explanations of the parts have their values, so each part is evaluated once
     values = [part.value for part in parts] + [_value(part, headers) for part in below[len(parts) :]]
     value = _combined(node, values) if below else _value(node, headers)
-    seen = {} if below or isinstance(node, Boolean) else _seen(node, headers)
-    return Explanation(_cut(text_of(node)), value, seen, tuple(parts), len(below) - len(parts))
+    values_read = {} if below or isinstance(node, Boolean) else _headers_read(node, headers)
+    return Explanation(_cut(text_of(node)), value, values_read, tuple(parts), len(below) - len(parts))
 
 
 def _combined(node: Condition, values: list[bool | None]) -> bool | None:
-    """Return the value of an AND, an OR or a NOT from those of its parts."""
+    """Return the value of an AND, an OR or a NOT from the values of its parts."""
     if isinstance(node, Not):
         return None if values[0] is None else not values[0]
     decisive = isinstance(node, Logical) and node.operator == "OR"
@@ -158,10 +157,10 @@ def _value(node: Condition, headers: Mapping[str, str]) -> bool | None:
     """Return True, False, or None for unknown."""
     if compile_condition(node)(headers):
         return True
-    return False if compile_condition(node, wanted=False)(headers) else None
+    return False if compile_condition(node, truth=False)(headers) else None
 
 
-def _seen(node: Node, headers: Mapping[str, str]) -> dict[str, str | None]:
+def _headers_read(node: Node, headers: Mapping[str, str]) -> dict[str, str | None]:
     values = ((name, headers.get(name)) for name in headers_of(node))
     return {name: None if value is None else _cut(value) for name, value in values}
 

@@ -13,7 +13,7 @@ _MAX_SHOWN = 40
 
 
 class Mistake(Exception):
-    """Mistake at a position; raised where the whole text is unknown."""
+    """Mistake at a position, for code that does not have the whole text."""
 
     def __init__(self, at: int, what: str) -> None:
         super().__init__(at, what)
@@ -49,7 +49,7 @@ def unexpected(text: str, token: Token, accepted: set[str], unclosed: Token | No
 
     Args:
         accepted: the types of tokens that would be valid.
-        unclosed: the last open parenthesis that a ``)`` would close here.
+        unclosed: the last open parenthesis.
     """
     expected = next(what for tokens, what in _EXPECTED if tokens <= accepted)
     if token.type == "$END":

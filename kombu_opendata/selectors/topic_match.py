@@ -1,9 +1,9 @@
 """Patterns of topic exchanges, as in AMQP 0-9-1: ``*`` is one word, ``#`` is any number of words.
 
-Words are separated by dots; an empty text has no words. There is one bit for each position between words, and each part
-of the pattern moves the bits along. Routing keys, and the texts that filters compare, are so short that an integer of a
-few machine words has all bits. The positions of words depend only on the text and are cached, so each pattern costs
-only a step for each of its parts.
+Words are separated by dots; an empty text has no words. An integer has one bit for each number of words that the
+pattern can match so far, and each part of the pattern shifts the bits. The texts are short, so the integer has a few
+machine words. The positions of words depend only on the text and are cached, so the match of a pattern takes one step
+for each of its parts.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from functools import lru_cache
 
 
 def topic_matches(pattern: str, routing_key: str) -> bool:
-    """Return True if a routing key matches."""
     return compile_topic(pattern)(routing_key)
 
 
 @lru_cache(maxsize=10_000)
 def compile_topic(pattern: str) -> Callable[[str], bool]:
-    """Return a function that returns True if a text matches the pattern."""
+    """Return a function that tests a text."""
     parts = words_of(pattern)
     if "*" not in parts and "#" not in parts:
         return pattern.__eq__
@@ -30,7 +29,7 @@ def compile_topic(pattern: str) -> Callable[[str], bool]:
         return lambda text: text.startswith(start) and text[len(start) : len(start) + 1] in ("", ".")
     if "#" not in parts:
         return _words_only(parts)
-    return lambda text: _reaches(parts, *_places(text))
+    return lambda text: _matches_all(parts, *_word_positions(text))
 
 
 def constant_prefix(pattern: str) -> tuple[str, bool]:
@@ -60,16 +59,16 @@ def _words_only(parts: tuple[str, ...]) -> Callable[[str], bool]:
 
 
 @lru_cache(maxsize=64)
-def _places(text: str) -> tuple[int, dict[str, int]]:
+def _word_positions(text: str) -> tuple[int, dict[str, int]]:
     """Return the number of words in a text, and a bit for each position of a word."""
-    where: dict[str, int] = {}
+    positions: dict[str, int] = {}
     words = words_of(text)
     for at, word in enumerate(words):
-        where[word] = where.get(word, 0) | 1 << at
-    return len(words), where
+        positions[word] = positions.get(word, 0) | 1 << at
+    return len(words), positions
 
 
-def _reaches(parts: tuple[str, ...], count: int, where: dict[str, int]) -> bool:
+def _matches_all(parts: tuple[str, ...], count: int, positions: dict[str, int]) -> bool:
     """Match the whole pattern with all words."""
     everywhere = (1 << count) - 1
     reached = 1  # a bit for each number of words that the pattern so far can match
@@ -78,7 +77,7 @@ def _reaches(parts: tuple[str, ...], count: int, where: dict[str, int]) -> bool:
             lowest = reached & -reached
             reached = (everywhere << 1 | 1) & -lowest
         else:
-            reached = (reached & (everywhere if part == "*" else where.get(part, 0))) << 1
+            reached = (reached & (everywhere if part == "*" else positions.get(part, 0))) << 1
         if not reached:
             return False
     return bool(reached >> count)

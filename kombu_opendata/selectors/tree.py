@@ -30,7 +30,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Number constant. It is never negative: the sign is a :class:`Negative`."""
+    """Number constant, never negative: the sign is a :class:`Negative`."""
 
     value: int | float
 
@@ -118,7 +118,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Logical:
-    """Two parts or more, joined by ``operator``, AND or OR; none of them is a Logical with the same operator."""
+    """Two or more parts with ``operator`` (AND or OR) between them; no part is a Logical with the same operator."""
 
     operator: str
     parts: tuple[Condition, ...]
@@ -131,7 +131,6 @@ Node: TypeAlias = Value | Condition
 
 
 def constant_node(value: str | float | bool) -> Constant | Negative:
-    """Return the node of a constant."""
     if isinstance(value, bool):
         return Boolean(value)
     if isinstance(value, str):
@@ -169,7 +168,7 @@ def _joined(operator: str, parts: list[Condition]) -> Condition:
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """Return the nodes below, from left to right."""
+    """Return the children of a node, from left to right."""
     match node:
         case Logical(_, parts):
             return parts
@@ -196,24 +195,24 @@ def headers_of(node: Node) -> Iterator[str]:
 
 # ---------------------------------------------------------------------- text
 def quoted(text: str, quote: str = "'") -> str:
-    """Return a text as a constant in a filter, or in double quotes as a header's name."""
+    """Return a text in quotes: single quotes for a constant, double quotes for a header's name."""
     return quote + text.replace(quote, 2 * quote) + quote
 
 
 def identifier(name: str) -> str:
-    """Return a header's name in the form of a filter, in quotes if necessary."""
+    """Return a header's name in the syntax of filters, in quotes if necessary."""
     return name if re.fullmatch(IDENTIFIER, name) and name.upper() not in KEYWORDS else quoted(name, '"')
 
 
 def constant(value: str | float | bool) -> str:
-    """Return a constant in the form of a filter."""
+    """Return a constant in the syntax of filters."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     return quoted(value) if isinstance(value, str) else repr(value)
 
 
 def text_of(node: Node) -> str:
-    """Return the text of a filter with this tree; parsing it yields the same tree."""
+    """Return the text of a tree; :func:`.parser.parse` returns the same tree for it."""
     match node:
         case Header(name):
             return identifier(name)

@@ -81,7 +81,7 @@ def simple(node: Any, message: Mapping[str, str]) -> bool | None:
         found = {simple(part, message) for part in node.parts}
         ends = node.operator == "OR"
         return ends if ends in found else None if None in found else not ends
-    true, false = compile_condition(node)(message), compile_condition(node, wanted=False)(message)
+    true, false = compile_condition(node)(message), compile_condition(node, truth=False)(message)
     assert not (true and false)
     return True if true else False if false else None
 

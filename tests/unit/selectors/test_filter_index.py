@@ -104,7 +104,7 @@ def test_nothing_is_remembered_of_headers_that_are_never_the_same() -> None:
         assert len(index.matching({"id": f"{number}"})) == (9 if number < 10 else 10)
     index.matching({"id": "x" * 60_000})
     (group,) = index._headers["id"].existence._groups
-    assert group._answers is None
+    assert group._results is None
 
 
 def test_an_index_is_empty_again() -> None:
