@@ -23,7 +23,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial, wraps
-from itertools import islice
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -32,8 +31,9 @@ from ..errors import RequestError
 from .checks import Seconds
 from .client import QueueClient
 from .connections import CLOSED, Subscription
-from .message_models import Message, message_delivered
-from .reading import consumer_arguments
+from .history import query_after
+from .message_models import Message, MessageState, message_delivered
+from .reading import MAX_QUANTITY, State, consumer_arguments
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,8 +42,6 @@ T = TypeVar("T")
 MAX_WAITING = 64
 #: limit for concurrent long calls and consumer starts of one client
 _MAX_APART = 8
-#: items that an iterator over pages requests together
-_CHUNK = 100
 
 _Method = Callable[Concatenate[QueueClient, P], T]
 _AsyncMethod = Callable[Concatenate["AsyncQueueClient", P], Coroutine[Any, Any, T]]
@@ -75,14 +73,48 @@ def _asynchronous(
 ) -> _AsyncMethod[P, T]:
     @wraps(method)
     async def call(client: AsyncQueueClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        call_once = partial(client.perform, method.__name__, threads(client, kwargs))
         progress: Any = kwargs.get("progress")
-        if progress is not None:
-            kwargs["progress"] = partial(asyncio.get_running_loop().call_soon_threadsafe, progress)
-        return await client.perform(
-            method.__name__, threads(client, kwargs), partial(_call, method, args, kwargs), undo
-        )
+        if progress is None:
+            return await call_once(partial(_call, method, args, kwargs), undo)
+        reports = _Reports(progress)
+        kwargs["progress"] = reports.add
+        try:
+            result = await call_once(partial(_call, method, args, kwargs), undo)
+        except asyncio.CancelledError as exc:
+            reports.error = exc
+            raise
+        if reports.error is not None:
+            raise reports.error
+        return result
 
     return call
+
+
+class _Reports:
+    """Reports of a call's progress, which a thread adds, and the event loop passes to the caller's function.
+
+    Attributes:
+        error: the exception of that function, or the cancellation of the call: it ends with its next report.
+    """
+
+    def __init__(self, progress: Callable[[Any], object]) -> None:
+        self.error: BaseException | None = None
+        self._progress = progress
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, done: Any) -> None:
+        """Pass a report to the event loop."""
+        if self.error is not None:
+            raise self.error
+        self._loop.call_soon_threadsafe(self._pass_on, done)
+
+    def _pass_on(self, done: Any) -> None:
+        if self.error is None:
+            try:
+                self._progress(done)
+            except Exception as exc:
+                self.error = exc
 
 
 def _call(method: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], client: QueueClient) -> T:
@@ -95,21 +127,20 @@ def _release(client: QueueClient, messages: list[Message]) -> None:
 
 
 def _iterated(
-    method: _Method[P, Generator[T, None, None]],
+    method: _Method[P, Generator[T, None, None]], list_page: Callable[..., Coroutine[Any, Any, Any]]
 ) -> Callable[Concatenate[AsyncQueueClient, P], AsyncGenerator[T, None]]:
-    """Return the asynchronous iterator over the pages of a list."""
+    """Return the asynchronous iterator over the pages of a list; each page is one call, which can be cancelled."""
 
     @wraps(method)
     async def items(client: AsyncQueueClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
-        iterator = method(client.blocking, *args, **kwargs)
+        query: Any = kwargs
         while True:
-            chunk = await client.perform(
-                method.__name__, client.apart_threads, lambda _client: list(islice(iterator, _CHUNK))
-            )
-            for item in chunk:
+            page = await list_page(client, *args, **query)
+            for item in page.items:
                 yield item
-            if len(chunk) < _CHUNK:
+            if page.next is None:
                 return
+            query = query_after(query, page.next)
 
     return items
 
@@ -195,7 +226,17 @@ class AsyncQueueClient:
     peek = _short(QueueClient.peek)
     get = _short(QueueClient.get)
     list_by_state = _short(QueueClient.list_by_state)
-    iter_by_state = _iterated(QueueClient.iter_by_state)
+
+    async def iter_by_state(self, queue: str, state: State) -> AsyncGenerator[MessageState, None]:
+        """Iterate over messages as :meth:`.QueueClient.iter_by_state`."""
+        after = None
+        while True:
+            page = await self.list_by_state(queue, state, limit=MAX_QUANTITY, after=after)
+            for message in page.messages:
+                yield message
+            if page.after is None:
+                return
+            after = page.after
 
     async def consume(
         self,
@@ -224,15 +265,15 @@ class AsyncQueueClient:
 
     # ------------------------------------------------------------ history, failures and tasks
     list_messages = _apart(QueueClient.list_messages)
-    iter_messages = _iterated(QueueClient.iter_messages)
+    iter_messages = _iterated(QueueClient.iter_messages, list_messages)
     retrieve_message = _apart(QueueClient.retrieve_message)
     count_messages = _apart(QueueClient.count_messages)
     list_attempts = _apart(QueueClient.list_attempts)
-    iter_attempts = _iterated(QueueClient.iter_attempts)
+    iter_attempts = _iterated(QueueClient.iter_attempts, list_attempts)
     retrieve_attempt = _apart(QueueClient.retrieve_attempt)
     count_attempts = _apart(QueueClient.count_attempts)
     list_failures = _apart(QueueClient.list_failures)
-    iter_failures = _iterated(QueueClient.iter_failures)
+    iter_failures = _iterated(QueueClient.iter_failures, list_failures)
     group_failures = _apart(QueueClient.group_failures)
     retry_failures = _apart(QueueClient.retry_failures)
     delete_failures = _apart(QueueClient.delete_failures)

@@ -204,7 +204,12 @@ def _items(list_page: Callable[..., Any], query: Any) -> Generator[Any, None, No
         yield from page.items
         if page.next is None:
             return
-        query = {name: value for name, value in query.items() if name != "prev"} | {"next": page.next}
+        query = query_after(query, page.next)
+
+
+def query_after(query: Any, next: str) -> Any:
+    """Return the query for the page after the one that has this ``next``."""
+    return {name: value for name, value in query.items() if name != "prev"} | {"next": next}
 
 
 def _with_bodies(page: m.AttemptPage) -> m.AttemptPage:

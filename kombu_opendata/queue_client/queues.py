@@ -218,7 +218,7 @@ class QueueAdministration(Base):
         self.calls.call(message)
 
     def list_exchanges(self) -> list[ExchangeInfo]:
-        """Return all exchanges but the default one, by name; those that always exist begin with ``amm.``."""
+        """Return all exchanges but the default one, by name; those that always exist begin with ``amq.``."""
         answer = self.calls.call(m.ListBindings(0))
         bindings = Counter(exchange for _queue, exchange, _key in answer.bindings)
         infos = (ExchangeInfo(*row, bindings[row[0]]) for row in answer.exchanges)

@@ -65,6 +65,45 @@ def test_progress_is_reported_on_the_event_loop() -> None:
     asyncio.run(program())
 
 
+def test_an_error_of_the_progress_ends_the_call() -> None:
+    def progress(_done: FailuresRetried) -> None:
+        raise LookupError("enough")
+
+    async def program() -> None:
+        async with AsyncQueueClient(f"opendata+memory://{uuid.uuid4().hex}") as client:
+            await client.create("q")
+            await client.send("q", 1)
+            await client.reject("q", (await client.read("q"))[0])
+            with pytest.raises(LookupError, match="enough"):
+                await client.retry_failures(progress=progress)
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_an_iterator_requests_no_page_before_its_items_are_needed(limit: int) -> None:
+    requested: list[str] = []
+
+    class Counting(AsyncQueueClient):
+        async def perform(self, name: str, *args: Any) -> Any:
+            requested.append(name)
+            return await super().perform(name, *args)
+
+    async def program() -> None:
+        async with Counting(f"opendata+memory://{uuid.uuid4().hex}") as client:
+            await client.create("q")
+            await client.send_batch("q", range(5))
+            del requested[:]
+            number = 0
+            async for _message in client.iter_messages(queues=["q"], limit=limit, order="asc"):
+                number += 1
+                assert requested == ["list_messages"] * -(-number // limit)
+            assert number == 5
+            assert [state.state async for state in client.iter_by_state("q", "ready")] == ["available"] * 5
+
+    asyncio.run(program())
+
+
 def test_earlier_names_still_work() -> None:
     with QueueClient(f"opendata+memory://{uuid.uuid4().hex}") as client:
         client.create("q")
