@@ -185,7 +185,7 @@ class SessionLink:
         """Connect for the first time.
 
         Raises:
-            ConnectionLost: no broker answers.
+            ConnectionLost: no broker answers, or the connection is closed.
             OpenDataError: the broker refuses, or can't be started.
         """
         embedded = self.address.kind == "embedded" and self.options.may_start
@@ -194,6 +194,8 @@ class SessionLink:
             deadline = self.clock.monotonic() + patience
             pause = FIRST_BACKOFF_SECONDS
             while True:
+                if self.is_closed:  # also during a pause
+                    raise ConnectionLost("the connection is closed")
                 try:
                     return self._attempt()
                 except (RetryLater, ConnectionLost) as exc:

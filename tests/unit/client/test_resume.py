@@ -15,6 +15,7 @@ from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.client.session.session_link import Outlasting, outlasts_outage
 from kombu_opendata.errors import AccessRefused, ConnectionLost, TooManyConnections
 from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.framing import PREAMBLE, frame
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.url import Address
 
@@ -307,9 +308,6 @@ class _Timer:
 
 
 def test_when_nobody_comes_back_the_connection_is_lost(store_folder: Any, new_client: Any) -> None:
-    from kombu_opendata.client.clock import ClientClock
-    from kombu_opendata.protocol.framing import PREAMBLE, frame
-
     timer = _Timer()
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
@@ -389,9 +387,6 @@ def test_a_signal_handler_does_not_wait_within_a_call_that_does(store_folder: Pa
 
 
 def test_a_broker_that_has_too_many_connections_is_not_hammered(new_client: Any) -> None:
-    from kombu_opendata.client.clock import ClientClock
-    from kombu_opendata.protocol.framing import PREAMBLE, frame
-
     timer, refused = _Timer(), m.Failed(1, "too_many_connections", "no place", {"limit": 1})
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connection = BrokerConnection(
@@ -417,6 +412,26 @@ def test_a_broker_that_has_too_many_connections_is_not_hammered(new_client: Any)
             connecting.result(10)
     assert 4 <= timer.now < 5
     assert attempts < 12
+
+
+def test_a_close_ends_the_attempts_to_connect(new_client: Any) -> None:
+    refused = m.Failed(1, "too_many_connections", "no place", {"limit": 1})
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = BrokerConnection(
+            Address("tcp", host="127.0.0.1", port=listener.getsockname()[1]),
+            clock=ClientClock(sleep=lambda _seconds: connection.close()),
+        )
+        connecting = new_client().start(connection.connect)
+        listener.settimeout(10)
+        server, _ = listener.accept()
+        with server:
+            server.sendall(PREAMBLE + frame(refused))
+            with pytest.raises(ConnectionLost, match="closed"):
+                connecting.result(10)
+        listener.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert connection.closed
 
 
 class _Observer:
