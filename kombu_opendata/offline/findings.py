@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 
 class Severity(enum.Enum):
-    """Severity of a finding."""
-
     DAMAGE = "damage"  # data is lost, or can't be read
     INCONSISTENCY = "inconsistency"  # records contradict each other
     NOTE = "note"  # no action is needed
@@ -192,7 +190,6 @@ class Finding(NamedTuple):
         return CODES[self.code].remedy
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the finding for JSON."""
         kind = CODES[self.code]._asdict() | {"severity": self.severity.value}
         return {"code": self.code, "severity": "", "text": self.text, **kind, **self._asdict()}
 
@@ -248,7 +245,6 @@ class Report:
         return VerifyStatus.INCOMPLETE if self.incomplete else VerifyStatus.CLEAN
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
         return {
             "status": self.status.name.lower(),
             "damage": self.of(Severity.DAMAGE),

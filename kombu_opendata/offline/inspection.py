@@ -37,7 +37,7 @@ class MessageDetails:
         payload_preview: the first bytes of the payload, as text if they are text.
         envelope: content type, headers, properties, exchange, routing key, and the size of the body; None if the
             payload is not an envelope.
-        routes: the stored number of queues that need the message; None if it is not stored because it is one.
+        routes: the stored number of queues that need the message; None if it is not stored, which means one queue.
         attempts: the consumers that leased the message and did not settle it.
         places: the queues that have the message: queue, state, bucket, the fields of its entry, and the session
             (``holder``) and the consumer that lease it.

@@ -66,7 +66,6 @@ class Repair:
         return not self.headers and self.first is None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
         return asdict(self) | {
             "headers": [str(path) for path in self.headers],
             "first": None if self.first is None else self.first._asdict() | {"path": str(self.first.path)},
@@ -183,10 +182,7 @@ def _delete_records(report: Repair, folder: Path, *, delete: bool) -> None:
 
 
 def _add_losses(report: Repair, data: bytes, offset: int, expected: int) -> int:
-    """Add the records of a file from ``offset`` on, the first of which is ``expected``.
-
-    Return the number after them.
-    """
+    """Add the records of a file from ``offset`` on, the first with this number; return the number after the last."""
     for record in journal_format.complete_records(data, expected, expected - 1, offset=offset):
         if record.start > offset:
             report.unread += max(record.sequence - expected, 1)
@@ -231,10 +227,7 @@ def _copy(path: Path) -> Path:
 
 
 def _kept_path(path: Path) -> Path:
-    """Return a path for the original of a file.
-
-    Files of an earlier repair, even an interrupted one, are not replaced.
-    """
+    """Return an unused path for the original of a file, so that the files of an earlier repair remain."""
     numbers = chain([""], (f".{number}" for number in count(2)))
     candidates = (path.with_name(f"{path.name}{_SUFFIX}{number}") for number in numbers)
     return next(candidate for candidate in candidates if not candidate.exists())

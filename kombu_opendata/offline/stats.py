@@ -181,7 +181,6 @@ class _Counting:
         self._by_kind: Counter[RecordKind] = Counter()
 
     async def count(self, without: tuple[RecordKind, ...], progress: OnProgress) -> None:
-        """Count every record except the kinds in ``without``."""
         done = 0
         for start, end in between(without):
             async for rows in self._store.scan_batches(start, end, batch=200):

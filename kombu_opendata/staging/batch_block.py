@@ -62,11 +62,9 @@ class IndexBlock(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc
 
     @property
     def rows(self) -> int:
-        """Number of messages."""
         return len(self.lengths)
 
     def headers_of(self, row: int) -> dict[str, str]:
-        """Return the metadata headers of one row."""
         own = ((name, column[row]) for name, column in self.columns.items())
         return {**self.constants, **{name: text for name, text in own if text is not None}}
 
@@ -89,7 +87,7 @@ class PendingRows(NamedTuple):
     fields: Mapping[str, Any]
 
     def part(self, start: int, end: int) -> PendingRows:
-        """Return the rows from ``start`` to before ``end``, in lists."""
+        """Return the rows from ``start`` to before ``end``."""
         headers = {name: _part(column, start, end) for name, column in self.headers.items()}
         fields = {name: _part(column, start, end) for name, column in self.fields.items()}
         return PendingRows(self.envelopes[start:end], headers, fields)

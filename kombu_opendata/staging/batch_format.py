@@ -90,8 +90,6 @@ FILE_NAME = re.compile(_BATCH + r"(\.part)?", re.ASCII)
 
 
 class SegmentEntry(NamedTuple):
-    """Directory entry."""
-
     payload_offset: int
     payload_bytes: int
     index_bytes: int
@@ -263,7 +261,6 @@ def batch_path(job_id: str, partition: int, attempt: int, token: str) -> str:
 
 
 def batch_uri(path: str) -> str:
-    """Return the URI of a batch."""
     return _SCHEME + path
 
 

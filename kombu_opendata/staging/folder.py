@@ -27,8 +27,6 @@ _STREAM_BYTES = 4 << 20
 
 
 class FolderEntry(NamedTuple):
-    """File in the folder."""
-
     path: str
     bytes: int
     changed_at_ms: int
@@ -129,7 +127,6 @@ class Folder(ABC):
 
 
 def missing(path: str) -> DamagedBatch:
-    """Return the error for a batch that is missing."""
     text = f"batch {path} is missing: restore the object from a backup"
     return DamagedBatch(text, key=path.encode(), offset=0, batch=path)
 

@@ -59,6 +59,5 @@ class StagedFolder:
         return self._folder
 
     def close(self) -> None:
-        """Close open files."""
         if self._folder is not None:
             self._folder.close()

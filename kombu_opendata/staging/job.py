@@ -29,7 +29,7 @@ class StagingTarget:
         options: the settings of the object store that are not secret (``endpoint``, ``region``, …). Credentials come
             from the executor's environment.
         max_message_bytes: the limit for one envelope.
-        inline_bytes, inline_rows: a batch up to these limits is not written but contained in the commit.
+        inline_bytes, inline_rows: a batch within these limits is a part of the commit instead of an object.
     """
 
     url: str
@@ -49,7 +49,7 @@ class BatchInfo:
         rows: number of messages.
         bytes: size of the object.
         checksum: a CRC-32 over the checksums of all parts.
-        partition, attempt: as given to the writer.
+        partition, attempt: the arguments of the writer.
         data: the object itself if it is small and was not written; otherwise empty.
     """
 

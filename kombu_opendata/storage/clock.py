@@ -52,7 +52,7 @@ LOOKS = 16
 
 
 class TimeSlice:
-    """A time slice, and its end: other tasks run between two slices."""
+    """A slice of long work in the event loop; other tasks run between two slices."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self._loop = asyncio.get_running_loop()

@@ -29,8 +29,6 @@ _NAME = re.compile(rf"{_BACKUPS}/(\d{{8}}T\d{{6}}Z)\.json")
 
 
 class SavedFile(msgspec.Struct, frozen=True):
-    """File of a store: its path in the store, its size and its checksum."""
-
     path: str
     bytes: int
     sha256: str
@@ -73,7 +71,7 @@ class Backup(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> dict[str, SavedFile]:
-        """Different files of the backup by their checksums."""
+        """Files of the backup by checksum."""
         return {file.sha256: file for saved in self.instances.values() for file in saved.files}
 
     @property
@@ -82,7 +80,6 @@ class Backup(msgspec.Struct, frozen=True):
 
     @property
     def messages(self) -> int:
-        """Number of messages in queues."""
         return sum(sum(saved.queues.values()) for saved in self.instances.values())
 
 
@@ -92,8 +89,6 @@ def file_path(sha256: str) -> str:
 
 
 class Catalogue:
-    """Backups of a target."""
-
     def __init__(self, target: Folder) -> None:
         self.target = target
 
@@ -138,7 +133,7 @@ class Catalogue:
         self.target.write(f"{_BACKUPS}/{backup.id}.json", [msgspec.json.encode(signed)])
 
     def prune(self, keep: int) -> tuple[list[str], int]:
-        """Remove all but the newest backups, and the files that no backup needs; return the removed ids and bytes.
+        """Delete all but the newest ``keep`` backups, and the files that no backup needs; return the ids and bytes.
 
         Raises:
             CorruptRecord, NewerFormat: a retained backup can't be read, so the unneeded files are unknown.

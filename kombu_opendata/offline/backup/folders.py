@@ -1,7 +1,7 @@
-"""Locations of backups and stores, and the lock of a target, so that no backup removes files that another one needs.
+"""Locations of backups and stores, and the lock of a target, without which a backup could delete files of another.
 
-In a folder the lock is an flock. In a bucket it is an object that the backup rewrites periodically: another backup
-watches an existing object for a while, and takes it over if it does not change.
+In a folder the lock is an flock. In a bucket it is an object that the backup rewrites periodically. A backup that finds
+such an object watches it for ``WATCH_SECONDS``, and takes the lock over if the object does not change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ...staging.folder import Folder, LocalFolder
 log = logging.getLogger(__name__)
 
 _NAME = "backup.lock"
-#: interval in which the object is written, and time for which another backup watches it
+#: interval of rewriting the lock's object, and time for which another backup watches it
 RENEW_SECONDS, WATCH_SECONDS = 10.0, 45.0
 
 #: raises RetryLater if another backup has taken over
@@ -125,7 +125,7 @@ def _object(target: BucketFolder, renew_seconds: float, watch_seconds: float) ->
 
 
 def _take(target: BucketFolder, owner: str, watch_seconds: float) -> dict[str, str]:
-    """Write the object once no other backup renews it; return its version."""
+    """Write the lock's object when no other backup renews it; return its version."""
     seen, until = None, 0.0
     while True:
         current = target.read_version(_NAME)

@@ -27,7 +27,7 @@ _IGNORED = {LOCK_NAME, RESTORE_NAME + PART_SUFFIX, "lost+found"}
 
 
 async def restore(target: str, destination: str, id: str = "", *, progress: OnProgress = lambda _: None) -> Backup:
-    """Restore a store from a backup. It is complete when the call returns; after an interruption, repeat the call.
+    """Restore a store from a backup. After an interruption, the store is incomplete: repeat the call.
 
     Args:
         target: the folder or the bucket's URL with the backups.
@@ -59,7 +59,7 @@ async def restore(target: str, destination: str, id: str = "", *, progress: OnPr
 
 @contextlib.contextmanager
 def _alone(place: Folder) -> Iterator[None]:
-    """Hold the lock of a folder's broker, so that no broker starts on an incomplete store."""
+    """Hold the broker's lock on a folder, so that no broker starts on an incomplete store."""
     if not isinstance(place, BackupFolder):
         yield
         return

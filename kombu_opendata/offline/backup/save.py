@@ -135,8 +135,6 @@ def _newest_files(catalogue: Catalogue) -> list[SavedFile]:
 
 
 class _FileCopier:
-    """Copier of files that the target lacks."""
-
     def __init__(self, catalogue: Catalogue, source: Folder, progress: OnProgress) -> None:
         self._target, self._source, self._progress = catalogue.target, source, progress
         self._stored = catalogue.stored()

@@ -6,8 +6,8 @@ broker nor its clients therefore wait for a backup. The order of the steps makes
 
 1. The checkpoint's manifest names the tables, and the WAL file after which SlateDB replays the WAL.
 2. The WAL's files are listed, up to the last existing one.
-3. The journal is read. It has all previous commits, and must have all commits that these WAL files lack: if any of it
-   was released since step 2, the two steps are repeated.
+3. The journal is read. It has all previous commits, and must have all commits that these WAL files lack: if
+   segments were released since step 2, steps 2 and 3 are repeated.
 4. The batches are listed, which include all that a committed job names.
 """
 
@@ -32,8 +32,8 @@ _WAL = re.compile(r"(\d{20})\.sst")
 
 #: writes bytes to the target
 Keep = Callable[[str, bytes], SavedFile]
-#: copies files to the target: those that never change under their names, so that a backup may already have them, and
-#: those whose names another store may have used for other contents
+#: copies two lists of files to the target. A file of the first list never changes under its name, so it is not read if
+#: a backup has it. For a name of the second list, an earlier store may have had another content
 Copy = Callable[[list[FolderEntry], list[FolderEntry]], list[SavedFile]]
 
 

@@ -1,6 +1,6 @@
 """Checks of records, one module for each family. To add one, write a :class:`~.family.Family` and list it here.
 
-A kind of record that belongs to no family is still read and decoded, so a record that does not decode is reported.
+Records of kinds without a family are decoded, too, and reported if they do not decode.
 Invariants of messages belong in :mod:`.message_checks`.
 """
 

@@ -46,7 +46,7 @@ class CheckContext:
         queues: the facts about each queue, by name.
         spans: summaries of all buckets, for the pass over the messages.
         in_flight: the queue and the message id of every message in flight.
-        blind: kinds with a record that could not be read or decoded and that may contain missing data.
+        blind: the kinds with an unreadable record, so that data of these kinds may only seem to be missing.
     """
 
     store: OfflineStore
@@ -95,7 +95,7 @@ class CheckContext:
         return not self.blind.intersection(kinds)
 
     def can_tell(self, key: bytes) -> bool:
-        """Return True if a record without a result is really missing."""
+        """Return True if a record for which ``get`` returned None does not exist; False if it may be unreadable."""
         return self.store.can_tell(key)
 
     def is_plausible(self, at_ms: int) -> bool:

@@ -113,5 +113,5 @@ class HistoryFamily(Family):
             self.add("history-wrong", text, key=self._key_of(facts.id), message_id=facts.id)
 
     def _key_of(self, id: int) -> bytes:
-        """Return the key of the (last) record with a message."""
+        """Return the key of the last record that has a message."""
         return next(raw for raw, _attempt, ids in reversed(self._records) if id in ids)

@@ -55,7 +55,7 @@ def complete(facts: MessageFacts, context: CheckContext) -> None:
 
 
 def wanted(facts: MessageFacts, context: CheckContext) -> None:
-    """Check that a message with records is needed by a queue or kept by the log."""
+    """Check that a queue or the log needs a message that has records."""
     if facts.places or facts.letters or facts.is_kept or not context.sees(*_NEEDED_BY):
         return
     there = {
@@ -89,7 +89,7 @@ def payload_place(facts: MessageFacts, context: CheckContext) -> None:
 
 
 def check_chunks(uri: str, facts: MessageFacts, context: CheckContext) -> None:
-    """Check that the chunk records are exactly those that the URI announces."""
+    """Check that a message has exactly the chunk records that the URI describes."""
     key = keys.payload_key(facts.id)
     parsed = payload.parse_chunks_uri(uri)
     if parsed is None:
@@ -145,7 +145,6 @@ SCHEMES: dict[str, UriCheck] = {"chunks": check_chunks, "batch": check_batch}
 
 
 def check_uri(uri: str, facts: MessageFacts, context: CheckContext) -> None:
-    """Check that a payload is at the location in its URI."""
     check = SCHEMES.get(uri.partition(":")[0])
     if check is not None:
         check(uri, facts, context)
@@ -184,7 +183,6 @@ def identity(facts: MessageFacts, context: CheckContext) -> None:
 
 
 def times(facts: MessageFacts, context: CheckContext) -> None:
-    """Check that the times are plausible."""
     metadata = facts.metadata
     if metadata is None:
         return

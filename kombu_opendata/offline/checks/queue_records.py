@@ -1,4 +1,4 @@
-"""Checks of the records of which a store has one, and that each queue has all its records at the expected keys."""
+"""Checks of the records that exist once in a store, and of the records that each queue must have."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class ResultFamily(Family):
     async def _expiries(self) -> None:
         """Check that a result that expires has an expiry record.
 
-        Older such records may exist, even without a result.
+        Expiry records of earlier values may exist, too.
         """
         store = self.context.store
         async for rows in store.scan_batches(*keys.kind_range(RecordKind.RESULT), batch=_PAGE):
@@ -94,10 +94,7 @@ class ResultFamily(Family):
 
 
 def _expiry(key: bytes, value: bytes) -> tuple[bytes, bytes] | None:
-    """Return the keys of a result and of its expiry.
-
-    None means that it does not expire, or does not decode, which another check reports.
-    """
+    """Return the keys of a result and of its expiry; None if it does not expire, or does not decode."""
     try:
         result = records.decode_result(key, value)
         name = keys.parse(key).result or b""

@@ -69,7 +69,9 @@ class TopologyFamily(Family):
             if queue.config is None or queue.options is None:
                 continue
             expected = self.filter_of(name)
-            if not _same(queue.config.filter, expected) and not self._has_passing_terms(queue.config.filter, expected):
+            if not _same(queue.config.filter, expected) and not self._has_transient_terms(
+                queue.config.filter, expected
+            ):
                 text = f"queue {name!r} has the filter {queue.config.filter!r}, but its bindings say {expected!r}"
                 self.add("filter-differs", text, key=keys.config_key(name), queue=name)
 
@@ -77,8 +79,8 @@ class TopologyFamily(Family):
         """Return the filter that a broker would write for this queue."""
         return self._topology.filter_of(name)
 
-    def _has_passing_terms(self, stored: str, expected: str) -> bool:
-        """Return True if all additional terms are of bindings to exchanges that are not durable or stored."""
+    def _has_transient_terms(self, stored: str, expected: str) -> bool:
+        """Return True if the stored filter differs only by terms of bindings to exchanges that are not stored."""
         more = [term for term in _terms(stored) if term not in _terms(expected)]
         known = self._topology.exchanges
         return set(_terms(expected)) <= set(_terms(stored)) and all(
@@ -91,8 +93,8 @@ def _terms(text: str) -> list[str]:
     return sorted(term.strip("()") for term in text.split(" OR "))
 
 
-def _same(one: str, other: str) -> bool:
-    return one == other or _terms(one) == _terms(other)
+def _same(stored: str, expected: str) -> bool:
+    return stored == expected or _terms(stored) == _terms(expected)
 
 
 class RoutingFamily(Family):

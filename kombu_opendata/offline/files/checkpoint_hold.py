@@ -18,9 +18,9 @@ from .store_location import StoreLocation
 
 log = logging.getLogger(__name__)
 
-#: limit for the time for which the tables of a dead reader are kept
+#: lifetime of the checkpoint of a reader that ended without a release
 LIFETIME_SECONDS = 180.0
-#: limit for the wait for a store that does not answer
+#: time limit of a call to the store
 _PATIENCE_SECONDS = 10.0
 
 
@@ -55,7 +55,7 @@ class Hold:
     async def take(self) -> bool:
         """Keep the tables.
 
-        Return False if a compaction changed them since :meth:`before`, so that the reader is reopened.
+        Return False if a compaction changed them since :meth:`before`: the caller then reopens the reader.
         """
         if self.why_not is not None:
             return True
@@ -75,7 +75,6 @@ class Hold:
         return False
 
     async def release(self) -> None:
-        """Release the checkpoint."""
         self._released.set()
         if self._id:
             with contextlib.suppress(StoreError):

@@ -86,7 +86,7 @@ class DatabaseFiles:
         self.findings.append(finding(code, text, file=str(file or "")))
 
     async def _decoded(self, read: str, newest: Path | None, what: str) -> tuple[Any, str]:
-        """Return the latest manifest or list of compactions, or None, and the reason why none decodes."""
+        """Return the latest manifest or list of compactions; if none decodes, None and the reason."""
         u = ffi.public()
         location = locate(self._location.url, self._location.instance, create=False)
         try:

@@ -53,8 +53,6 @@ class SegmentFile:
 
 
 class JournalPlace(NamedTuple):
-    """Location of a record of the journal."""
-
     sequence: int
     path: Path
     offset: int
@@ -116,7 +114,6 @@ class JournalTail:
         self.findings.append(finding(code, text, file=str(file)))
 
     def _read_segments(self) -> list[tuple[SegmentFile, bytes]]:
-        """Return the segments in order, with their bytes."""
         contents: list[tuple[SegmentFile, bytes]] = []
         self.spares = sorted(self.folder.glob("*.spare"))
         for path in sorted(self.folder.glob("*.journal")):
@@ -254,7 +251,7 @@ class MemoryBatch(WriteBatch):
 async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock) -> Changes:
     """Return the records that these commits change.
 
-    This needs the memory of the commits, and that of a broker's startup.
+    This needs as much memory as the commits and the startup of a broker.
 
     Args:
         last: the sequence number of the last commit.

@@ -31,12 +31,11 @@ class StoreLocation:
 
     @property
     def database(self) -> Path | None:
-        """Folder of the database."""
         return None if self.root is None else self.root / self.instance
 
     @property
     def journal(self) -> Path | None:
-        """Folder of the journal, which may not exist."""
+        """Folder of the journal; it may not exist."""
         return None if self.root is None else self.root / f"{self.instance}.journal"
 
     @property
@@ -74,7 +73,6 @@ def find_store(folder_or_url: str | Path, instance: str | None = None) -> StoreL
 
 
 def store_url(root: Path) -> str:
-    """Return the URL of a store's folder."""
     return f"file://{quote(str(root))}"
 
 
@@ -105,10 +103,7 @@ def check_readable(location: StoreLocation) -> None:
 
 
 def running_broker(root: Path | None) -> int | None:
-    """Return the process that holds the lock on a store's folder.
-
-    0 if unknown, None if no process on this host does.
-    """
+    """Return the process on this host that holds the lock on a store's folder; 0 if unknown, None if there is none."""
     if root is None:
         return None
     try:

@@ -80,7 +80,7 @@ class MessageFacts:
 
     @property
     def payload_bytes(self) -> int:
-        """Size of the payload, as stored."""
+        """Stored size of the payload."""
         return sum(size for _number, size in self.chunks) or (len(self.payload) if type(self.payload) is bytes else 0)
 
     @property
@@ -105,7 +105,7 @@ def entries_of(kind: RecordKind, value: Any) -> Iterable[tuple[str, tuple[int, .
 
 
 def state_at(state: str, entry: tuple[int, ...], now_ms: int) -> str:
-    """Return the state of an entry at a time: of those that are ready or delayed, one of both."""
+    """Return the state of an entry at a time, in which an available message is either ready or delayed."""
     if state != AVAILABLE:
         return state
     return DELAYED if entry[2] > now_ms else READY

@@ -41,7 +41,7 @@ _OWN = (
 BY_ID = (*_OWN, RecordKind.ROUTES_BLOCK)
 #: higher than every message id
 _NONE = 1 << 64
-#: kinds of which a message has one record: its field in MessageFacts, its decoder, the length of its key
+#: kinds with one record per message → field of MessageFacts, decoder, length of the key
 _SINGLE: dict[RecordKind, tuple[str, Callable[[bytes, bytes], Any] | None, int]] = {
     kind: (kind.name.lower(), decode, len(kind.prefix) + 8)
     for kind, decode in (
@@ -205,7 +205,6 @@ class _RecordCursor:
         self.id = _NONE if self.is_empty else self._rows[0][0]
 
     def take(self) -> Any:
-        """Return the current record, and advance."""
         _id, record = self._rows[self._at]
         self._at += 1
         self.id = _NONE if self.is_empty else self._rows[self._at][0]
@@ -232,10 +231,7 @@ class _RouteBlocks:
         self.damaged: set[int] = set()
 
     async def first_from(self, low: int) -> list[int]:
-        """Return the first id from ``low`` on that has an entry, or may have had one in a damaged block.
-
-        Empty if none has.
-        """
+        """Return the first id from ``low`` on that has an entry or is in a damaged block; empty if there is none."""
         async for rows in self._store.scan_batches(*_block_range(low, keys.MAX_MESSAGE_ID), batch=2):
             for key, value in rows:
                 try:

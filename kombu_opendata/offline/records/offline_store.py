@@ -64,7 +64,7 @@ class OfflineStore:
 
     @property
     def unheld(self) -> str | None:
-        """Reason why a broker may delete files that are being read; None if it may not."""
+        """Reason why a broker may delete files during a read; None if a checkpoint keeps them or no broker runs."""
         return None if self.hold is None else self.hold.why_not
 
     # ------------------------------------------------------------------ reading
@@ -127,7 +127,7 @@ class OfflineStore:
             raise StoreChanged(text) from exc
 
     def _is_damage(self, exc: StoreError) -> bool:
-        """Return True if the error means damage, and damage is tolerated."""
+        """Return True if damage is tolerated and the cause of the error."""
         return self._tolerant and is_damage(exc, self.location, self.broker_pid)
 
     async def scan(self, start: bytes, end: bytes | None, *, limit: int | None = None) -> list[Pair]:
@@ -140,7 +140,7 @@ class OfflineStore:
         return pairs
 
     def can_tell(self, key: bytes) -> bool:
-        """Return True if a record without a result is really missing, and not only unreadable."""
+        """Return True if a record for which :meth:`get` returned None does not exist; False if it may be unreadable."""
         return not any(low <= key and (high is None or key < high) for low, high in self.unreadable)
 
     async def _merged(self, start: bytes, end: bytes | None, batch: int) -> AsyncIterator[Rows]:
@@ -250,7 +250,6 @@ class OfflineStore:
         self.problems.append(problem)
 
     async def close(self) -> None:
-        """Close the reader."""
         if self._reader is not None:
             await self._reader.close()
         if self.hold is not None:

@@ -71,7 +71,7 @@ async def scan(
         kind: only records of this kind: a :class:`RecordKind` or its name (``active``, ``dead letter``, …).
         queue: only records of this queue; ``kind`` must then be a kind that queues have, or None.
         prefix: only keys with this prefix.
-        start: only keys from this one on; to continue after a record, its key and a 0 byte.
+        start: the first key; to continue after a record, append a 0 byte to its key.
         limit: the maximum number of records.
 
     Raises:
@@ -210,13 +210,13 @@ def readable(value: Any, limit: int = PREVIEW_BYTES) -> Any:
 
 
 def preview(data: bytes, limit: int = PREVIEW_BYTES) -> Any:
-    """Return bytes as text if they are text, else in hexadecimal; long ones are cut, with their size."""
+    """Return bytes as text if they are text, else in hexadecimal; long values are cut, and their size is added."""
     shown = data[:limit]
     try:
         text = shown.decode()
         kind = "text"
     except UnicodeDecodeError as exc:
-        # a character that was cut does not make the text hexadecimal
+        # an incomplete last character, from the cut, does not make the text hexadecimal
         whole = len(data) > limit and exc.start > len(shown) - 4
         kind, text = ("text", shown[: exc.start].decode()) if whole else ("hex", shown.hex())
     if kind == "text" and len(data) <= limit and text.isprintable():
@@ -229,5 +229,5 @@ def _name(name: Any) -> str:
 
 
 def _clean(value: Any) -> Any:
-    """Return a text without surrogates, which names that are not UTF-8 contain and no terminal or JSON accepts."""
+    """Replace surrogates, which represent bytes that are not UTF-8, and which terminals and JSON refuse."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
