@@ -175,7 +175,7 @@ def _leases(name: str, now: int, groups: Mapping[str, list[QueueEntry]]) -> Sess
 
 
 def _records_of(queue: Queue) -> frozenset[bytes]:
-    """Return the keys of a queue that was declared since the last checkpoint."""
+    """Return the keys of the records that the checkpoint writes for a queue."""
     name = queue.name
     queue_keys = {keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)}
     if queue.overrides != NO_OVERRIDES:

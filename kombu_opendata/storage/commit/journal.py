@@ -5,10 +5,10 @@ tenth of the cost of a SlateDB flush with fsync. The engine moves the journal's 
 and releases it. :mod:`.journal_format` defines the files and the records in them.
 
 Corruption and a torn write look alike, and require opposite reactions. A crash of the process can tear only the last
-record, which was not confirmed, so it is left out. If complete records follow a damaged record, it or they were
-confirmed: recovery refuses the journal rather than drop it. Only a power loss can tear more: the records since the last
-sync, in any order. So each commit states the number of unsynced records before it
-(:class:`..effects.sessions.SyncedTimeEffect`), from which recovery determines if a damaged record was on the disk.
+record, which was not confirmed, so recovery leaves it out. If complete records follow a damaged record, the damaged one
+was complete before, and its commit may have been confirmed: recovery refuses the journal. Only a power loss can tear
+more: the records since the last sync, in any order. So each commit states the number of unsynced records before it
+(:class:`..effects.publishes.SyncedTimeEffect`), from which recovery determines if a damaged record was on the disk.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .journal_format import (
 log = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 16 << 20
-#: the flag of a write that returns when it is durable, as with a ``fdatasync``; Linux has it, but not each file system
+#: the flag for a write that is durable when it returns; Linux has it, but some file systems do not support it
 _DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 #: returns, from a record's payload, the number of unsynced records before it when it was written; None if unknown
@@ -245,8 +245,8 @@ class Journal:
     def release(self, upto: int) -> None:
         """Delete the segments that only have records up to ``upto``: the store contains these.
 
-        Segments are not reused: a message in them may contain the bytes of a record, which recovery would read behind
-        the end of the later use.
+        Segments are not reused: a message in them may contain the bytes of a record, which recovery would find after
+        the last record of the later use.
         """
         while len(self._segments) > 1 and self._segments[1].first <= upto + 1:
             old = self._segments.pop(0)

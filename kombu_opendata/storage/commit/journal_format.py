@@ -128,18 +128,14 @@ class Segment:
 
 
 def file_name(number: int) -> str:
-    """Return the name of a segment's file."""
     return f"{number:016d}.journal"
 
 
 def encode_header(number: int, first: int) -> bytes:
-    """Encode the header of a segment."""
     return _HEADER.pack(MAGIC, VERSION, 0, number, first)
 
 
 class SegmentHeader(NamedTuple):
-    """The first bytes of a segment."""
-
     version: int
     reserved: int
     number: int
@@ -181,7 +177,6 @@ class JournalRecord(NamedTuple):
 
 
 def checksum(sequence: int, payload: bytes) -> int:
-    """Return the checksum of a record."""
     return zlib.crc32(payload, zlib.crc32(SEQUENCE.pack(sequence)))
 
 

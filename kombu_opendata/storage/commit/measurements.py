@@ -120,9 +120,9 @@ class Standing:
     Attributes:
         available: the number of messages, visible or not.
         delayed: the number of those that are not visible yet.
-        oldest_at_ms, newest_at_ms: the time since which the message that has been ready longest, or shortest, is ready:
-            its publish, the end of its ETA or retry delay, or, if it returned immediately, its claim; 0 if none is
-            ready.
+        oldest_at_ms, newest_at_ms: the times at which the first and the last of the ready messages became ready: by a
+            publish, by the end of an ETA or a retry delay, or, after a return without delay, the time of its claim; 0
+            if no message is ready.
     """
 
     __slots__ = ("available", "delayed", "newest_at_ms", "oldest_at_ms")
@@ -132,7 +132,6 @@ class Standing:
 
     @property
     def ready(self) -> int:
-        """The number of messages that can be delivered now."""
         return self.available - self.delayed
 
     @classmethod
@@ -146,7 +145,7 @@ class Standing:
     def look(self, messages: QueueState, now: int) -> Iterator[None]:
         """Read a queue in pieces: a caller that reads many queues yields to other tasks after each piece.
 
-        If delayed messages of a cold bucket have become visible since it left memory, their number is an estimate.
+        If delayed messages of a cold bucket have become visible since its eviction, ``delayed`` is an estimate.
         """
         piece = 0
         for bucket in list(messages.buckets.values()):

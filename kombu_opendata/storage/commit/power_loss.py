@@ -11,10 +11,10 @@ the folder: the list of synced files. The journal keeps its segments until the s
 ================  ====================================================================================
 
 **What a sync point guarantees.** Files are immutable once they are in place, and those of ``manifest``, ``compactions``
-and ``wal`` are numbered. A file is listed before the files that it refers to (a manifest before its tables), so a
-recorded manifest never names an unsynced file: what was written between the two listings is only more. A numbered file
-above the recorded one contains no confirmed change that the journal lacks; after a power loss it is moved out, and
-SlateDB opens the rest: the state at the sync point. Tables above it are not moved, as no remaining manifest names them.
+and ``wal`` are numbered. A manifest is listed before the tables that it names, so a recorded manifest never names an
+unsynced table; tables that are written between the two listings do no harm. A numbered file above the recorded one
+contains no confirmed change that the journal lacks; after a power loss it is moved out, and SlateDB opens the rest: the
+state at the sync point. Later tables are not moved, as no remaining manifest names them.
 Files are moved and not deleted, so that a wrong decision can be undone.
 
 **A crash or a power loss?** A process that dies tears no file, because the kernel still writes them. The kernel's boot
@@ -30,9 +30,9 @@ other boot id, otherwise               power was lost: numbered files above the 
                                        are moved out; the end of the journal may be torn
 =====================================  =================================================================================
 
-In each case all remaining files are synced and a new point is recorded, so a second call has no effect. Only one fact
-must survive that: ``power_lost`` remains in the point until the first sync of the next broker, because recovery must
-still read the journal's end as torn if the broker crashes before that.
+In each case all remaining files are synced and a new point is recorded, so a second call has no effect. Only
+``power_lost`` remains in the new point until the first sync of the next broker: if the broker crashes before that,
+recovery must still read the journal's end as torn.
 
 **The collector** may have deleted the recorded manifest after a newer one was in place. Then that newer one is the only
 manifest, and only the WAL is cut. Its ``boundary`` files limit later deletions; they are always moved out, as they may

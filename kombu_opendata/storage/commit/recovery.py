@@ -192,7 +192,7 @@ async def _tails(
     """Yield name and last record of this settled list for each queue from ``first_name`` to ``last_name``.
 
     There may be thousands of queues with one bucket each, and queues with thousands of buckets. So all records are read
-    in order, but the rest of a list is skipped after a read that had no other list.
+    in order, but after a read that contained a single list, the rest of this list is skipped.
     """
     start, end = bucket_key(first_name, which, 0), keys.prefix_range(bucket_key(last_name, which, 0))[1]
     while True:

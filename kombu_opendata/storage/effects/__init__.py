@@ -1,6 +1,6 @@
 """Effects: the changes that a commit consists of, and the entries of the journal (docs/rfcs/0003-journal.md).
 
-Here is their base class; the modules have the effects by subject, and :mod:`.codec` their bytes.
+This module has their base class, the others the effects by subject; :mod:`.codec` encodes them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ..state.store_state import StoreState
 
 
 class Effect(msgspec.Struct, array_like=True, gc=False):
-    """A change with all choices already made (ids, times, buckets).
+    """A change whose ids, times and buckets are determined, so that each application to a state has the same result.
 
-    Applied again to the same state, an effect gives the same result. In the journal it is an array of its number, which
+    In the journal it is an array of its number, which
     is its ``tag``, and its fields. ``pairs`` is a flat list id, bucket, id, bucket, …; times are ms since the epoch. A
     subclass with its base's number has further fields, which are written only if they differ from their defaults; the
     decoder decodes the longest form, whose defaults mean the same as the shorter form. The base has these defaults as

@@ -146,7 +146,7 @@ class ReturnLaterEffect(ReturnEffect, tag=5):
 
 
 class ReturnExpiredEffect(ReturnLaterEffect, tag=5):
-    """As :class:`ReturnLaterEffect`, perhaps because the lease expired."""
+    """As :class:`ReturnLaterEffect`, with a flag for a lease that expired."""
 
     lease_expired: bool = False  # type: ignore[misc]  # a field of the longer form
 

@@ -22,7 +22,7 @@ _KINDS: dict[ListName, int] = {"done": DONE, "failed": FAILED, "archived_failed"
 
 
 class RouteEffect(Effect, tag=41):
-    """A queue's cursor advanced: ``rows`` are new in the queue, except those in ``taken``, which were settled in it."""
+    """A queue's cursor advanced and added ``rows`` to the queue; those in ``taken`` come from its settled lists."""
 
     queue: str
     cursor: Cursor
@@ -96,7 +96,7 @@ class MoveSettledEffect(Effect, tag=42):
 
 
 class MoveWaitingEffect(MessagesEffect, tag=75):
-    """Available messages become available in ``target``, too; those in ``pairs``, all or none, leave their queue."""
+    """Available messages were added to ``target``; ``pairs`` has all of them if they left their queue, else none."""
 
     target: str
     rows: list[QueueRow]
@@ -144,7 +144,7 @@ class ArchiveFailedEffect(Effect, tag=54):
 
 
 def _check_for_doubles(state: StoreState, name: str) -> None:
-    """Make the queue's cursor check for messages that were added past its position, which it must not add again."""
+    """Make the queue's cursor check membership, as it must not add the messages that were added past its position."""
     cursor = state.cursors.get(name)
     if cursor is not None and not cursor.is_done and not cursor.checks:
         state.cursors[name] = cursor._replace(checks=True)

@@ -99,7 +99,7 @@ class PublishEffect(Effect, tag=2):
 
 
 class DeadLetterSentEffect(Effect, tag=40):
-    """A dead letter was published, in the same commit, or no queue receives it."""
+    """A dead letter was published in the same commit, or had no destination."""
 
     queue: str
     id: int

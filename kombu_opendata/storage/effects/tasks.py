@@ -14,7 +14,7 @@ from ..state.task_state import Lease
 from . import Effect
 from .deliveries import MessagesEffect
 
-#: by the place of a failed task in the effect: exception, error, traceback; its name, if it is known
+#: place of a failed task in the effect → exception, error, traceback, and the name of the task if it is known
 Failures = dict[int, tuple[str, ...]]
 
 

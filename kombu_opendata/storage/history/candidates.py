@@ -20,7 +20,7 @@ from .query import ListFilters
 from .reader import ListReader
 from .sources import AVAILABLE, IN_FLIGHT, RUNNING, AllOf, AnyOf, CandidateSource, Fixed, Live, values_source, walk
 
-#: candidates of one batch: of the first batch, and at most
+#: number of candidates in the first batch, and the limit for a batch
 _FIRST_BATCH = 128
 MAX_BATCH = 1000
 
@@ -64,7 +64,7 @@ async def messages(
 
 
 async def _portions(source: CandidateSource, way: NumberRange, wanted: int) -> AsyncGenerator[list[int], None]:
-    """Yield candidates in batches of growing size; the first has the number of wanted items."""
+    """Yield candidates in batches of growing size, beginning with the number of wanted items."""
     size = min(wanted, _FIRST_BATCH)
     pending: list[int] = []
     piece = TimeSlice()

@@ -36,7 +36,7 @@ class FailurePosition(NamedTuple):
 
 
 class OpenFailure(NamedTuple):
-    """A failure that was not handled yet; such tuples are in the order of their positions.
+    """A failure that was not handled yet. Tuples sort by position.
 
     Attributes:
         at_ms: the end of the message's last attempt.
@@ -57,9 +57,10 @@ class OpenFailure(NamedTuple):
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
-    """The history's facts of a failure; they never change.
+    """The facts of a failure that history has; they never change.
 
-    ``number`` is that of the last attempt in the log, -1 if it is not there; ``detailed`` is True if it has an error.
+    ``number`` is the number of the last attempt in the log, -1 if the log lacks it; ``detailed`` is True if its error
+    is stored.
     """
 
     number: int = -1
@@ -90,12 +91,12 @@ REASONS = (*STATES, DELIVERY_LIMIT)
 
 
 class FailureFilterValues(NamedTuple):
-    """The filters of failures: a failure must have a value of each field that is neither empty nor None.
+    """The filters of failures: a failure must match a value of each field that is neither empty nor None.
 
     The value "" stands for failures without a task, an exception, a reason or a worker.
 
-    ``since_ms`` and ``until_ms`` are both included. ``handled``: acknowledged failures that were handled, instead of
-    open failures.
+    ``since_ms`` and ``until_ms`` are both included. ``handled`` selects acknowledged failures that were handled,
+    instead of open failures.
     """
 
     queues: tuple[str, ...] = ()

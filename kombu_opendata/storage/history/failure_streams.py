@@ -2,7 +2,7 @@
 
 A later batch of a stream never has a time before (or, descending, after) those of an earlier one. Within a millisecond,
 :func:`merged` orders failures by message ids and queues. A search by id needs only a part of a failed list, as the
-history has the time of the message's failure. The facts of a failure never change.
+history has the time of the message's failure.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ async def in_archive(buckets: SettledBuckets, queue: Queue, window: FailureWindo
 async def acknowledged(
     reader: ListReader, facts: FactsCache, handled: HandledFailures, filters: FailureFilterValues, window: FailureWindow
 ) -> Stream:
-    """Yield the acknowledged attempts of failed tasks in the index, without those of other values."""
+    """Yield the acknowledged attempts of failed tasks that the index has for these filters."""
     attempt_filters = _attempt_filters(filters)
     low = await reader.first_attempt_since(window.since_ms) if window.since_ms else 0
     high = await reader.first_attempt_since(window.until_ms + 1) if window.until_ms < FOREVER else reader.log.end[0]

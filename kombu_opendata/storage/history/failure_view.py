@@ -29,7 +29,7 @@ from .failure_streams import READ_AT_ONCE, FactsCache, FailureWindow, Stream, na
 from .reader import ListReader
 from .service import PAGE_BYTES, History, ListPage
 
-#: failures that a page and a count examine: beyond, a page ends early and a count is marked as incomplete
+#: limit for the failures that a page or a count examines; a page then ends early, a count is marked as incomplete
 _MOST_FOR_PAGE = 50_000
 _MOST_FOR_GROUPS = 500_000
 _MOST_GROUPS = 1000
@@ -61,7 +61,7 @@ class GroupCount:
 
 
 class GroupCounts(NamedTuple):
-    """The groups, the largest first; ``complete`` if all failures were counted and no group is left out."""
+    """The groups, the largest first; ``complete`` is True if all failures were counted and no group is left out."""
 
     groups: list[GroupCount]
     complete: bool
@@ -81,7 +81,7 @@ class FailureView:
     async def page(
         self, filters: FailureFilterValues, shows: Shows, limit: int, after: FailurePosition | None, *, descending: bool
     ) -> ListPage[Failure]:
-        """Return a page of the failures that match, in queues that are shown, without the previous cursor."""
+        """Return a page of the failures that match, in queues that are shown; it has no cursor of the previous page."""
         failures: list[Failure] = []
         examined, following = 0, None
         async with aclosing(self.scan(filters, shows, after, descending=descending)) as batches:

@@ -5,7 +5,7 @@ message (roughly all but its ids) recur together in other messages. So positions
 and per value only when the part is converted to records. That saves most of the work.
 
 Records become visible at the end of their checkpoint. So a reader first takes the parts in memory and then reads the
-store; an entry in both counts once. Replaced records are removed after the end of the last read that began before.
+store; an entry in both counts once. Replaced records are removed when all reads that began before have ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..records.history_trail import BLOCK_BITS, TrailEvent
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 
-#: a value with at most this many positions in a part is added to its run; one with more gets its own postings
+#: a value with at most this many positions in a part is stored in a run, any other in postings
 RARE = 4
 #: number of the highest bits of a hash that select the page of a new run
 PAGE_BITS = 6
@@ -116,8 +116,6 @@ class Part:
 
 
 class _SpaceWriter:
-    """The records of one space of a part."""
-
     def __init__(self, space: int, part: int, run: int, into: list[Row], touched: Iterable[int]) -> None:
         self._space, self._part, self._run, self._into = space, part, run, into
         # Segments without postings are included: the sweep needs these records to find index entries for removal.

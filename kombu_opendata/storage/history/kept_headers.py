@@ -37,7 +37,7 @@ _MANY = 16
 
 
 class _Stored(NamedTuple):
-    """A record: its key, the number that is above all attempts of its messages, its first and its last message."""
+    """A record: its key, a number above all attempts of its messages, its first and its last message."""
 
     key: bytes
     attempt: int
@@ -86,7 +86,7 @@ class CollectedHeaders:
             batch.delete(key)
 
     async def keep(self, deleted_ids: Set[int], batch: WriteBatch) -> None:
-        """Store the headers of those of these messages for which the stored index may still need them.
+        """Store the headers of the deleted messages that the stored index may still need.
 
         Args:
             deleted_ids: the messages that ``batch`` deletes. They no longer change, so all their attempts are before

@@ -40,8 +40,8 @@ T = TypeVar("T")
 
 #: retention of attempts
 DEFAULT_RETENTION_SECONDS = 14 * 86_400.0
-#: interval at which the background task checks for rows to index, and duration of its work: while messages flow, while
-#: they flow and many rows wait, and when the engine is idle; an idle engine makes only short pauses while rows wait
+#: interval at which the background task checks for rows to index; duration of its work while messages flow, while they
+#: flow and many rows wait, and while the engine is idle; and its interval while the engine is idle and rows wait
 _CHECK_SECONDS = 0.1
 _BUSY_SECONDS = 0.001
 _BEHIND_SECONDS = 0.0025
@@ -110,7 +110,7 @@ class History:
             self.collected.snapshot(batch)
 
     async def before_deletion(self, ids: Set[int], batch: WriteBatch) -> None:
-        """Store the headers of these messages that the index may still need; the checkpoint deletes the messages."""
+        """Store the headers of the messages, which the checkpoint deletes, as far as the index still needs them."""
         if self.enabled:
             await self.collected.keep(ids, batch)
 

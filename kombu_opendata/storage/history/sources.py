@@ -36,8 +36,6 @@ class CandidateSource(Protocol):
 
 
 class Fixed:
-    """Positions in memory."""
-
     def __init__(self, positions: Iterable[int], *, descending: bool) -> None:
         self._positions = sorted(set(positions))
         self._descending = descending
@@ -124,8 +122,6 @@ class Stored:
 
 
 class AnyOf:
-    """The union of these sources."""
-
     def __init__(self, sources: Sequence[CandidateSource], *, descending: bool) -> None:
         self._sources = list(sources)
         self._descending = descending
@@ -144,8 +140,6 @@ class AnyOf:
 
 
 class AllOf:
-    """The intersection of these sources."""
-
     def __init__(self, sources: Sequence[CandidateSource], *, descending: bool) -> None:
         self._sources = list(sources)
         self._descending = descending
@@ -199,7 +193,6 @@ async def walk(source: CandidateSource, start: int, stop: int, *, descending: bo
 
 
 def bits_of(mask: int, base: int, *, descending: bool) -> list[int]:
-    """Return the positions of the bits that are set in a mask."""
     text = bin(mask)[:1:-1]
     positions = []
     at = text.find("1")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 #: a cache is emptied when it has this many entries
 _REMEMBERED = 65_536
 _LAYOUTS = 256
-#: messages from which a layout determines the repeating headers, and the most different values of such a header
+#: size of the sample of messages that shows the repeating headers, and the most different values of such a header
 _SAMPLE = 32
 _REPEATING = 16
 
@@ -29,8 +29,6 @@ class Values(NamedTuple):
 
 
 class Hashes:
-    """The hashes of values, with a cache."""
-
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, str, str], int] = {}
         self._layouts: dict[tuple[str, ...], _HeaderLayout] = {}
@@ -46,7 +44,6 @@ class Hashes:
         return value
 
     def headers(self, headers: Mapping[str, str]) -> Values:
-        """Return the hashes of a message's headers."""
         names = tuple(headers)
         layout = self._layouts.get(names)
         if layout is None:

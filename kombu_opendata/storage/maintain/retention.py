@@ -144,7 +144,6 @@ def _ends_at(retention_ms: int, key: bytes, value: bytes) -> float:
 
 #: most buckets of one list that one sweep removes, so that a sweep never blocks for long
 _BUCKETS_PER_SWEEP = 200
-#: messages that one checkpoint collects when a long backlog is removed
 #: time for which a publish counter is stored after its session's last publish
 PRODUCER_RETENTION_MS = 24 * 3_600_000
 

@@ -54,7 +54,6 @@ def locate(id: int, record: bytes | None) -> Place:
 
 
 def size_of(place: Place) -> int:
-    """Return the size of a payload in bytes."""
     return len(place) if isinstance(place, bytes) else place.length if isinstance(place, EnvelopePlace) else place.size
 
 
@@ -92,7 +91,6 @@ class PayloadReader:
         return envelopes
 
     async def _join(self, id: int, chunks: Chunks, envelopes: Envelopes) -> None:
-        """Read a payload in chunks."""
         parts: list[bytes | None] = []
         for start in range(0, chunks.records, _CHUNKS_AT_ONCE):
             numbers = range(start, min(start + _CHUNKS_AT_ONCE, chunks.records))
@@ -112,7 +110,6 @@ def _read_batches(folder: Folder, staged: list[tuple[int, EnvelopePlace]], envel
 
 
 def _read_batch(folder: Folder, staged: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:
-    """Read payloads from one batch object."""
     runs = _runs(staged)
     starts = [run[0][1].offset for run in runs]
     ranges = [(at, run[-1][1].offset + run[-1][1].length - at) for at, run in zip(starts, runs, strict=True)]

@@ -119,7 +119,6 @@ class Payloads:
             self._size -= len(hot.popitem(last=False)[1])
 
     def shrink(self) -> None:
-        """Empty the cache."""
         self._hot.clear()
         self._size = 0
 

@@ -1,12 +1,12 @@
 """Repeated requests: idempotency keys of publishes, and the progress of calls that a client repeats.
 
 A publish under a key is stored for a documented time (docs/client-api.md). Keys that the store lacks are in memory, and
-some of the others are cached: a look-up costs at most two reads. Expired records count as absent; a sweep removes them
-in pieces, repeatedly. A deleted queue has a separate record, under the empty key: keys of publishes to this queue are
-not valid any more for messages up to the id in the record.
+some of the others are cached: a look-up costs at most two reads. Expired records count as absent; repeated
+sweeps delete them. The deletion of a queue writes a record under the empty key: for publishes to this queue, keys of
+messages up to the id in that record are invalid.
 
 A call that removes, moves or copies messages stores its progress with its changes. A client that repeats the call after
-it lost the broker receives the whole count.
+a lost connection receives the total count.
 """
 
 from __future__ import annotations

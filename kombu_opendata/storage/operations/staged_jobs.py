@@ -43,8 +43,6 @@ _BATCH_BYTES = 150
 
 
 class Staging:
-    """The staged jobs of one instance."""
-
     def __init__(
         self,
         store: SlateStore,
@@ -63,7 +61,7 @@ class Staging:
 
     # ------------------------------------------------------------------ jobs
     async def find(self, job_id: str) -> StagedJob | None:
-        """Return a committed job; a settled one is a copy from the store, and changes to it are lost.
+        """Return a committed job. A settled job is a copy from the store, so changes to it have no effect.
 
         Raises:
             CorruptRecord: its record does not decode.
@@ -161,7 +159,7 @@ class Staging:
                 break
 
     async def _is_held(self) -> bool:
-        """Return True if a reader or a backup may need objects that the present state does not."""
+        """Return True if a reader or a backup may need objects that the current state does not need."""
         return await self._store.admin.is_held(self._store.clock.now_ms())
 
     async def remove_orphans(self, now: int, alone: Callable[[str], AbstractAsyncContextManager[None]]) -> None:

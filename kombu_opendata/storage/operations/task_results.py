@@ -64,7 +64,7 @@ class ResultStore:
         return _alive(stored_result, self._clock.now_ms())
 
     async def _read(self, name: bytes) -> Result | None:
-        """Return the stored result; an undefined one if it changes during the read."""
+        """Return the stored result; undefined if the result changes during the read."""
         result = await self._record(name)
         if result is None or result.value:
             return result
@@ -142,7 +142,6 @@ class ResultStore:
         return chord is not None and (index, member) in chord.parts
 
     def forget(self, names: list[bytes]) -> None:
-        """Delete unneeded results."""
         self._apply(ForgetResultsEffect(names))
 
     def note_revocable(self) -> None:

@@ -29,7 +29,7 @@ from ..state.store_state import Queue, StoreState
 from ..state.task_state import Lease
 from .message_operations import Operations
 
-#: tasks that one session may run; the oldest of more is lost
+#: limit for the running tasks of a session; above it, the oldest task is lost
 MAX_RUNNING = 20_000
 #: outcome of a task without a report
 _UNKNOWN = TaskReport(0)
@@ -48,8 +48,6 @@ class LostTask(NamedTuple):
 
 
 class TaskRuns:
-    """The tasks of one instance."""
-
     def __init__(
         self,
         state: StoreState,
@@ -60,7 +58,7 @@ class TaskRuns:
         *,
         enabled: bool,
     ) -> None:
-        """Create the runs. If not ``enabled``, a start is an ack without reports: running tasks end by :meth:`lose`."""
+        """Create the runs. If not ``enabled``, a start is an ack; tasks that already run end by :meth:`lose`."""
         self.enabled = enabled
         self._state = state
         self._payloads = payloads
@@ -96,7 +94,6 @@ class TaskRuns:
         self._state.running.set_late(session, since)
 
     def has(self, session: bytes, lease: Lease) -> bool:
-        """Return True if the session runs the task."""
         return self._state.running.by_lease.get(lease) == session
 
     def finish(self, lease: Lease, report: TaskReport) -> RunningTask | None:

@@ -26,7 +26,7 @@ from .stored_messages import read_metadata
 
 AVAILABLE, IN_FLIGHT, DELAYED = "available", "in_flight", "delayed"
 STATES = (AVAILABLE, IN_FLIGHT, DELAYED, *LISTS)
-#: state of a message whose task runs: it is acknowledged, and in its queue's done list, or still in flight
+#: state of a message whose task runs: the message is in flight, or acknowledged and in the done list
 RUNNING = "running"
 #: most buckets that one call reads from the store
 MAX_READS = 256
@@ -40,7 +40,7 @@ _PLACES = 1 << 16
 class Row(NamedTuple):
     """A message in a queue and its state there. Times are ms since the epoch; 0 means none.
 
-    ``settled_at_ms`` of a running one is the time at which its task began.
+    ``settled_at_ms`` of a message whose task runs is the start of the task.
     """
 
     id: int

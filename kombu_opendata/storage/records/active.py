@@ -1,4 +1,4 @@
-"""Active messages: one bucket of the available and in-flight messages of a queue. And the claims of a message.
+"""Active messages: one bucket of the available and in-flight messages of a queue; and the claims of a message.
 
 ===========  ==============================  =====================================
 field        type                            meaning
@@ -49,8 +49,6 @@ _FIELDS = ("Q19x", "8xB18x", "9xq10x", "17xq2x")
 
 
 class AvailableMessage(NamedTuple):
-    """A message that waits for a consumer."""
-
     message_id: int
     priority: int
     visible_at_ms: int
@@ -117,7 +115,6 @@ def _decode_list(key: bytes, value: bytes, offset: int) -> tuple[list[Entry], in
 
 
 def encode_attempts(consumers: Sequence[str]) -> bytes:
-    """Encode the claims of one message."""
     return types.array_count(len(consumers), "attempts") + b"".join(map(types.utf8, consumers))
 
 

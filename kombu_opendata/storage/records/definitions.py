@@ -108,8 +108,6 @@ NO_OVERRIDES = QueueOverrides()
 
 
 class StoredCounts(NamedTuple):
-    """The counters of a queue."""
-
     created_at_ms: int
     since_ms: int
     values: tuple[int, ...]

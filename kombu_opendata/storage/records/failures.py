@@ -45,8 +45,6 @@ _ROW = struct.Struct("<BBqQ")
 
 
 class TaskFailure(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The texts of a failed task."""
-
     error: str
     traceback: str
     task: str = ""

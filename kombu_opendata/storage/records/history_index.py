@@ -76,8 +76,6 @@ class PostingRun(NamedTuple):
 
 
 class IndexHead(NamedTuple):
-    """The progress of indexing, and the runs."""
-
     part: int = 0
     run: int = 0
     attempt: int = 0
@@ -127,7 +125,6 @@ def decode_postings(key: bytes, value: bytes) -> int:
 
 
 def mask_of(offsets: array[int] | list[int]) -> int:
-    """Return the mask with these bits set."""
     if len(offsets) < 16:
         mask = 0
         for offset in offsets:

@@ -40,8 +40,6 @@ _SHORT, _TIME, _NUMBER = struct.Struct("<H"), struct.Struct("<q"), struct.Struct
 
 
 class TrailEvent(NamedTuple):
-    """An event of a message."""
-
     message_id: int
     queue: str
     what: int

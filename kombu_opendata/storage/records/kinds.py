@@ -174,15 +174,15 @@ class ParsedKey(NamedTuple):
     """A parsed key; a field that the kind does not have is None."""
 
     kind: RecordKind
-    #: the queue; of exchanges and bindings the exchange; of a dead letter the queue that it left; or the staged job
+    #: the queue; the exchange of an exchange or a binding; the queue that a dead letter left; or the staged job
     name: str | None = None
     bucket: int | None = None
     #: the message id
     id: int | None = None
-    #: of a binding
+    #: the queue of a binding
     queue: str | None = None
     routing_key: str | None = None
-    #: of the arguments of a binding to a headers exchange
+    #: the digest of the arguments of a binding to a headers exchange
     digest: bytes | None = None
     session: bytes | None = None
     #: the number of a chunk
@@ -191,20 +191,19 @@ class ParsedKey(NamedTuple):
     result: bytes | None = None
     #: the expiry of a result; of a staged job's expiry, the time at which the job was settled
     expires_at_ms: int | None = None
-    #: of a chord and its parts
+    #: the name of a chord, also in the keys of its parts
     chord: bytes | None = None
-    #: of a chord's part
+    #: the index of a chord's part
     header_index: int | None = None
-    #: of an idempotency key
+    #: the hash of an idempotency key
     hash: bytes | None = None
-    #: of history and of a routes block: the numbers after its prefix, in their order
+    #: the numbers after the prefix of a key of history or of a routes block, in their order
     numbers: tuple[int, ...] | None = None
-    #: of a large value and its chunks: the key of the result or of the chord's part
+    #: the key of the result or of the chord's part that has a large value
     owner: bytes | None = None
 
 
 def parse(key: bytes) -> ParsedKey:
-    """Return the kind and the fields of `key`."""
     kind = _kind(key)
     fields: dict[str, Any] = {}
     offset = len(kind.prefix)

@@ -39,8 +39,6 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 class Metadata(NamedTuple):
-    """Decoded metadata."""
-
     message_id: int
     created_at_ms: int
     received_at_ms: int
@@ -63,7 +61,6 @@ def encode(
     retention_seconds: int,
     headers: dict[str, str] | Sequence[tuple[str, str]],
 ) -> bytes:
-    """Encode a message's metadata."""
     if len(headers) > MAX_HEADERS:
         raise InvalidMessage(
             f"{len(headers)} headers; a message holds at most {MAX_HEADERS}", limit=MAX_HEADERS, size=len(headers)
@@ -126,7 +123,6 @@ class Decoder:
         self._misses = 0
 
     def decode(self, key: bytes, value: bytes) -> Metadata:
-        """Decode the metadata in ``value``."""
         names: tuple[str, ...]
         numbers: Sequence[int]
         layouts = self._layouts.get(len(value), ())
@@ -236,7 +232,7 @@ def _not_utf8(key: bytes, value: bytes) -> CorruptRecord:
     return types.corrupt(key, offset, "a header that is not UTF-8")
 
 
-#: decodes the metadata in a record: ``decode(key, value)``, see :meth:`Decoder.decode`
+#: decodes the metadata in a record: ``decode(key, value)``, see :class:`Decoder`
 decode = Decoder().decode
 
 

@@ -1,4 +1,4 @@
-"""Payload: the body of a message, or its URI. And the records of a new message.
+"""Payload: the body of a message, or its URI; and the records of a new message.
 
 ===============  ==========================  ====================================================
 field            type                        meaning
@@ -77,7 +77,6 @@ def _large(id: int, metadata: bytes, envelope: bytes) -> Iterator[tuple[bytes, b
 
 
 def chunk_count(envelope: bytes) -> int:
-    """Return the number of chunk records of the payload."""
     return -(-len(envelope) // CHUNK_BYTES) if len(envelope) > MAX_INLINE_BYTES else 0
 
 

@@ -70,8 +70,6 @@ NO_INDEX = 0xFFFF_FFFF
 
 
 class Result(NamedTuple):
-    """A stored result."""
-
     kind: int
     expires_at_ms: int
     value: bytes
@@ -123,7 +121,6 @@ def decode_chord(key: bytes, value: bytes) -> Chord:
 
 
 def encode_part(value: bytes) -> bytes:
-    """Encode a chord's part."""
     return types.VERSION_ONLY + _bytes(value)
 
 

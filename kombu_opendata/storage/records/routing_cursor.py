@@ -55,7 +55,6 @@ class Cursor(NamedTuple):
 
 
 def encode(cursor: Cursor) -> bytes:
-    """Encode a cursor."""
     flags = _AGAIN * cursor.again | _CHECKS * cursor.checks
     fields = ", ".join(("flags", *Cursor._fields[:9]))
     return types.pack_versioned(_HEAD, fields, flags, *cursor[:9]) + types.utf8(cursor.selector)

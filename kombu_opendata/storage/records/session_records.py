@@ -147,12 +147,11 @@ class Producer(NamedTuple):
     holes: int = 0
 
     def has(self, sequence: int) -> bool:
-        """Return True if this publish was stored."""
         below = self.last_sequence - sequence
         return below >= 0 and not (self.holes >> below) & 1
 
     def after(self, sequence: int, message_id: int, queues: int, at_ms: int) -> Producer:
-        """Return the record after this publish is stored, too."""
+        """Return the record with this publish added."""
         ahead = sequence - self.last_sequence
         if ahead <= 0:
             return self._replace(at_ms=at_ms, holes=self.holes & ~(1 << -ahead))
@@ -230,7 +229,6 @@ class RunningTask(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def encode_running_tasks(tasks: Mapping[str, Iterable[RunningTask]]) -> bytes:
-    """Encode a session's tasks, by queue."""
     parts = [types.pack_versioned(_TASKS, "queues", len(tasks))]
     for queue, queue_tasks in tasks.items():
         rows = list(map(msgspec.structs.astuple, queue_tasks))
@@ -240,7 +238,6 @@ def encode_running_tasks(tasks: Mapping[str, Iterable[RunningTask]]) -> bytes:
 
 
 def decode_running_tasks(key: bytes, value: bytes) -> dict[str, list[RunningTask]]:
-    """Decode a session's tasks, by queue."""
     (queues,) = types.read_versioned(_TASKS, key, value)
     offset = _TASKS.size
     tasks_by_queue: dict[str, list[RunningTask]] = {}

@@ -86,7 +86,6 @@ class StagedJob:
 
     @property
     def is_routed(self) -> bool:
-        """True if every row was routed."""
         return self.routed == self.rows
 
     @property

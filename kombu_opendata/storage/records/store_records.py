@@ -58,8 +58,6 @@ _RETENTION = struct.Struct("<BqQqQ")
 
 
 class StoreHeader(NamedTuple):
-    """The header of a store."""
-
     created_at_ms: int
     instance: str
     format_version: int = FORMAT_VERSION

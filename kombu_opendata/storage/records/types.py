@@ -51,7 +51,6 @@ def corrupt(key: bytes, offset: int, what: str) -> CorruptRecord:
 
 
 def terminated(raw: bytes) -> bytes:
-    """Encode `raw` as TerminatedBytes."""
     # 01 comes first, as the other two replacements add 01 bytes, which must not be escaped.
     return raw.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01").replace(b"\xff", b"\x01\x03") + b"\x00"
 
@@ -73,7 +72,6 @@ def read_terminated(key: bytes, offset: int) -> tuple[bytes, int]:
 
 
 def utf8(text: str) -> bytes:
-    """Encode `text` as Utf8."""
     try:
         raw = text.encode()
     except UnicodeEncodeError as error:
@@ -110,11 +108,7 @@ def utf8_escaped(name: str) -> bytes:
 
 
 def read_utf8_escaped(key: bytes, value: bytes, offset: int) -> tuple[str, int]:
-    """Decode the name at `offset` of `value`, which may have surrogate escapes.
-
-    Returns:
-        The name and the offset of the next field.
-    """
+    """Decode the name at `offset`, with surrogate escapes; return it and the offset of the next field."""
     raw, end = _read_raw(key, value, offset)
     return raw.decode("utf-8", "surrogateescape"), end
 
@@ -244,13 +238,11 @@ def read_all_versioned(layout: struct.Struct, key: bytes, value: bytes) -> tuple
 
 
 def read_version_only(key: bytes, value: bytes) -> None:
-    """Check that `value` is :data:`VERSION_ONLY`."""
     check_version(key, value[0] if value else 0)
     check_end(key, value, 1)
 
 
 def check_version(key: bytes, version: int) -> None:
-    """Check the version of a record."""
     if version != VERSION:
         raise corrupt(key, 0, f"record version {version}")
 

@@ -26,8 +26,6 @@ Metadata = Callable[[], Mapping[str, str]]
 
 
 class QueueFilter(NamedTuple):
-    """A queue's filter."""
-
     selector: Selector
     mode: str
 
@@ -115,7 +113,7 @@ class RouteBinding(NamedTuple):
 
     @property
     def condition(self) -> Condition:
-        """The tree of the text."""
+        """The tree of :attr:`text`."""
         parts: list[Condition] = [Compare("=", Header("exchange"), Text(self.exchange))]
         if self.type == "direct":
             parts.append(Compare("=", Header("routing_key"), Text(self.routing_key)))
@@ -148,7 +146,7 @@ class QueueDefinition:
 
     @property
     def condition(self) -> Condition:
-        """The tree of the text."""
+        """The tree of :attr:`text`."""
         bound = [binding.condition for binding in self.bindings]
         if self.filter is None:
             return any_of(bound)

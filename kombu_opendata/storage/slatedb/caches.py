@@ -47,7 +47,6 @@ class BlockCache:
 
 
 def _moka(capacity: int) -> Any:
-    """Return a cache with this capacity in bytes."""
     u = ffi.public()
     return u.DbCache.new_moka_cache(u.MokaCacheOptions(max_capacity=capacity, time_to_live=None, time_to_idle=None))
 

@@ -13,8 +13,8 @@ of the newest compaction          the ULIDs in the list of compactions
 
 The binding has no parameter for a clock. So the correction writes the next manifest, in which these times are earlier,
 and copies of the tables under their new names, and it deletes the lists of compactions, which loses no data.
-The new manifest is the old one with those numbers replaced. If SlateDB reads any other difference in it, it is not
-written. The database must be closed, and this process its last writer.
+The new manifest is the old one with those numbers replaced. It is not written if SlateDB would read any other
+difference. The database must be closed, and this process its last writer.
 
 Rows in the WAL can't be corrected. SlateDB writes them into a table when it is closed, and then the manifest is
 corrected again.

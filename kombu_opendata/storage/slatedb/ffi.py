@@ -76,13 +76,11 @@ class WriteBatch:
         return self._count
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Set `key` to `value`."""
         self.raw.put(key, value)
         self._count += 1
         self.nbytes += len(key) + len(value)
 
     def delete(self, key: bytes) -> None:
-        """Remove `key`."""
         self.raw.delete(key)
         self._count += 1
         self.nbytes += len(key)
@@ -101,11 +99,9 @@ class SlateBinding:
         self.reason = reason
 
     def batch(self) -> WriteBatch:
-        """Return a new empty batch."""
         return WriteBatch(public().WriteBatch())
 
     async def get(self, db: Any, key: bytes) -> bytes | None:
-        """Return the value of `key`."""
         value: bytes | None = await db.get(key)
         return value
 

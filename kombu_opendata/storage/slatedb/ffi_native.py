@@ -190,7 +190,6 @@ def encode_range(start: bytes, end: bytes | None) -> bytes:
 
 
 def decode_optional_bytes(data: bytes) -> bytes | None:
-    """Decode optional bytes."""
     if data == b"\0":
         return None
     if data[:1] != b"\1" or LENGTH.unpack_from(data, 1)[0] != len(data) - 5:

@@ -55,7 +55,6 @@ class Rows:
 
     @classmethod
     def of(cls, pairs: Sequence[Pair]) -> Rows:
-        """Build rows of these pairs."""
         parts: list[bytes] = []
         runs: list[Run] = []
         at = 0
@@ -76,7 +75,6 @@ class Rows:
         return self.data[end - key : end]
 
     def pairs(self) -> list[Pair]:
-        """Return each key and value."""
         data = self.data
         pairs: list[Pair] = []
         for start, step, key, value, count in self.runs:

@@ -68,7 +68,6 @@ class Compaction(NamedTuple):
     is_active: bool
 
     def report(self) -> dict[str, Any]:
-        """Return the compaction for the status call."""
         return {
             "status": self.status, "planned_at_ms": self.planned_at_ms, "sources": self.sources,
             "processed_bytes": self.processed_bytes,

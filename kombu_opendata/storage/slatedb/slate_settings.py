@@ -44,7 +44,7 @@ class SlateSettings:
             of 1.1 GB, for about the same CPU.
         compactor_fetch_bytes: the size of one read of a compaction, which is a request. In memory it may be 200 times
             as large, if the data is highly compressible.
-        compactor_fetches: such reads of each file that run, or wait to be merged.
+        compactor_fetches: the number of such reads of a file that run or wait to be merged.
         manifest_poll_ms: the interval at which the writer reads the manifest, and so detects that it is fenced.
         replaced_seconds: the lifetime of a compaction's checkpoint, which keeps the tables that it replaced; see
             :meth:`.store_writer.SlateStore.collect_garbage`, which relies on it.
@@ -90,7 +90,6 @@ class SlateSettings:
         )
 
     def as_binding(self) -> Any:
-        """Return the binding's settings object."""
         settings = ffi.public().Settings.default()
         codec = json.dumps(self.codec or None)
         cache = {

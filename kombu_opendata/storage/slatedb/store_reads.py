@@ -53,7 +53,6 @@ class OngoingReads:
 
     @property
     def any(self) -> bool:
-        """True if a read is running."""
         return any(self._counts.values())
 
     @property

@@ -209,7 +209,6 @@ class SlateStore(Reads):
         return list(self._recorder.snapshot()) if self._recorder is not None else []
 
     def batch(self) -> WriteBatch:
-        """Return a new empty batch."""
         return self.binding.batch()
 
     async def write(self, batch: WriteBatch) -> None:

@@ -5,7 +5,7 @@ keeping only their number would not show which message is next, because prioriti
 of publishing. So a bucket that is not needed now is *cold*: the store has its messages, and memory has a
 :class:`Summary` of a few hundred bytes, which is enough to decide whether the bucket could have the next message.
 
-**Who makes a bucket cold, and who loads it.** ``QueueState.evict``, after a checkpoint, makes clean buckets far from
+**Eviction and loading.** ``QueueState.evict``, after a checkpoint, makes clean buckets far from
 the head cold; recovery begins with cold buckets. ``QueueState.restore`` loads one. A bucket with messages in flight,
 the tail, and bucket 0 are never cold. While a bucket is cold, neither its messages nor its summary change. A
 reader that awaited the store compares the summary by identity, to see whether the bucket was loaded or replaced since.

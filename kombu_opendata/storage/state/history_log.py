@@ -38,11 +38,11 @@ of it is not indexed yet (:mod:`..history.kept_headers`). :meth:`HistoryLog.atte
 evicted chunks in the store would be too slow during a checkpoint, so for each evicted chunk the blocks of 256 ids with
 attempts are recorded, with the end of the chunk. A block counts until the index has passed that end. If there are too
 many blocks, the log counts every message as attempted until the index has passed the newest evicted chunk: this keeps
-more headers than needed, and never too few. The same applies after a start to the stored chunks that are not indexed.
+more headers than needed, and never too few. The same applies after a startup to the stored chunks that are not indexed.
 
 **Task outcomes.** A worker's report on a message in flight is in the effect before the one that settles it.
-``reports`` holds it between the two, which are in one commit. Texts of failures (``failures``) have records of their
-own, so they are in memory only until the chunk is saved.
+``reports`` holds it between the two, which are in one commit. Texts of failures (``failures``) have separate
+records, so they are in memory only until the chunk is saved.
 """
 
 from __future__ import annotations
@@ -93,7 +93,6 @@ class LogChunk:
 
     @classmethod
     def of(cls, place: Place, rows: ChunkRows) -> LogChunk:
-        """Build a chunk from the store."""
         chunk = cls(*place, dict.fromkeys(rows.published), rows.routed, rows.left, rows.attempts)
         chunk.close()
         chunk.saved = True

@@ -105,8 +105,8 @@ class QueueEntry(msgspec.Struct, eq=False, gc=False):
     ``priority`` is the stored one: lower first. ``session`` is the holder of the lease. ``envelope`` is set in
     transient queues only, whose messages are not stored; ``size`` only if the queue counts bytes. ``received_at`` is
     the time at which the broker received the message. ``returned`` means that it was delivered before. The last two are
-    not stored: once an entry has left memory, the time is 0, and a release without the cost of an attempt leaves no
-    trace.
+    not stored: in an entry that was loaded, ``received_at`` is 0, and ``returned`` shows no release that cost no
+    attempt.
     """
 
     queue: str

@@ -1,9 +1,9 @@
 """Results of tasks and the parts of chords in memory.
 
 A result is a value with a name and an expiry. A chord collects the parts of a group of tasks, each once, until it is
-complete. The values that the store lacks are in memory, with a bounded cache of the others, and the names of each open
-chord's parts. A value that is too large for one record is stored in chunks, as payloads are, and its own record is
-empty. A further record has the number of chunks. These records are in memory, so that old chunks are deleted if their
+complete. Memory has the values that the store lacks, a bounded cache of the others, and the names of each open chord's
+parts. A value that is too large for one record is stored in chunks, as payloads are; its own record is empty, and a
+further record has the number of chunks. The further records are in memory, so that old chunks are deleted when their
 value is deleted or changed.
 """
 
@@ -32,7 +32,6 @@ class LargeValues:
         return key in self._values
 
     async def load(self, store: Reads) -> None:
-        """Load the records of all large values."""
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.LARGE_VALUE)):
             for key, value in rows:
                 self._values[keys.parse(key).owner or b""] = records.decode_large_value(key, value)

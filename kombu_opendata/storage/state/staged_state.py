@@ -101,7 +101,6 @@ class StagedState:
         self._settle_if_over(job, at)
 
     def add_routed(self, job_id: str, queue: str, count: int) -> None:
-        """Count rows of a job that were added to a queue."""
         counts = self.jobs[job_id].counts(queue, new=True)
         assert counts is not None
         counts[ROUTED] += count

@@ -43,7 +43,6 @@ class RunningTasks:
         self._stored: set[bytes] = set()
 
     def start(self, session: bytes, queue: str, task: RunningTask) -> None:
-        """Add a task that a session runs."""
         lease = (queue, task.message_id, task.claimed_at_ms)
         self.by_lease[lease] = session
         tasks = self.by_session.get(session)
@@ -130,7 +129,7 @@ _LOW = (1 << BLOCK_BITS) - 1
 
 
 class _Block:
-    """256 attempts: a bit for each handled one, and the handled ones packed as in their record."""
+    """256 attempts: a bit for each that was handled, and the handled attempts packed as in their record."""
 
     __slots__ = ("mask", "packed")
 
@@ -150,7 +149,6 @@ class HandledFailures:
         self._dirty: set[int] = set()
 
     async def load(self, store: Reads) -> None:
-        """Load the stored blocks."""
         kind = keys.kind_range(keys.RecordKind.HANDLED_FAILURES)
         async for rows in store.scan_batches(*kind, batch=64):
             for key, value in rows:

@@ -89,7 +89,6 @@ class WriteBackCache(Generic[V]):
                 self._keep(name, value, at_ms)
 
     def forget(self, name: bytes) -> None:
-        """Remove a value from the cache."""
         self._absent.pop(name, None)
         item = self._hot.pop(name, None)
         if item is not None:
