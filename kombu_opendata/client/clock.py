@@ -9,13 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ClientClock:
-    """Time functions of a client; tests pass their own.
-
-    Attributes:
-        wall: seconds since the Unix epoch.
-        monotonic: seconds that never go back.
-        sleep: wait for some seconds.
-    """
+    """Time functions of a client, in seconds; tests pass their own."""
 
     wall: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic

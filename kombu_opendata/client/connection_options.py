@@ -42,29 +42,29 @@ BROKER_OPTIONS = (
 )  # fmt: skip
 
 
-#: parsers of ini files may convert values to numbers
+#: options that are truth values; parsers of ini files may return them as the numbers 0 and 1
 _FLAGS = ("task_outcomes",)
 #: settings that were already reported in this process
 _reported: set[str] = set()
 
 
-def check_names(place: str, given: Mapping[str, Any], own: Collection[str]) -> None:
+def check_names(place: str, options: Mapping[str, Any], valid_names: Collection[str]) -> None:
     """Report options without effect, each once in a process, with their replacement.
 
     Args:
-        place: the setting that has the options.
-        own: the options that have an effect there.
+        place: the setting that has the options, for messages.
+        valid_names: the options that have an effect there.
 
     Raises:
         RequestError: no broker has such an option.
     """
-    for name in given:
-        if name in own or name in KOMBU_OPTIONS:
+    for name in options:
+        if name in valid_names or name in KOMBU_OPTIONS:
             continue
         foreign = BY_NAME.get(name) or _of_other_place(name)
         if foreign is None:
-            close = get_close_matches(str(name), [*own, *BY_NAME], n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(own)}"
+            close = get_close_matches(str(name), [*valid_names, *BY_NAME], n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(valid_names)}"
             raise RequestError(f"{place}: the option {name!r} is unknown; {hint}", option=str(name))
         report_unused(f"{place}: {name!r} (an option of {foreign.brokers})", foreign.instead)
 
@@ -80,22 +80,22 @@ def _of_other_place(name: str) -> ForeignOptions | None:
 def report_unused(setting: str, instead: str) -> None:
     """Log, once in a process, that a setting has no effect.
 
-    The report is not a :class:`Warning`: two brokers may share settings on purpose, and Python would print a line of
-    this package with it, or raise it in test suites that turn warnings into errors.
+    It is not a :class:`Warning`, because apps may share settings between brokers on purpose: Python would print a
+    source line of this package, or raise an error in test suites that turn warnings into errors.
     """
     if setting not in _reported:
         _reported.add(setting)
         log.warning("%s has no effect with this broker: %s", setting, instead)
 
 
-def read_values(place: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the options that are set. Numbers, times and truth values may be texts.
+def read_values(place: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the options that are set, converted from texts if necessary.
 
     Raises:
         RequestError: a value is invalid for its option.
     """
-    kinds = _kinds() if given else {}
-    values = {name: value for name, value in given.items() if value is not None and value != ""}
+    kinds = _kinds() if options else {}
+    values = {name: value for name, value in options.items() if value is not None and value != ""}
     for name, value in values.items():
         if name not in kinds:
             continue
@@ -119,35 +119,35 @@ def _kinds() -> Mapping[str, Kind[Any]]:
     }
 
 
-def check_broker_options(given: Any) -> Mapping[str, str]:
+def check_broker_options(options: Any) -> Mapping[str, str]:
     """Return the broker options of a user, each as a text.
 
     Raises:
-        RequestError: it is not a mapping, or a name or a value is not one of :data:`BROKER_OPTIONS`.
+        RequestError: the options are not a mapping, a name is not in :data:`BROKER_OPTIONS`, or a value is invalid.
     """
-    if given is None:
+    if options is None:
         return {}
-    if fault := _fault(given):
+    if fault := _fault(options):
         raise RequestError(f"broker_options{fault}", option="broker_options")
-    return {name: str(value) for name, value in given.items() if value is not None}
+    return {name: str(value) for name, value in options.items() if value is not None}
 
 
-def _fault(given: Any) -> str:
+def _fault(options: Any) -> str:
     """Return the error in the broker's options; empty if they are valid."""
-    known = ", ".join(BROKER_OPTIONS)
-    if not isinstance(given, Mapping):
-        return f" {given!r} is not a dictionary; its keys may be {known}"
-    for name in given:
+    valid_names = ", ".join(BROKER_OPTIONS)
+    if not isinstance(options, Mapping):
+        return f" {options!r} is not a dictionary; its keys may be {valid_names}"
+    for name in options:
         if name not in BROKER_OPTIONS:
-            return f" has the unknown key {name!r}; known are {known}"
-    return _faulty_value(given) if given else ""
+            return f" has the unknown key {name!r}; known are {valid_names}"
+    return _faulty_value(options) if options else ""
 
 
-def _faulty_value(given: Mapping[str, Any]) -> str:
+def _faulty_value(options: Mapping[str, Any]) -> str:
     from ..configuration.options import specs
 
     kinds = {spec.key: spec for spec in specs()}
-    for name, value in given.items():
+    for name, value in options.items():
         try:
             if value is not None:
                 kinds[name.replace("_", "-")].read(value)
@@ -162,26 +162,25 @@ class Options:
 
     Attributes:
         name: the consumer id that the broker records; empty means a Celery worker's node name, or ``host:pid``.
-        user: for an address without one.
-        act_as: another user, whose permissions the session gets; only a user with the role admin may do so.
-        secret: for an address without one; a callable is called before each login. Without any secret, a user's is read
-            from the file that ``OPENDATA_SECRET_FILE`` names, or is the value of ``OPENDATA_SECRET``.
+        user: used if the address names no user.
+        act_as: another user whose permissions the session has; only users with the role admin may set it.
+        secret: used if the address has no secret; a function is called before each login. If neither is set, the secret
+            is read from the file that ``OPENDATA_SECRET_FILE`` names, or from the variable ``OPENDATA_SECRET``.
         tls: None leaves the choice to the URL, True means TLS with the system's certificates, and a mapping may have
             ``ca_certs``, ``certfile``, ``keyfile``, ``keyfile_password``, ``cert_reqs``, ``check_hostname``,
             ``ciphers``, ``server_hostname`` or a ready ``context``.
         connect_timeout: limit for one attempt to connect and log in.
         start_timeout: limit for the startup of an embedded broker.
-        reconnect_timeout: time after the loss of a connection for which calls wait until it is resumed.
-        resume_timeout: time after the loss for which an event loop, or a wait for deliveries, tries to resume the
-            session.
-        heartbeat: interval of the broker's messages over TCP; 0 leaves the interval to the broker.
+        reconnect_timeout: time for which a call waits for the resume after a connection was lost.
+        resume_timeout: the same for an event loop and for a wait for deliveries.
+        heartbeat: interval of the broker's heartbeats over TCP; 0 leaves the interval to the broker.
         close_timeout: time for which closing waits for the broker's reply.
         may_start: whether to start the broker of a folder if it does not run.
-        patient: whether a first attempt that is refused temporarily (:class:`.RetryLater`), as by a standby, is
-            repeated for ``connect_timeout``.
+        patient: whether to retry the first connect for ``connect_timeout`` if the broker refuses it temporarily
+            (:class:`.RetryLater`), as a standby does.
         idle_exit: time without clients after which an embedded broker exits.
         broker_options: options of the broker that is started for a folder, see :data:`BROKER_OPTIONS`.
-        pipelined: publishes are sent without waiting for their confirmations.
+        pipelined: whether publishes are sent without waiting for their confirmations.
         pipeline_depth: limit for publishes in flight, 1 to 1,000.
         task_outcomes: whether to report the outcomes of tasks, if the broker requests it.
     """

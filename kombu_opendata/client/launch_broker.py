@@ -56,7 +56,7 @@ def attach(address: Address, options: Options, clock: ClientClock) -> socket.soc
     """
     check_socket_path(address.socket_path)
     deadline = clock.monotonic() + options.start_timeout
-    hindered: StoreInUse | StartInterrupted | None = None
+    start_error: StoreInUse | StartInterrupted | None = None
     while True:
         sock = _try_connect(address, options)
         if sock is not None:
@@ -73,7 +73,7 @@ def attach(address: Address, options: Options, clock: ClientClock) -> socket.soc
                 folder=address.folder,
             )
         if clock.monotonic() >= deadline:
-            raise _too_late(address, options, hindered)
+            raise _too_late(address, options, start_error)
         pause = CONNECT_INTERVAL_SECONDS
         with PrivateFolder(address.folder) as folder, _start_lock(folder) as has_lock:
             if has_lock:
@@ -84,7 +84,7 @@ def attach(address: Address, options: Options, clock: ClientClock) -> socket.soc
                 try:
                     start_broker(folder, address, options, deadline, clock)
                 except (StoreInUse, StartInterrupted) as exc:
-                    hindered = hindered or exc
+                    start_error = start_error or exc
                     pause = RESTART_INTERVAL_SECONDS
                 else:
                     continue
@@ -134,7 +134,7 @@ def start_broker(
     finally:
         os.close(read_fd)
     _reap(process)
-    _judge(line, folder, address, options, log_size)
+    _check_report(line, folder, address, options, log_size)
 
 
 def _broker_options(options: Options) -> Iterator[str]:
@@ -142,7 +142,7 @@ def _broker_options(options: Options) -> Iterator[str]:
         yield f"--{name.replace('_', '-')}={value}"
 
 
-def _judge(line: bytes | None, folder: PrivateFolder, address: Address, options: Options, log_size: int) -> None:
+def _check_report(line: bytes | None, folder: PrivateFolder, address: Address, options: Options, log_size: int) -> None:
     import msgspec
 
     if line is None:
@@ -185,8 +185,8 @@ def _try_connect(address: Address, options: Options) -> socket.socket | None:
 def _start_lock(folder: PrivateFolder) -> Iterator[bool]:
     """Yield True if this process may start the broker. The lock ends with its holder, even if that is killed.
 
-    The POSIX lock is not inherited by processes that are forked while it is held. Such a lock does not exclude other
-    threads, and the first thread that closes the file releases it for all, so only one thread of a process takes it.
+    A forked child does not inherit the POSIX lock. The lock does not exclude other threads of the process, and a thread
+    that closes the file releases it for all of them. Therefore only one thread of a process takes it (``_starting``).
     """
     import fcntl
 
@@ -223,7 +223,7 @@ def _read_line(fd: int, deadline: float, clock: ClientClock) -> bytes | None:
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the first process, which exits immediately: the broker is its child."""
+    """Wait for the started process, which exits immediately: the broker is its child."""
     import subprocess
 
     with suppress(subprocess.TimeoutExpired):
@@ -241,12 +241,12 @@ def _log_tail(folder: PrivateFolder, start: int) -> str:
         return f"(unreadable: {exc})"
 
 
-def _too_late(address: Address, options: Options, hindered: StoreInUse | StartInterrupted | None) -> StartInterrupted:
+def _too_late(address: Address, options: Options, error: StoreInUse | StartInterrupted | None) -> StartInterrupted:
     why = f"see {address.log_path}"
-    if isinstance(hindered, StartInterrupted):
-        return hindered
-    if hindered is not None:
-        why = f"another broker has this store but does not listen there ({hindered})"
+    if isinstance(error, StartInterrupted):
+        return error
+    if error is not None:
+        why = f"another broker has this store but does not listen there ({error})"
     return StartInterrupted(
         f"no broker answered at {address.socket_path} within {options.start_timeout:g} s: {why}",
         folder=address.folder,

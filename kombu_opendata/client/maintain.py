@@ -25,15 +25,14 @@ def maintain(
 
     Args:
         duties: some of ``route``, ``expire_leases`` and ``collect``; empty means all of them.
-        again_in_seconds: time until the caller's next request; until it is overdue, the broker starts no collection of
-            its own timer. 0 means unknown.
-        timeout: seconds to wait for the report; None waits indefinitely.
+        again_in_seconds: time until the caller's next request; the broker's own timer starts no collection before that
+            request is overdue. 0 means unknown.
 
     Returns:
         ``duties`` (those that were done), ``routed``, ``leases_expired``, ``settled_collected``, ``expired_removed``,
         ``staged_removed`` (each with its duty), ``seconds``, and ``joined`` (the duties that were running already). The
-        counts cover everything since the last report to any client, or since the broker's startup, including the
-        broker's own maintenance. Clients that waited for the same run get the same report.
+        counts start at the last report to any client, or at the broker's startup, and include the broker's own
+        maintenance. Clients that waited for the same run receive the same report.
 
     Raises:
         RequestError: there is no such duty.

@@ -16,7 +16,7 @@ from ..errors import FailedPublish, OpenDataError, RequestError
 from ..url import Address
 from .session.unconfirmed import publish_failed
 
-if TYPE_CHECKING:  # apps that make no batch need not load it
+if TYPE_CHECKING:  # only apps that use batches load it
     from .session.broker_connection import BrokerConnection
 
 log = logging.getLogger(__name__)
@@ -42,10 +42,7 @@ class Batch:
         self.failures: list[FailedPublish] = []
 
     def covers(self, connection: BrokerConnection) -> bool:
-        """Return True if the connection leads to this batch's broker.
-
-        The end of the batch then waits for its publishes.
-        """
+        """Return True if the connection leads to this batch's broker; the batch's end then waits for its publishes."""
         if connection in self._connections:
             return True
         if connection.address not in self._addresses:
@@ -96,10 +93,7 @@ class Batch:
 
 
 def failures_list(connection: BrokerConnection) -> list[FailedPublish] | None:
-    """Return the list to which a publish on this connection adds its failure.
-
-    None if its caller waits for confirmation.
-    """
+    """Return the list for failures of publishes on this connection; None if the caller waits for the reply."""
     batch = current_batch.get()
     while batch is not None:
         if batch.covers(connection):

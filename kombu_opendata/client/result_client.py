@@ -36,7 +36,7 @@ from .session.broker_connection import BrokerConnection
 
 #: number of tasks that this process remembers as recently sent
 _MAX_SENT = 10_000
-#: seconds that the result of such a task may take until the broker searches for that of an earlier task with its id
+#: seconds without a result of such a task after which its broker searches the store: the id may have been used before
 _LOOK_SECONDS = 0.1
 #: names in one request
 _NAMES = 10_000
@@ -46,11 +46,7 @@ Changes = list[tuple[bytes, bytes]]
 
 
 class ResultClient:
-    """Results of one broker.
-
-    Args:
-        addresses: brokers, which are tried in turn.
-    """
+    """Client for the results of one broker: the first of ``addresses`` that answers."""
 
     def __init__(
         self, addresses: Sequence[Address], options: Options = DEFAULTS, *, clock: ClientClock = SYSTEM
@@ -61,7 +57,7 @@ class ResultClient:
         self._watched: dict[bytes, None] = {}
         self._to_watch: dict[bytes, None] = {}
         self._to_unwatch: dict[bytes, None] = {}
-        self._sent: OrderedDict[bytes, float] = OrderedDict()
+        self._sent_at: OrderedDict[bytes, float] = OrderedDict()
         self._looked_up_in_memory: dict[bytes, None] = {}
         self.after_fork_in_child()
         self._connection = self._new()
@@ -70,9 +66,9 @@ class ResultClient:
     def after_fork_in_child(self) -> None:
         """Replace locks and marks of threads that do not exist in the child."""
         self._turn = threading.Condition()
-        self._reading = 0  # the thread that waits for the broker
-        self._taken = 0
-        self._seen = threading.local()
+        self._reading = 0  # id of the thread that waits for the broker
+        self._drains = 0
+        self._drains_of_thread = threading.local()
 
     # ------------------------------------------------------------ the connection
     def _new(self) -> BrokerConnection:
@@ -89,7 +85,7 @@ class ResultClient:
         return connection
 
     def _usable(self) -> BrokerConnection:
-        """Return the connection; a new one if the last was lost for good."""
+        """Return the connection; a new connection if the last one was closed permanently."""
         with self._turn:
             if self._connection.closed:
                 self._finalizer.detach()
@@ -125,7 +121,7 @@ class ResultClient:
 
     # ------------------------------------------------------------ results
     def store(self, message: StoreResult) -> ResultStored:
-        """Store a result, a part of a chord, or both; returns after the commit. A resume does not store it twice.
+        """Store a result, a part of a chord, or both, and wait for the commit. A resume does not store them twice.
 
         Raises:
             MessageTooLarge: it is over the broker's limit; nothing was stored.
@@ -146,12 +142,10 @@ class ResultClient:
         return values
 
     def forget(self, names: list[bytes]) -> None:
-        """Remove results."""
         self._call(ForgetResults(0, names))
 
     # ------------------------------------------------------------ chords
     def open_chord(self, message: OpenChord) -> None:
-        """Register a chord with the broker."""
         self._call(message)
 
     def chord_parts(self, chord: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
@@ -169,10 +163,10 @@ class ResultClient:
 
     # ------------------------------------------------------------ watching
     def note_sent(self, name: bytes) -> None:
-        """Record that a task is about to be sent. Only if its id was used before may it already have a result."""
-        self._sent[name] = self._clock.monotonic()
-        if len(self._sent) > _MAX_SENT:
-            self._sent.popitem(last=False)
+        """Record that a task is about to be sent: it can have a result only if its id was used before."""
+        self._sent_at[name] = self._clock.monotonic()
+        if len(self._sent_at) > _MAX_SENT:
+            self._sent_at.popitem(last=False)
 
     def watch(self, name: bytes) -> None:
         """Watch a result: :meth:`drain` will report it. The next :meth:`drain` sends the request to the broker."""
@@ -195,17 +189,17 @@ class ResultClient:
             self._watched.update(dict.fromkeys(names))
             for name in names:
                 self._to_watch.pop(name, None)
-            self._use(lambda connection: _tell(connection, self._messages(names)))
+            self._use(lambda connection: _send(connection, self._messages(names)))
         if self._to_unwatch:
             names = list(self._to_unwatch)
             for name in names:
                 self._to_unwatch.pop(name, None)
-            self._use(lambda connection: _tell(connection, [UnwatchResults(0, names)]))
+            self._use(lambda connection: _send(connection, [UnwatchResults(0, names)]))
 
     def drain(self, timeout: float | None, take: Callable[[Changes], None]) -> None:
-        """Wait until changes are processed, by this thread or by another one that is already waiting.
+        """Wait until this thread, or another thread that is already waiting, has processed changes.
 
-        It returns without waiting if another thread processed changes since this thread's last call.
+        The call does not wait if another thread has processed changes since this thread's last call.
 
         Raises:
             socket.timeout: no changes in time.
@@ -213,13 +207,13 @@ class ResultClient:
         """
         self.flush()
         with self._turn:
-            if self._taken != getattr(self._seen, "count", None):
-                self._seen.count = self._taken
+            if self._drains != getattr(self._drains_of_thread, "count", None):
+                self._drains_of_thread.count = self._drains
                 return
             if self._reading and self._reading != get_ident():
                 if not self._turn.wait(timeout):
                     raise TimeoutError("no result in time")
-                self._seen.count = self._taken
+                self._drains_of_thread.count = self._drains
                 return
             if self._reading:
                 raise ConnectionInUse(
@@ -231,8 +225,8 @@ class ResultClient:
             take(self._receive(timeout))
         finally:
             with self._turn:
-                self._taken += 1
-                self._seen.count = self._taken
+                self._drains += 1
+                self._drains_of_thread.count = self._drains
                 self._reading = 0
                 self._turn.notify_all()
 
@@ -250,11 +244,11 @@ class ResultClient:
         return self._receive_pushed(None if timeout is None else timeout - short)
 
     def _look_in_store(self) -> Changes:
-        """Return results of tasks that this process has sent and that had results before: their ids were used again."""
-        seen = list(self._looked_up_in_memory)  # other threads add to it
-        for name in seen:
+        """Return stored results of the tasks for which the broker only looked in memory: their ids were used before."""
+        recent = list(self._looked_up_in_memory)  # other threads add to it
+        for name in recent:
             self._looked_up_in_memory.pop(name, None)
-        names = [name for name in seen if name in self._watched]
+        names = [name for name in recent if name in self._watched]
         return [(name, value) for name, value in zip(names, self.get(names), strict=True) if value is not None]
 
     def _receive_pushed(self, timeout: float | None) -> Changes:
@@ -275,17 +269,17 @@ class ResultClient:
         return changes + [(name, value) for name, value in large_results if value is not None]
 
     def watch_messages(self) -> list[WatchResults]:
-        """Return the first messages of every new socket.
+        """Return the messages that every new socket begins with.
 
-        The broker looks in its store, as it may be another process.
+        They make the broker search its store, because a new socket may lead to another process than the last one.
         """
         names = list(self._watched)
         return [WatchResults(0, names[start : start + _NAMES]) for start in range(0, len(names), _NAMES)]
 
     def _messages(self, names: list[bytes]) -> list[WatchResults]:
         """Return the messages that watch new results; those of recently sent tasks are looked up in memory only."""
-        new = [name for name in names if name in self._sent]
-        old = [name for name in names if name not in self._sent]
+        new = [name for name in names if name in self._sent_at]
+        old = [name for name in names if name not in self._sent_at]
         self._looked_up_in_memory.update(dict.fromkeys(new))
         return [
             WatchResults(0, part[start : start + _NAMES], self._age_ms(part[start : start + _NAMES]))
@@ -294,9 +288,9 @@ class ResultClient:
         ]
 
     def _age_ms(self, names: list[bytes]) -> int:
-        """Return the age limit of the oldest of these, in ms; -1 means unknown."""
+        """Return the time since the first of these tasks was sent, in ms, rounded up; -1 means unknown."""
         try:
-            oldest = min(self._sent[name] for name in names)
+            oldest = min(self._sent_at[name] for name in names)
         except (KeyError, ValueError):
             return -1
         return int(1000 * (self._clock.monotonic() - oldest)) + 1
@@ -310,11 +304,11 @@ def _store(connection: BrokerConnection, message: StoreResult) -> ResultStored:
     return answer
 
 
-def _tell(connection: BrokerConnection, messages: Sequence[Any]) -> None:
-    """Send messages that have no reply. A connection that had to be opened has already sent them."""
+def _send(connection: BrokerConnection, messages: Sequence[Any]) -> None:
+    """Send messages that have no reply, unless this opens the connection: every new socket begins with them."""
     link = connection.link
     if link.reentrance.is_entered():
-        return link.reentrance.later(partial(_tell, connection, messages))
+        return link.reentrance.later(partial(_send, connection, messages))
     with link.reentrance, link.lock:
         if link.current is None:
             link.ensure_open()

@@ -36,11 +36,7 @@ MAX_BATCHES = MAX_ITEMS
 
 
 class StagingClient:
-    """Client for the staged jobs of one broker, over its own connection or a given one.
-
-    Args:
-        broker: a broker URL, an address, or a connection, which stays open after :meth:`close`.
-    """
+    """Client for the staged jobs of one broker: a URL, an address, or a connection, which :meth:`close` leaves open."""
 
     def __init__(self, broker: str | Address | BrokerConnection, options: Options = DEFAULTS) -> None:
         self._own: BrokerConnection | None = None
@@ -57,7 +53,6 @@ class StagingClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, unless the caller passed it."""
         if self._own is not None:
             self._own.close()
 
@@ -82,11 +77,10 @@ class StagingClient:
 
         Args:
             batches: one for each partition, in the order that their messages' ids will have.
-            timeout: seconds to wait for the reply; None waits indefinitely. After a timeout the job may be committed
-                nevertheless: call again.
+            timeout: seconds to wait for the reply. After a timeout the job may be committed nevertheless: call again.
 
         Raises:
-            RequestError: the job id or a batch is not valid; nothing was added. ``NotFound``: a batch is missing.
+            RequestError, NotFound: the job id or a batch is not valid, or a batch is missing; nothing was added.
             CorruptRecord: a batch is damaged; nothing was added.
             StoreFull, StoreError: the store accepts no writes now; nothing was added.
             TimeoutError: no reply in time.
@@ -121,7 +115,7 @@ class StagingClient:
         """Remove the staged batches of a job and return the number of their objects.
 
         Args:
-            batches: remove only these; Spark's None for a failed task is ignored. Without it, all batches of the job.
+            batches: remove only these, without the None that Spark passes for a failed task; by default all.
 
         Raises:
             PreconditionFailed: the job is committed, so its batches are in use.
@@ -135,7 +129,7 @@ class StagingClient:
         return count
 
     def job_status(self, job_id: str) -> JobInfo:
-        """Return the job; its state is ``unknown`` if it was never committed or is forgotten."""
+        """Return the job; its state is ``unknown`` if the broker does not remember such a job."""
         check_job_id(job_id)
         report: JobReport = self._connection.call(GetJob(0, job_id))
         return report.info

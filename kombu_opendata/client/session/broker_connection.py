@@ -150,7 +150,7 @@ class BrokerConnection:
         Raises:
             ProtocolError: the reply has another type than the message declares.
             OpenDataError: the broker's reply was an error, or the connection could not be resumed.
-            ConnectionInUse: it interrupted another call and concerns an exclusive queue of this session.
+            ConnectionInUse: the call interrupted another one and concerns an exclusive queue of this session.
             socket.timeout: no reply in time; the broker may still execute the request.
         """
         link = self.link
@@ -192,7 +192,7 @@ class BrokerConnection:
         self.io.post(frame(self.session.settle(outcome, channel, leases)))
 
     def settle_message(self, channel: int, outcome: Outcome, message: TaskMessage) -> None:
-        """Settle a message as :meth:`settle`, with the state of its task. Its ``run`` matches the last report sent."""
+        """Settle a message as :meth:`settle`, and report the state of its task, if ``message.run`` has one."""
         link = self.link
         if link.reentrance.is_entered():
             return link.reentrance.later(partial(self.settle_message, channel, outcome, message))
@@ -219,8 +219,8 @@ class BrokerConnection:
     def settle_task(self, channel: int, outcome: int, lease: Lease, report: TaskReport) -> None:
         """End a lease, or with :attr:`.Outcome.REPORT` the run of a started task, and report its outcome.
 
-        As with :meth:`settle`, but under an event loop the report of a success may wait some milliseconds for the next
-        frame.
+        This works as :meth:`settle`, but under an event loop the report of a success may wait some milliseconds for the
+        next frame.
 
         Raises:
             RequestError: the report is not valid; :meth:`.TaskReport.cut` makes reports valid.
@@ -249,8 +249,8 @@ class BrokerConnection:
         """Report all running tasks whose messages are not acknowledged; the report replaces the last one.
 
         Args:
-            socket: the socket over which this report was sent before, if any: nothing is sent twice over a socket.
-                After a resume the broker may be another process without that report.
+            socket: the return value of the last call with this report: nothing is sent twice over a socket, but after a
+                resume the broker may be another process, which does not have the report.
 
         Returns:
             The socket over which the report is sent now; None while there is no socket.

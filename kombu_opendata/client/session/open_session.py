@@ -39,7 +39,7 @@ VARIABLE = "OPENDATA_SECRET"
 
 
 def secret_of(user: str, broker: Address, options: Options) -> str:
-    """Return the secret for a user's next login. A file is read each time, so a new secret needs no restart.
+    """Return the secret for a user's next login. A file is read each time, so a change of it needs no restart.
 
     Raises:
         RequestError: the file can't be used; the text has the reason.
@@ -48,11 +48,11 @@ def secret_of(user: str, broker: Address, options: Options) -> str:
     if configured or not user:
         return configured or ""
     if path := os.environ.get(FILE_VARIABLE):
-        return _read(path)
+        return _read_secret(path)
     return os.environ.get(VARIABLE, "")
 
 
-def _read(path: str) -> str:
+def _read_secret(path: str) -> str:
     data = read_private(path, f"the file of ${FILE_VARIABLE},", RequestError)
     try:
         secret = data.decode().removesuffix("\n").removesuffix("\r")
@@ -84,9 +84,9 @@ def shake_hands(
         _send(sock, PREAMBLE)
         check_preamble(_receive_preamble(sock), peer="broker")
         sock.settimeout(timeout)
-        first, *rest = _ask(sock, reader, hello)
+        first, *rest = _request(sock, reader, hello)
         if resume is not None and isinstance(first, LoggedIn):
-            first, *rest = _ask(sock, reader, resume)
+            first, *rest = _request(sock, reader, resume)
     except OSError as exc:
         if (refusal := certificate_refusal(exc)) is not None:
             raise refusal from exc
@@ -101,7 +101,7 @@ def shake_hands(
     raise ProtocolError(f"the broker answered the Hello with {type(first).__name__}")
 
 
-def _ask(sock: socket.socket, reader: FrameReader[BrokerMessage], message: Hello | Resume) -> list[BrokerMessage]:
+def _request(sock: socket.socket, reader: FrameReader[BrokerMessage], message: Hello | Resume) -> list[BrokerMessage]:
     """Send a message and return the first messages that arrive."""
     _send(sock, frame(message))
     messages: list[BrokerMessage] = []

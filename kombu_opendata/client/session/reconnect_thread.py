@@ -1,12 +1,12 @@
-"""Thread that resumes a session while its process is in user code, as a worker of the solo pool in a long task.
+"""Thread that resumes a session while its process is in user code, for example a solo worker in a long task.
 
 Such a process does not notice that its socket broke, and a restarted broker ends the leases of the session when their
 stored time ends. A daemon thread therefore waits, in one system call, until the socket hangs up. After a grace period
 for the thread that uses the connection, the daemon thread resumes the session.
 
 A process that forks children to work (prefork) is never in user code for long and has no such thread, as threads and
-forks don't combine safely. Processes under gevent or eventlet have none either: other greenlets run while one waits,
-and a thread would be a greenlet.
+forks don't combine safely. Processes under gevent or eventlet do not need it: other greenlets run while one waits, and
+a thread would be a greenlet.
 """
 
 from __future__ import annotations

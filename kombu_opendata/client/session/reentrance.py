@@ -11,8 +11,8 @@ call                                           way
 a publish; a request that any session can      over another connection to the same broker, see
 make (declarations, results …)                 :meth:`.BrokerConnection.free`
 settling, closing a channel, closing           it waits until the interrupted call has ended: :meth:`Reentrance.later`
-what needs this session (consuming, getting,   :class:`.ConnectionInUse`
-flushing, draining)
+a call that needs this session (consuming,     :class:`.ConnectionInUse`
+getting, flushing, draining)
 =============================================  =======================================================================
 
 For the same reason nothing is logged while the lock is held: a handler that publishes would interrupt the logging call,
@@ -41,7 +41,8 @@ class Reentrance:
     Args:
         lock: held by the thread that uses the session.
         waiting: the work that is deferred until the lock is free.
-        within: the state of the session whose calls are interrupted whenever this session is used, if there is one.
+        within: for a session that is used only in code that interrupts another session's calls: the reentrance state of
+            that other session.
     """
 
     __slots__ = ("_is_running", "_lock", "_owned", "_waiting", "_within")
@@ -88,7 +89,7 @@ class Reentrance:
 
     def run(self) -> None:
         """Run deferred work, unless this thread is in a call. Work that it defers runs in the same loop."""
-        # again, if another thread has added work since the loop below found none, and left it to this one
+        # the outer loop: another thread may add work after the inner loop has ended, and leave it to this thread
         while self._waiting and not self._is_running and not self.is_entered():
             if self._within is not None and self._within.is_entered():
                 while self._waiting:

@@ -60,11 +60,11 @@ class BrokerRoute:
                     yield Endpoint(broker, 0, ""), unreachable(broker, exc), 0.0
             endpoints += self._resolved.get(broker, ())
         endpoints.sort(key=lambda endpoint: self._failures.get(endpoint.place, 0))
-        left = len(endpoints)
+        remaining = len(endpoints)
         for endpoint, result in _open(self.address, endpoints, options, clock):
-            share = max(ends_at - time.monotonic(), 0.0) / left if len(endpoints) > 1 else options.connect_timeout
+            share = max(ends_at - time.monotonic(), 0.0) / remaining if len(endpoints) > 1 else options.connect_timeout
             yield endpoint, result, share
-            left -= 1
+            remaining -= 1
 
     def heartbeat(self, options: Options) -> float:
         """Return the requested interval of the broker's messages, in seconds; 0 leaves the interval to the broker."""
@@ -101,10 +101,7 @@ class BrokerRoute:
 
 
 def longer(pause: float) -> float:
-    """Return the pause after one more failure.
-
-    Random, so that the clients of a broker don't reconnect simultaneously.
-    """
+    """Return the pause after one more failure; it is random, so that clients don't reconnect simultaneously."""
     return min(2 * pause, MAX_BACKOFF_SECONDS) * random.uniform(0.7, 1.0)
 
 

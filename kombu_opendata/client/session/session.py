@@ -45,7 +45,7 @@ from .unconfirmed import PublishesInFlight, Settlements, UncertainPublishes
 
 log = logging.getLogger(__name__)
 
-#: codes of failed requests that the succeeding broker will answer
+#: codes of errors after which a request stays unanswered, because the next active broker will answer it
 LEFT_TO_SUCCESSOR = frozenset({BrokerStopping.code, NotActive.code})
 #: items that a connection passes to its user: a delivery, the end of a consumer, or changed results
 Event: TypeAlias = Delivery | Cancelled | ResultsChanged
@@ -227,7 +227,8 @@ class ClientSession:
     def cancelled(self, channel: int, tag: str) -> None:
         """Handle the end of a consumer.
 
-        The broker reports an auto-delete queue that is deleted with it; older brokers don't.
+        If its auto-delete queue ended with it, the broker reports this separately. An older broker, which has no run
+        id, does not report it.
         """
         consumer = self.consumers.pop((channel, tag), None)
         if consumer is None or self.run_id or any(other.queue == consumer.queue for other in self.consumers.values()):
@@ -281,7 +282,7 @@ class ClientSession:
         return Resume(self.last_rid, held, *self.settlements.for_resume())
 
     def welcomed(self) -> None:
-        """Record that the broker accepted the Hello and all settlements; a new connection counts from 0."""
+        """Record that the broker accepted the Hello and all settlements."""
         self.is_known = True
         self.settlements.restart()
         self.to_send.clear()
@@ -289,8 +290,9 @@ class ClientSession:
     def redeclarations(self, welcome: Welcome) -> list[bytes]:
         """Return the frames that restore the state of the old connection; ``redeclaring`` awaits their replies.
 
-        In the same run of the instance, an entity that no longer exists was deleted, unless it ended with the session;
-        the client must not create it again. Durable exchanges survive a run, so the same holds for them.
+        A queue or exchange that was deleted during the break must not be created again (``declaration.again``). Within
+        one run of the instance, this holds for all entities except those that ended with the session; durable exchanges
+        survive a run, so it always holds for them.
         """
         self.redeclaring.clear()
         ended = () if welcome.session_known else self.declared.ended_with_session(self._consumed())
@@ -302,7 +304,7 @@ class ClientSession:
         frames = [frame(Credit(channel, count)) for channel, count in self.credit.items()]
         for message in self._to_redeclare():
             if message.rid in self.unanswered:
-                continue  # a Consume that is among the unanswered requests
+                continue  # a Consume, which is sent again with the unanswered requests
             self.last_rid += 1
             message.rid = self.last_rid
             self.redeclaring[self.last_rid] = message

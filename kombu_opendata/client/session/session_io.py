@@ -155,7 +155,8 @@ class SessionIO:
     def read_available(self, *, resume: bool = True) -> None:
         """Process the available bytes of the socket, without waiting.
 
-        The observer handles a break. Without an observer the session is resumed, blocking, or left to the next use.
+        If the socket breaks, the observer resumes the session. Without an observer, this call resumes it (blocking) if
+        ``resume`` is set, and otherwise the next use does.
         """
         try:
             with self.link.lock:

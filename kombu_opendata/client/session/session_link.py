@@ -45,9 +45,8 @@ session.
 **Why not simply reconnect in each call.** Under an event loop a blocking resume would stop all tasks, so calls that
 need no reply leave it to the observer (an event loop), which is notified and schedules :meth:`SessionLink.resume_once`.
 Several threads may notice one break; the lock and ``current`` make all but the first of them find the new socket. A
-caller that held the lock during its pauses would keep the others from using a socket that came back, and a signal
-handler in the pause could not publish; so pauses are outside of the lock, and what was true before one is checked again
-after it.
+caller that held the lock during its pauses would keep the others from using a new socket, and a signal handler in the
+pause could not publish. So a pause releases the lock, and all conditions are checked again after it.
 """
 
 from __future__ import annotations
@@ -173,7 +172,7 @@ class SessionLink:
         self.waker: Waker | None = None
         self._lost_at: float | None = None
         self._last_error: Exception | None = None  # of the attempts to resume
-        self._is_outlasting = False  # a caller keeps the session although others give up; this was logged
+        self._is_outlasting = False  # a call waits for the end of the outage, and the log reports it
 
     @property
     def is_closed(self) -> bool:
@@ -287,7 +286,10 @@ class SessionLink:
         caller.waiting = self
         if not self._is_outlasting:
             self._log(
-                log.warning, "the broker at %s is away, and what a task has done waits for it: %s", self.address, error
+                log.warning,
+                "the broker at %s is unreachable; the result of a task waits for it: %s",
+                self.address,
+                error,
             )
         self._is_outlasting = True
         return True

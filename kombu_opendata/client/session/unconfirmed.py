@@ -20,8 +20,7 @@ from ...protocol.framing import client_messages, frame
 from ...protocol.messages import Lease, Publish, Reported, ReportTasks, RunningLate, Send, Settle
 from ...protocol.task_reports import TaskReport
 
-#: characters of unconfirmed reports beyond which further reports omit their texts: a Resume has all of them in one
-#: frame
+#: limit for the characters of unconfirmed reports; further reports omit their texts, because one frame (Resume) has all
 MAX_TEXTS = 4 << 20
 
 
@@ -31,7 +30,7 @@ class Settlements:
     Attributes:
         unconfirmed: unconfirmed settlements, in order: outcome, queue, message id, token, and the report of the task,
             if there is one.
-        reports: the last of these that have reports and wait for the next frame.
+        reports: those of the unconfirmed settlements that are not sent yet: they wait for the next frame with reports.
     """
 
     __slots__ = ("_confirmed", "_reported", "_settled", "_texts", "reports", "unconfirmed")
@@ -40,9 +39,9 @@ class Settlements:
         self.unconfirmed: deque[tuple[int, str, int, int] | Reported] = deque()
         self.reports: list[Reported] = []
         self._settled = 0  # on this connection
-        self._confirmed = 0  # number of those that the broker confirmed
-        self._reported = 0  # settled up to the last of the reports
-        self._texts = 0  # characters of reports since the last time that nothing was unconfirmed
+        self._confirmed = 0  # of these
+        self._reported = 0  # the number of settlements up to the last one with a report
+        self._texts = 0  # characters in unconfirmed reports; counts down only when all are confirmed
 
     def settle(self, outcome: int, channel: int, leases: list[Lease]) -> Settle:
         """End leases and return the message for the broker."""
@@ -65,7 +64,7 @@ class Settlements:
         self._reported = self._settled
 
     def take_reports(self, running: list[RunningLate] | None = None) -> bytes:
-        """Return the frame with the pending reports, at least one, and the running tasks if these are given."""
+        """Return the frame with the pending reports and the running tasks; one of them must exist."""
         reports, self.reports = self.reports, []
         return frame(ReportTasks(self._reported, reports, running))
 
@@ -80,7 +79,7 @@ class Settlements:
 
     # ------------------------------------------------------------ a new connection
     def for_resume(self) -> tuple[list[tuple[int, str, int, int]], list[tuple[int, TaskReport]]]:
-        """Return all unconfirmed settlements, and the reports by their position among them."""
+        """Return all unconfirmed settlements, and the reports with their positions among the settlements."""
         settles = [(item[0], item[1], item[2], item[3]) for item in self.unconfirmed]
         reports = [(place, item[4]) for place, item in enumerate(self.unconfirmed) if len(item) > 4]
         return settles, [(place, report) for place, report in reports if report is not None]
@@ -180,10 +179,9 @@ class UncertainPublishes:
             self.numbers.pop(content_of(message), None)
 
     def number_of(self, message: Any, last: int) -> int | None:
-        """Return the number of an earlier attempt at this message, unless it is too long ago.
+        """Return the number of an earlier attempt to publish this message, if the broker still remembers it.
 
-        Args:
-            last: the number of the session's last publish.
+        ``last`` is the number of the session's last publish.
         """
         for content, number in list(self.numbers.items()):
             if number > last - _REMEMBERED:

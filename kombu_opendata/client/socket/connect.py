@@ -97,7 +97,7 @@ def _verify_mode(value: int | str | None) -> ssl.VerifyMode:
 
 
 def certificate_refusal(exc: OSError) -> AccessRefused | None:
-    """Return the refusal of this client's certificate that a TLS error stands for; None for another error.
+    """Return the broker's refusal of this client's certificate if the TLS error reports one, otherwise None.
 
     With TLS 1.3 the error arrives after the handshake, at the first read.
     """
@@ -172,7 +172,7 @@ def connect_unix(path: str, timeout: float, *, trusted: Callable[[int], bool] = 
     """Return a connected Unix socket.
 
     Args:
-        trusted: returns True if this user may be the listener.
+        trusted: returns True if the listener may run as the user with this id.
 
     Raises:
         FileNotFoundError, ConnectionRefusedError: no process listens there.

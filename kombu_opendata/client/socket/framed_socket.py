@@ -69,10 +69,7 @@ class FramedSocket:
         self._sock.settimeout(None)
 
     def expect_heartbeats(self, heartbeat: float, monotonic: Callable[[], float]) -> None:
-        """Expect bytes from the broker every ``heartbeat`` seconds.
-
-        After two silent intervals the broker is considered dead.
-        """
+        """Expect bytes from the broker every ``heartbeat`` seconds: two silent intervals mean that it is dead."""
         self.silence = 2 * heartbeat
         self._monotonic = monotonic
         self._heard_at = monotonic()
@@ -101,11 +98,7 @@ class FramedSocket:
             return 0
 
     def send_all(self, data: bytes | memoryview, take_in: Callable[[list[BrokerMessage]], None]) -> None:
-        """Send all bytes, and read while waiting: the broker stops reading while it can't write.
-
-        Args:
-            take_in: receives the messages that arrive.
-        """
+        """Send all bytes. While this waits, ``take_in`` receives messages: the broker reads only if it can write."""
         rest = memoryview(data)
         while rest:
             rest = rest[self.send_now(rest) :]

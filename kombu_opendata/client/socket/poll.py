@@ -1,8 +1,8 @@
 """Polling of descriptors: the only module in which a client waits for the operating system.
 
-Under gevent's monkey patching ``select.poll`` is green. Eventlet removes ``poll`` and leaves a green ``select``. Its
-hub lets only one greenlet read a descriptor, but here one may wait for deliveries and another one for a reply, so each
-waits on a duplicate.
+Under gevent's monkey patching ``select.poll`` is green. Eventlet removes ``poll`` and leaves a green ``select``, whose
+hub lets only one greenlet read a descriptor. One greenlet may wait for deliveries while another one waits for a reply,
+so each waits on a duplicate of the descriptor.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ _MOST_MS = (1 << 31) - 1
 
 
 def poll(reading: Sequence[int], writing: Sequence[int], timeout: float | None) -> bool:
-    """Wait until a descriptor can be read or written. Return False after ``timeout`` seconds.
-
-    None waits without a limit.
-    """
+    """Wait until a descriptor can be read or written. Return False after ``timeout`` seconds; None means no limit."""
     if not hasattr(select, "poll"):
         return _wait_select(reading, writing, timeout)
     poller = select.poll()
