@@ -66,7 +66,7 @@ class Engine:
         self.store, self.journal, self.clock, self.settings = store, journal, clock, settings
         self._files = files
         self._staged_folder = StagedFolder(store.location.url, store.location.name)
-        state = self.state = StoreState()
+        state = self.state = StoreState(settings.sizes)
         self.payloads = Payloads(store, PayloadReader(store, self._staged_folder), settings.payload_cache_bytes)
         self.figures = EngineFigures(settings.slow_commit_seconds)
         self.history = History(
@@ -87,8 +87,9 @@ class Engine:
     def _compose_queues(self) -> None:
         """Create the services of queues, messages and lists of settled messages."""
         store, state, clock, commits, payloads = self.store, self.state, self.clock, self.commits, self.payloads
+        sizes = self.settings.sizes
         self.operations = Operations(state, payloads, clock, commits)
-        self.loader = QueueLoader(store, state, payloads, clock, self.operations)
+        self.loader = QueueLoader(store, state, payloads, clock, self.operations, sizes)
         self.idempotency = Idempotency(store, state, clock, commits)
         self.repeats = RepeatedCalls(state, clock, commits)
         self.definitions = Definitions(
@@ -97,7 +98,9 @@ class Engine:
         buckets = self.buckets = SettledBuckets(store, state, commits)
         self.pages = QueuePages(store, clock, commits, payloads, buckets)
         self.settled_moves = SettledMoves(store, state, clock, commits, payloads, buckets)
-        self.moves = Moves(store, state, clock, commits, payloads, buckets, self.pages, self.loader, self.repeats)
+        self.moves = Moves(
+            store, state, clock, commits, payloads, buckets, self.pages, self.loader, self.repeats, sizes
+        )
         self.router = Router(store, state, clock, commits, buckets)
         self.failures = FailureView(state, self.history, buckets)
 

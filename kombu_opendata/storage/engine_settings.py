@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .commit.journal import SEGMENT_BYTES
+from .engine_sizes import SIZES, EngineSizes
 from .history.service import DEFAULT_RETENTION_SECONDS
 from .slatedb.slate_settings import SlateSettings
 
@@ -35,3 +36,4 @@ class EngineSettings:
     log_retention_seconds: float = 0.0  # after a message was received; 0: until no queue needs it; inf: unlimited
     cache_dir: Path | None = None  # keeps parts of a bucket's tables, see storage/slatedb/caches.py
     slate: SlateSettings = field(default_factory=SlateSettings)
+    sizes: EngineSizes = SIZES

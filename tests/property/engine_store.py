@@ -12,25 +12,24 @@ import copy
 import itertools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
 from kombu_opendata.errors import StoreError
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.engine_sizes import EngineSizes
 from kombu_opendata.storage.records import active, keys, settled
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
-from kombu_opendata.storage.state import settled_list
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.settled_list import ListName, bucket_key
 from kombu_opendata.storage.state.store_state import Queue
 from tests.property.engine_model import Model
 from tests.support.clock import ManualClock
-from tests.support.engine import small_blocks, small_buckets
+from tests.support.engine import small_blocks
 from tests.support.store_copy import copy_store
 
 PRODUCER = b"p" * 16
@@ -41,6 +40,7 @@ SETTINGS = EngineSettings(
     payload_cache_bytes=1000,
     journal_segment_bytes=64 << 10,
     slate=SlateSettings(l0_max_ssts=1000, block_cache_bytes=0),
+    sizes=EngineSizes(bucket_entries=4, loaded_buckets=3, settled_entries=4),
 )
 
 
@@ -60,7 +60,7 @@ class CrashableEngine(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(prefix="odq-engine-"))
         self.life = 0
         self.abandoned: list[Engine] = []
-        self._small = _small_buckets()
+        self._small = small_blocks(5)
         self._small.__enter__()
 
     def run(self, step: Any) -> Any:
@@ -155,10 +155,3 @@ class CrashableEngine(RuleBasedStateMachine):
             assert len(available) == summary.messages > 0
             found += available
         return found
-
-
-@contextlib.contextmanager
-def _small_buckets() -> Iterator[None]:
-    with small_buckets(4, 3), small_blocks(5), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settled_list, "BUCKET_ENTRIES", 4)
-        yield

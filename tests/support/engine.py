@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.read import metadata_blocks
-from kombu_opendata.storage.state import queue_state
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.clock import ManualClock
@@ -102,11 +102,10 @@ def small_blocks(rows: int) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def small_buckets(entries: int, loaded: int) -> Iterator[None]:
-    """Queues with buckets of so few entries, of which so few are loaded, that tests meet cold ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(queue_state, "BUCKET_ENTRIES", entries)
-        patch.setattr(queue_state, "MAX_LOADED_BUCKETS", loaded)
-        patch.setattr(queue_state, "KEPT_LOADED_BUCKETS", (loaded + 1) // 2)
-        yield
+def sized(settings: EngineSettings = SETTINGS, **sizes: int) -> EngineSettings:
+    """Settings with these sizes, so small that a short test meets the limits."""
+    return replace(settings, sizes=replace(settings.sizes, **sizes))
+
+
+#: queues with buckets of so few entries, of which so few are loaded, that tests meet cold ones
+SMALL_BUCKETS = sized(bucket_entries=4, loaded_buckets=3)

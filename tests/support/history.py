@@ -13,15 +13,13 @@ from kombu_opendata.storage.history import candidates, history_index, index_rete
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
 
-from .engine import small_buckets
-
 KINDS = [kind for kind in RecordKind if kind.name.startswith("HISTORY_")]
 
 
 @contextmanager
 def tiny_history(part_rows: int = 24) -> Iterator[None]:
-    """Parts of so few rows."""
-    with small_buckets(4, 3), pytest.MonkeyPatch.context() as patch:
+    """Parts of so few rows; for engines with small buckets."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(indexer, "PART_ROWS", part_rows)
         patch.setattr(history_index, "RARE", 2)
         patch.setattr(index_retention, "FAN_IN", 2)

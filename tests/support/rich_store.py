@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.engine_sizes import EngineSizes
 from kombu_opendata.storage.records.results import FINAL
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
-from kombu_opendata.storage.state import queue_state, settled_list
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import OTHER, SESSION, World
 from tests.support.store_copy import copy_store
@@ -38,22 +35,14 @@ class Ids:
     returned: int = -1  # with an attempts record
 
 
-@contextmanager
-def small_lists() -> Iterator[None]:
-    """Buckets of a few entries."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(queue_state, "BUCKET_ENTRIES", SMALL_BUCKET)
-        patch.setattr(settled_list, "BUCKET_ENTRIES", SMALL_BUCKET)
-        yield
-
-
 def build(root: Path, *, tail: bool) -> Ids:
     """Make the store.
 
     Args:
         tail: as after a ``kill -9``: the last third is in the journal only.
     """
-    settings = EngineSettings(journal_segment_bytes=64 << 10)  # synced, so that there is a sync point
+    sizes = EngineSizes(bucket_entries=SMALL_BUCKET, settled_entries=SMALL_BUCKET)
+    settings = EngineSettings(journal_segment_bytes=64 << 10, sizes=sizes)  # synced, so that there is a sync point
     world = World(root if not tail else root.with_name(root.name + "-source"), settings)
     ids = Ids()
 
@@ -72,8 +61,7 @@ def build(root: Path, *, tail: bool) -> Ids:
             copy_store(world.root, root)
         await world.engine.close()
 
-    with small_lists():
-        asyncio.run(main())
+    asyncio.run(main())
     return ids
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.engine_sizes import SIZES
 from kombu_opendata.storage.records import active, keys, metadata, settled
-from kombu_opendata.storage.state import settled_list
 from kombu_opendata.storage.state.store_state import QueueSettings
 
 Record = tuple[bytes, bytes]
@@ -21,7 +21,7 @@ _RECORDS_PER_WRITE = 20_000
 
 def done_records(queue: str, messages: int, *, received_at_ms: int, took_ms: int) -> Iterator[Record]:
     """Full buckets of done messages with the ids from 1 on, and the messages' metadata."""
-    size = settled_list.BUCKET_ENTRIES
+    size = SIZES.settled_entries
     for bucket, first in enumerate(range(1, messages + 1, size)):
         ids = range(first, min(first + size, messages + 1))
         entries = [(id, received_at_ms + id % 1000 + took_ms, 1) for id in ids]

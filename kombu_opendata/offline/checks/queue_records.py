@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...storage.engine_sizes import SIZES
 from ...storage.records import keys
 from ...storage.records.definitions import NO_OVERRIDES
 from ...storage.records.keys import ParsedKey, RecordKind
-from ...storage.state import queue_state, settled_list
 from ..records.message_facts import IN_FLIGHT, entries_of, span_of
 from .family import Family, QueueFacts
 
@@ -17,10 +17,10 @@ _ARCHIVED = RecordKind.ARCHIVED_FAILED
 #: buckets that every queue has
 _BUCKETS = {_ACTIVE: keys.active_key, _DONE: keys.done_key, _FAILED: keys.failed_key}
 _LARGEST = {
-    _ACTIVE: queue_state.BUCKET_ENTRIES,
-    _DONE: settled_list.BUCKET_ENTRIES,
-    _FAILED: settled_list.BUCKET_ENTRIES,
-    _ARCHIVED: settled_list.BUCKET_ENTRIES,
+    _ACTIVE: SIZES.bucket_entries,
+    _DONE: SIZES.settled_entries,
+    _FAILED: SIZES.settled_entries,
+    _ARCHIVED: SIZES.settled_entries,
 }
 
 

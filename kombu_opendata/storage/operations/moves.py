@@ -16,6 +16,7 @@ from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects import Effect
 from ..effects.message_moves import MoveSettledEffect, MoveWaitingEffect
+from ..engine_sizes import EngineSizes
 from ..messages.payloads import Payloads
 from ..read.membership import Membership
 from ..read.queue_pages import QueuePages
@@ -127,8 +128,6 @@ class WaitingSource:
         return MoveWaitingEffect(self.queue.name, at, pairs, target, rows)
 
 
-#: messages that one step moves
-_STEP = 256
 #: messages whose membership in the target is read together
 _WINDOW = 65_536
 
@@ -198,7 +197,9 @@ class Moves:
         pages: QueuePages,
         loader: QueueLoader,
         repeats: RepeatedCalls,
+        sizes: EngineSizes,
     ) -> None:
+        self._step_messages = sizes.move_messages
         self._store, self._state, self._clock, self._commits = store, state, clock, commits
         self._payloads, self._buckets, self._pages, self._loader = payloads, buckets, pages, loader
         self._repeats = repeats
@@ -258,7 +259,7 @@ class Moves:
             membership = await Membership.of(self._store, self._commits, move.way.target, ids)
         try:
             for bucket, bucket_ids in ids_by_bucket:
-                for part in _parts(bucket_ids, _STEP):
+                for part in _parts(bucket_ids, self._step_messages):
                     if not await self._step(move, bucket, part, membership):
                         return False
             return True

@@ -8,9 +8,9 @@ True)``, and the queue is skipped until the load calls ``wake``.
 
 **Loading on demand is not enough.** A consumer of a long backlog would wait for each bucket. So the loader reads ahead:
 ``Queue.at_hand`` estimates the messages whose payloads were loaded and that were not delivered yet. Each call counts
-one down; below ``_AHEAD_MIN`` (512) with cold buckets left, a load of ``_AHEAD`` (2,048) messages begins, while
+one down; below ``load_below`` (512) with cold buckets left, a load of ``load_messages`` (2,048) messages begins, while
 deliveries continue with the loaded ones. If there are none (``at_hand <= 0``), a delivery waits for this load, so a
-first part of ``_AT_ONCE`` (256) messages is loaded and announced before the rest. The estimate may be wrong, for
+first part of ``load_first`` (256) messages is loaded and announced before the rest. The estimate may be wrong, for
 example after a purge; that costs a read too early or a wait, never a wrong message.
 
 **What a load contains** (:meth:`QueueLoader._load_some`).
@@ -45,6 +45,7 @@ from collections.abc import Callable, Iterable
 
 from ...errors import CorruptRecord, StoreError
 from ..clock import Clock, TimeSlice
+from ..engine_sizes import EngineSizes
 from ..messages.payloads import Payloads
 from ..records import active, keys
 from ..slatedb.store_writer import SlateStore
@@ -55,11 +56,6 @@ from .message_operations import Operations
 
 log = logging.getLogger(__name__)
 
-#: messages of a backlog that are read ahead from the store, and the number of remaining ones that starts the next read
-_AHEAD = 2048
-_AHEAD_MIN = 512
-#: size of the first read if a delivery waits for it
-_AT_ONCE = 256
 #: seconds after which the read of a queue is retried
 _RETRY_SECONDS = 1.0
 _READ_AHEAD_BYTES = 256 << 10
@@ -74,8 +70,15 @@ class QueueLoader:
     """The loader of cold buckets and payloads of one instance's queues."""
 
     def __init__(
-        self, store: SlateStore, state: StoreState, payloads: Payloads, clock: Clock, operations: Operations
+        self,
+        store: SlateStore,
+        state: StoreState,
+        payloads: Payloads,
+        clock: Clock,
+        operations: Operations,
+        sizes: EngineSizes,
     ) -> None:
+        self._sizes, self._load_below = sizes, sizes.load_below
         self._store, self._state, self._payloads = store, state, payloads
         self._clock, self._operations = clock, operations
         self._loading: dict[str, asyncio.Task[None]] = {}
@@ -90,7 +93,7 @@ class QueueLoader:
         """
         messages = queue.messages
         queue.at_hand -= 1
-        if queue.at_hand < _AHEAD_MIN and queue.name not in self._loading and messages.cold.next() is not None:
+        if queue.at_hand < self._load_below and queue.name not in self._loading and messages.cold.next() is not None:
             self._load(queue, wake)  # ahead of need
         while True:
             entry = messages.peek(now)
@@ -160,10 +163,10 @@ class QueueLoader:
 
     async def _load_next(self, queue: Queue, wake: Wake) -> None:
         if queue.at_hand <= 0:  # a delivery waits
-            if await self._load_some(queue, _AT_ONCE) < _AT_ONCE:
+            if await self._load_some(queue, self._sizes.load_first) < self._sizes.load_first:
                 return
             wake(queue.name)
-        await self._load_some(queue, _AHEAD)
+        await self._load_some(queue, self._sizes.load_messages)
 
     async def _load_some(self, queue: Queue, count: int) -> int:
         """Load about ``count`` of the next messages, and their payloads; return the number of messages."""

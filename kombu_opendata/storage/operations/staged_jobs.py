@@ -21,7 +21,6 @@ from ..effects.staged_jobs import CommitStagedEffect, RouteStagedEffect, StagedC
 from ..records import keys, staged_jobs, types
 from ..records.staged_jobs import StagedJob
 from ..slatedb.store_writer import SlateStore
-from ..state import queue_state
 from ..state.queue_state import QueueState
 from ..state.staged_state import StagedBatch
 from ..state.store_state import Queue, StoreState
@@ -191,15 +190,15 @@ class _Filling:
     """The buckets for the next rows of a queue. ``runs`` is a flat list bucket, rows, bucket, … of them."""
 
     def __init__(self, messages: QueueState) -> None:
-        self._bucket, self._used = messages.tail, messages.tail_used
+        self._bucket, self._used, self._limit = messages.tail, messages.tail_used, messages.bucket_entries
         self.runs: list[int] = []
 
     def add(self, rows: int) -> None:
         """Choose the buckets of the next rows."""
         while rows:
-            if self._used >= queue_state.BUCKET_ENTRIES:
+            if self._used >= self._limit:
                 self._bucket, self._used = self._bucket + 1, 0
-            fitting = min(rows, queue_state.BUCKET_ENTRIES - self._used)
+            fitting = min(rows, self._limit - self._used)
             if self.runs and self.runs[-2] == self._bucket:
                 self.runs[-1] += fitting
             else:

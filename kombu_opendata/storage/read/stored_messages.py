@@ -11,7 +11,6 @@ from ..records import keys, metadata
 from ..records.metadata import Metadata
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
-from ..state import queue_state
 from ..state.queue_buckets import QueueRow, stored_deadline
 from ..state.store_state import Queue
 
@@ -122,9 +121,9 @@ def row_of(message: Metadata, priority: int, queue: Queue, at: int, visible_at: 
 def place(queue: Queue, rows: list[QueueRow]) -> None:
     """Choose the bucket of each row."""
     messages = queue.messages
-    tail, used = messages.tail, messages.tail_used
+    tail, used, limit = messages.tail, messages.tail_used, messages.bucket_entries
     for row in rows:
-        if used >= queue_state.BUCKET_ENTRIES:
+        if used >= limit:
             tail, used = tail + 1, 0
         row.bucket = tail
         used += 1

@@ -13,14 +13,10 @@ from heapq import heapify, heappop, heappush
 from itertools import repeat
 from operator import attrgetter
 
+from ..engine_sizes import SIZES, EngineSizes
 from .cold_summaries import ColdSummaries, Summary
 from .queue_buckets import QueueBucket, QueueEntry, Row
 
-#: number of entries of a full bucket
-BUCKET_ENTRIES = 256
-#: number of loaded buckets above which some are evicted, and the number that remains
-MAX_LOADED_BUCKETS = 48
-KEPT_LOADED_BUCKETS = 24
 _order = attrgetter("priority", "id")
 
 
@@ -33,13 +29,20 @@ class QueueState:
     """
 
     def __init__(
-        self, name: str, *, durable: bool = True, counts_bytes: bool = False, changed: set[str] | None = None
+        self,
+        name: str,
+        *,
+        durable: bool = True,
+        counts_bytes: bool = False,
+        changed: set[str] | None = None,
+        sizes: EngineSizes = SIZES,
     ) -> None:
         """Create the queue. Its name is added to ``changed`` if there are changes for a checkpoint or :meth:`evict`."""
         self.name = name
         self._changed: set[str] = set() if changed is None else changed
         self._changed.add(name)
         self.durable = durable
+        self.bucket_entries, self._loaded_buckets = sizes.bucket_entries, sizes.loaded_buckets
         self.buckets: dict[int, QueueBucket] = {0: QueueBucket()}
         self.cold = ColdSummaries()
         self.dirty: set[int] = {0}
@@ -65,7 +68,7 @@ class QueueState:
     # ------------------------------------------------------------------ adding
     def place(self) -> int:
         """Return the bucket for the next new message."""
-        if self.tail_used >= BUCKET_ENTRIES and self.durable:
+        if self.tail_used >= self.bucket_entries and self.durable:
             self.open_tail(self.tail + 1)
         return self.tail
 
@@ -317,7 +320,7 @@ class QueueState:
 
     def evict(self, now: int) -> None:
         """Evict clean buckets that are far from the head, if many buckets are loaded."""
-        if len(self.buckets) <= MAX_LOADED_BUCKETS:
+        if len(self.buckets) <= self._loaded_buckets:
             return
         idle = [
             (min([(e.priority, e.id) for e in bucket.available.values()]), number)
@@ -326,7 +329,7 @@ class QueueState:
             and number not in (0, self.tail) and number not in self.dirty
         ]  # fmt: skip
         idle.sort(reverse=True)
-        for _best, number in idle[: len(self.buckets) - KEPT_LOADED_BUCKETS]:
+        for _best, number in idle[: len(self.buckets) - (self._loaded_buckets + 1) // 2]:
             bucket = self.buckets.pop(number)
             for id in bucket.available:
                 del self.available[id]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from ...errors import RequestError
+from ..engine_sizes import SIZES
 from ..records import keys, settled
 
 ListName = Literal["done", "failed", "archived_failed"]
@@ -17,8 +18,6 @@ _KEYS: dict[ListName, Callable[[str, int], bytes]] = {
     "failed": keys.failed_key,
     "archived_failed": keys.archived_failed_key,
 }
-#: entries of a bucket; with typical commits, rewriting the tail costs less than the messages' payloads
-BUCKET_ENTRIES = 1024
 
 
 class Taken(NamedTuple):
@@ -56,8 +55,16 @@ class SettledList:
     full; for buckets below ``unread`` it may be missing. ``watchers`` are called with (id, bucket) of new entries.
     """
 
-    def __init__(self, queue: str = "", *, optional: bool = False, changed: set[str] | None = None) -> None:
+    def __init__(
+        self,
+        queue: str = "",
+        *,
+        optional: bool = False,
+        changed: set[str] | None = None,
+        bucket_entries: int = SIZES.settled_entries,
+    ) -> None:
         """Create the list. The queue's name is added to ``changed`` if there are changes for a checkpoint."""
+        self._bucket_entries = bucket_entries
         self._queue = queue
         self._changed: set[str] = set() if changed is None else changed
         self.optional = optional
@@ -82,7 +89,7 @@ class SettledList:
 
     def append(self, id: int, at_ms: int, attempts: int) -> None:
         rows = self.rows
-        if len(rows) >= BUCKET_ENTRIES:
+        if len(rows) >= self._bucket_entries:
             self.tail += 1
             rows = self.rows = []
         if not rows and self.first == self.tail:
@@ -153,7 +160,7 @@ class SettledList:
     def learn(self, start: int, counts: Sequence[int]) -> None:
         """Set the stored numbers of entries of the buckets from ``start`` up to ``unread``; not during a checkpoint."""
         for number, count in enumerate(counts, start):
-            if self.first <= number < self.tail and number not in self.dirty and count != BUCKET_ENTRIES:
+            if self.first <= number < self.tail and number not in self.dirty and count != self._bucket_entries:
                 self.sizes[number] = count
         self.unread = start
         self._skip_empty()
@@ -161,8 +168,8 @@ class SettledList:
     @property
     def length(self) -> int:
         """The number of entries; a bucket whose number is unknown counts as full."""
-        full = (self.tail - self.first) * BUCKET_ENTRIES
-        return full - sum(BUCKET_ENTRIES - size for size in self.sizes.values()) + len(self.rows)
+        full = (self.tail - self.first) * self._bucket_entries
+        return full - sum(self._bucket_entries - size for size in self.sizes.values()) + len(self.rows)
 
     @property
     def version(self) -> int:

@@ -7,6 +7,7 @@ seen. The state also records the changes since the last checkpoint, for :mod:`ko
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...protocol.queue_arguments import (
@@ -20,6 +21,7 @@ from ...protocol.queue_arguments import (
     UNLIMITED_ATTEMPTS,
     QueueArguments,
 )  # fmt: skip
+from ..engine_sizes import SIZES, EngineSizes
 from ..records import idempotency, keys, store_records
 from ..records.dead_letter import REVOKED, DeadLetter
 from ..records.definitions import NO_OVERRIDES, QueueOverrides
@@ -86,17 +88,18 @@ class Queue:
         "name", "options", "overrides",
     )  # fmt: skip
 
-    def __init__(self, name: str, options: QueueSettings, created_at_ms: int, changed: set[str]) -> None:
+    def __init__(
+        self, name: str, options: QueueSettings, created_at_ms: int, changed: set[str], sizes: EngineSizes
+    ) -> None:
         """Create the queue. Its name is added to ``changed`` if there are changes for a checkpoint."""
         self.name = name
         self.declared = self.options = options
         self.overrides = NO_OVERRIDES
         self.limits = DeadlineRules.of(options.arguments)
-        self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes, changed=changed)
+        self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes, changed=changed, sizes=sizes)
         self.at_hand = 0  # estimate of the messages whose payloads were loaded ahead and that are not delivered yet
-        self.done = SettledList(name, changed=changed)
-        self.failed = SettledList(name, changed=changed)
-        self.archived_failed = SettledList(name, optional=True, changed=changed)
+        new_list = partial(SettledList, name, changed=changed, bucket_entries=sizes.settled_entries)
+        self.done, self.failed, self.archived_failed = new_list(), new_list(), new_list(optional=True)
         self.dead_letters_to = dead_letters_to(options.arguments)
         self.counts = QueueCounts(created_at_ms)
 
@@ -230,7 +233,8 @@ class LogState:
 class StoreState:
     """The part of an instance's state that must survive a restart."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: EngineSizes = SIZES) -> None:
+        self._sizes = sizes
         self.queues: dict[str, Queue] = {}
         self.changed: set[str] = set()  # queues with changes for the next checkpoint; always the same set
         self.topology = Topology()
@@ -309,7 +313,7 @@ class StoreState:
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueSettings, at: int = 0) -> Queue:
         """Create a queue. ``at`` is in ms since the epoch; 0 means that the time is unknown."""
-        queue = self.queues[name] = Queue(name, options, at, self.changed)
+        queue = self.queues[name] = Queue(name, options, at, self.changed, self._sizes)
         self.topology.add_queue(name, options.arguments)
         self.dirty.queues.add(name)
         return queue

@@ -16,7 +16,7 @@ from kombu_opendata.storage.commit.journal import Journal
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import keys, store_records
 from kombu_opendata.storage.records.keys import RecordKind
-from tests.support.engine import World, nothing, run, small_buckets
+from tests.support.engine import World, nothing, run, sized
 from tests.support.plain_store import PlainStore
 from tests.support.waiting import until
 
@@ -92,8 +92,7 @@ def test_three_thousand_messages_over_cold_buckets_come_in_order(tmp_path: Path)
             world.engine.commits.commit_journal()
         assert await world.next("q") is None
 
-    with small_buckets(16, 8):
-        store = PlainStore(run(tmp_path / "s", steps).root)
+    store = PlainStore(run(tmp_path / "s", steps, sized(bucket_entries=16, loaded_buckets=8)).root)
     assert len(store.rows(RecordKind.DONE, "q")) == 3000
 
 

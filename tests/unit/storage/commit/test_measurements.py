@@ -11,7 +11,7 @@ from kombu_opendata.storage.commit import measurements
 from kombu_opendata.storage.commit.measurements import EngineFigures, Histogram, Standing
 from kombu_opendata.storage.state.cold_summaries import Summary
 from kombu_opendata.storage.state.queue_state import QueueState
-from tests.support.engine import World, run, small_buckets
+from tests.support.engine import SMALL_BUCKETS, World, run
 
 NOW = 1_000_000
 
@@ -82,8 +82,7 @@ def test_cold_and_loaded_buckets_of_a_real_store(tmp_path: Path) -> None:
         world.clock.advance(120_000)
         assert figures_of(world.queue("q").messages, world.clock.now_ms()) == (41, 0, began, began + 60_000)
 
-    with small_buckets(4, 3):
-        run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, SMALL_BUCKETS)
 
 
 def test_a_long_queue_is_looked_at_in_pieces() -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.storage.commit import recovery
-from kombu_opendata.storage.state import settled_list
 from kombu_opendata.storage.state.settled_list import SettledList
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import World, run
+from tests.support.engine import World, run, sized
 
 #: how many messages were done and how many failed, by queue: lists of none, one and many buckets, side by side
 _SETTLED = {
@@ -29,7 +28,7 @@ _SETTLED = {
 def test_the_settled_lists_of_all_queues_are_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_of_a_read: int, parts: int
 ) -> None:
-    monkeypatch.setattr(settled_list, "BUCKET_ENTRIES", 4)
+    settings = sized(settled_entries=4)
     monkeypatch.setattr(recovery, "_LIST_ROWS", rows_of_a_read)
     monkeypatch.setattr(recovery, "_PARTS", parts)
     before: dict[str, list[tuple[int, int, list[bytes]]]] = {}
@@ -54,8 +53,8 @@ def test_the_settled_lists_of_all_queues_are_found_again(
         assert lists(world) == before
         assert before["a"][0][1] > 8, "many buckets"
 
-    run(tmp_path / "s", fill)
-    run(tmp_path / "s", look)
+    run(tmp_path / "s", fill, settings)
+    run(tmp_path / "s", look, settings)
 
 
 def _shown(one: SettledList) -> tuple[int, int, list[bytes]]:

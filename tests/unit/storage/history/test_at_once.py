@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.storage.history import indexer
-from tests.support.engine import SESSION, World, run
+from tests.support.engine import SESSION, SMALL_BUCKETS, World, run
 from tests.support.history import attempts, index_all, message_ids, tiny_history
 from tests.support.waiting import turns
 
@@ -65,7 +65,7 @@ def test_lists_are_right_while_everything_goes_on(tmp_path: Path) -> None:
         await asyncio.gather(background, return_exceptions=True)
 
     with tiny_history():
-        run(tmp_path / "s", steps)
+        run(tmp_path / "s", steps, SMALL_BUCKETS)
 
 
 def test_attempts_are_found_by_headers_that_nobody_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
-from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.engine_sizes import SIZES
 from kombu_opendata.storage.history import index_retention
 from kombu_opendata.storage.records import history_index, keys
 from kombu_opendata.storage.records.history_index import ATTEMPTS, MESSAGES, SEGMENT_SIZE
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state.queue_state import BUCKET_ENTRIES
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import SESSION, World, nothing, run
+from tests.support.engine import SESSION, SMALL_BUCKETS, World, nothing, run
 from tests.support.history import attempts, index_all, message_ids, records, tiny_history
 
 HOUR_MS = 3_600_000
-SETTINGS = EngineSettings(sync=False, journal_segment_bytes=64 << 10, history_retention_seconds=2 * 3600)
+SETTINGS = replace(SMALL_BUCKETS, history_retention_seconds=2 * 3600)
 
 
 def publish(world: World, queue: str, count: int) -> list[int]:
@@ -216,5 +216,5 @@ def test_readers_keep_what_a_merge_replaces(tmp_path: Path) -> None:
 
 def test_constants_fit() -> None:
     assert index_retention._SEGMENTS > 1
-    assert BUCKET_ENTRIES < SEGMENT_SIZE
+    assert SIZES.bucket_entries < SEGMENT_SIZE
     assert callable(nothing)

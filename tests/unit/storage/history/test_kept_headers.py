@@ -20,7 +20,7 @@ from kombu_opendata.storage.records.metadata import Pairs
 from kombu_opendata.storage.state import history_log
 from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import SESSION, SETTINGS, World, run
+from tests.support.engine import SESSION, SETTINGS, SMALL_BUCKETS, World, run
 from tests.support.history import attempts, index_all, tiny_history
 from tests.support.waiting import turns
 
@@ -97,7 +97,7 @@ def test_attempts_of_what_was_purged_are_found(
         assert await found(world.engine, ids)
 
     with tiny_history(part_rows):
-        run(tmp_path / "s", steps)
+        run(tmp_path / "s", steps, SMALL_BUCKETS)
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -122,7 +122,7 @@ def test_a_part_in_memory_may_be_lost_after_the_metadata(tmp_path: Path, crashes
         assert await found(world.engine, ids)
 
     with tiny_history(20):
-        run(tmp_path / "s", steps)
+        run(tmp_path / "s", steps, SMALL_BUCKETS)
 
 
 def test_a_part_that_becomes_records_meanwhile_may_be_lost(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_part_that_becomes_records_meanwhile_may_be_lost(tmp_path: Path) -> No
         assert await found(world.engine, ids)
 
     with tiny_history():
-        run(tmp_path / "s", steps)
+        run(tmp_path / "s", steps, SMALL_BUCKETS)
 
 
 def test_a_part_that_the_same_checkpoint_stores_needs_nothing(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_part_that_the_same_checkpoint_stores_needs_nothing(tmp_path: Path) ->
         assert await found(world.engine, ids)
 
     with tiny_history():
-        run(tmp_path / "s", steps)
+        run(tmp_path / "s", steps, SMALL_BUCKETS)
 
 
 def test_a_record_stays_while_the_stored_index_has_some_of_its_attempts(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_record_stays_while_the_stored_index_has_some_of_its_attempts(tmp_path
         assert await found(world.engine, ids)
 
     with tiny_history():
-        run(tmp_path / "s", steps)
+        run(tmp_path / "s", steps, SMALL_BUCKETS)
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -198,7 +198,7 @@ def test_a_record_goes_when_the_stored_index_has_passed_it(tmp_path: Path, crash
         assert await found(world.engine, ids)
 
     with tiny_history():
-        run(tmp_path / "s", steps)
+        run(tmp_path / "s", steps, SMALL_BUCKETS)
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -233,7 +233,7 @@ def test_what_the_stored_index_has_is_not_kept(tmp_path: Path, crashes: bool) ->
         assert not await kept(engine)
 
     with tiny_history():
-        run(tmp_path / "s", steps)
+        run(tmp_path / "s", steps, SMALL_BUCKETS)
 
 
 def test_without_history_nothing_is_kept(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
-from tests.support.engine import World, run, small_blocks, small_buckets
+from tests.support.engine import SMALL_BUCKETS, World, run, small_blocks
 from tests.support.plain_store import PlainStore
 from tests.support.waiting import until
 
@@ -108,8 +108,7 @@ def test_it_goes_on_after_a_crash_at_any_step(tmp_path: Path) -> None:
         assert await available(world, "late") == ids
         assert number > 2
 
-    with small_buckets(4, 3):
-        run(tmp_path / "store", steps)
+    run(tmp_path / "store", steps, SMALL_BUCKETS)
 
 
 def test_a_step_that_was_not_committed_is_done_again(tmp_path: Path) -> None:
@@ -195,8 +194,7 @@ def test_again_takes_what_is_settled_and_leaves_what_is_active(tmp_path: Path) -
             assert entry.attempts == 0
             assert id in ids
 
-    with small_buckets(4, 3):
-        world = run(tmp_path / "store", steps)
+    world = run(tmp_path / "store", steps, SMALL_BUCKETS)
     store = PlainStore(world.root)
     assert store.rows(RecordKind.DONE, "q") == []
     assert store.rows(RecordKind.FAILED, "q") == []

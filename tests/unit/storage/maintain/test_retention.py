@@ -19,7 +19,7 @@ from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
-from tests.support.engine import SESSION, SETTINGS, World, nothing, run, small_buckets
+from tests.support.engine import SESSION, SETTINGS, SMALL_BUCKETS, World, nothing, run
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
 from tests.support.waiting import turns
@@ -101,8 +101,7 @@ def test_what_is_published_into_a_queue_that_is_being_deleted_goes_with_it(tmp_p
                 world.engine.commits.commit_journal()
             await turns()
 
-    with small_buckets(4, 3):
-        store = PlainStore(run(tmp_path / "s", steps).root)
+    store = PlainStore(run(tmp_path / "s", steps, SMALL_BUCKETS).root)
     assert not any(store.message_ids().values())
 
 
@@ -156,8 +155,7 @@ def test_a_removal_that_a_crash_cut_returns_the_whole_count(tmp_path: Path, what
         assert await call(8)(world.engine, world.queue("q")) == 1
         world.engine.operations.forget_session(SESSION)
 
-    with small_buckets(4, 3):
-        store = PlainStore(run(tmp_path / "s", steps).root)
+    store = PlainStore(run(tmp_path / "s", steps, SMALL_BUCKETS).root)
     assert not any(store.message_ids().values())
     assert not store.of[RecordKind.REMOVAL]
 

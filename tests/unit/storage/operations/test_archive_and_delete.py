@@ -15,11 +15,10 @@ from kombu_opendata.storage.read.settled_buckets import SettledBuckets
 from kombu_opendata.storage.records import keys, settled
 from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN, Attempt
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state import settled_list
 from kombu_opendata.storage.state.history_log import HistoryLog
 from kombu_opendata.storage.state.settled_list import ListName
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import World, run
+from tests.support.engine import World, run, sized
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
 
@@ -64,12 +63,7 @@ def test_failed_messages_come_back_with_no_attempts_and_their_attempts_are_kept(
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
-def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: bool
-) -> None:
-    monkeypatch.setattr(settled_list, "BUCKET_ENTRIES", 4)
-    monkeypatch.setattr("kombu_opendata.storage.operations.moves._STEP", 3)
-
+def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(tmp_path: Path, checkpoint: bool) -> None:
     async def steps(world: World) -> None:
         world.engine.definitions.declare_queue("other", QueueSettings())
         ids = await failed(world, 18)
@@ -89,7 +83,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
         for id in ids:
             world.engine.operations.remove(world.queue("other"), [world.queue("other").messages.available[id]])
 
-    world = run(tmp_path / "store", steps)
+    world = run(tmp_path / "store", steps, sized(settled_entries=4, move_messages=3))
     assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == set()
 
 
@@ -170,9 +164,7 @@ def test_a_dead_letter_that_waits_keeps_its_message_failed(tmp_path: Path) -> No
     run(tmp_path / "store", steps)
 
 
-def test_settled_messages_are_deleted_by_age_by_ids_and_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled_list, "BUCKET_ENTRIES", 4)
-
+def test_settled_messages_are_deleted_by_age_by_ids_and_all(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         queue = world.queue("q")
         ids = await failed(world, 10)
@@ -196,13 +188,11 @@ def test_settled_messages_are_deleted_by_age_by_ids_and_all(tmp_path: Path, monk
         fresh = await failed(world, 1)
         assert [row[0] for row in await rows(world, "q")] == fresh
 
-    world = run(tmp_path / "store", steps)
+    world = run(tmp_path / "store", steps, sized(settled_entries=4))
     assert len(PlainStore(world.root).message_ids()[RecordKind.PAYLOAD]) == 1
 
 
-def test_retention_goes_on_where_messages_were_taken_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled_list, "BUCKET_ENTRIES", 4)
-
+def test_retention_goes_on_where_messages_were_taken_out(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         ids = await failed(world, 20)
         await world.engine.commits.checkpoint()
@@ -216,7 +206,7 @@ def test_retention_goes_on_where_messages_were_taken_out(tmp_path: Path, monkeyp
             await world.engine.commits.checkpoint()
         assert await rows(world, "q") == []
 
-    world = run(tmp_path / "store", steps)
+    world = run(tmp_path / "store", steps, sized(settled_entries=4))
     assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == set(range(9))
 
 
@@ -243,7 +233,6 @@ def test_history_tells_of_both_moves(tmp_path: Path) -> None:
 def test_a_list_is_counted_exactly_also_where_buckets_are_not_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
 ) -> None:
-    monkeypatch.setattr(settled_list, "BUCKET_ENTRIES", 4)
     monkeypatch.setattr(queue_pages, "_COUNTED_AT_ONCE", 3)
 
     async def steps(world: World) -> None:
@@ -260,7 +249,7 @@ def test_a_list_is_counted_exactly_also_where_buckets_are_not_full(
             assert await world.engine.pages.count_settled(world.queue("q"), "failed") == left
         assert await world.engine.pages.count_settled(world.queue("q"), "done") == 0
 
-    run(tmp_path / "store", steps)
+    run(tmp_path / "store", steps, sized(settled_entries=4))
 
 
 # ---------------------------------------------------------------------- archived
@@ -271,11 +260,7 @@ async def archive(world: World, **selection: Any) -> int:
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["in the store", "in the journal"])
-def test_archived_failed_messages_keep_all_they_have(
-    tmp_path: Path, stored: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settled_list, "BUCKET_ENTRIES", 3)
-
+def test_archived_failed_messages_keep_all_they_have(tmp_path: Path, stored: bool) -> None:
     async def steps(world: World) -> None:
         ids = await failed(world, 10)
         if stored:
@@ -296,7 +281,7 @@ def test_archived_failed_messages_keep_all_they_have(
         assert len(await rows_of(world, "failed")) == 0
         assert len(await rows_of(world, "archived_failed")) == 6
 
-    world = run(tmp_path / "store", steps)
+    world = run(tmp_path / "store", steps, sized(settled_entries=3))
     store = PlainStore(world.root)
     assert store.message_ids()[RecordKind.PAYLOAD] == set(range(4)) | {5, 7}
     assert list(store.of[RecordKind.ATTEMPTS][7]) == ["worker7"]

@@ -14,9 +14,8 @@ from kombu_opendata.storage.operations.moves import MoveCounts, MoveTarget
 from kombu_opendata.storage.operations.repeated_requests import Call
 from kombu_opendata.storage.read.queue_pages import AVAILABLE, DELAYED
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state import queue_state
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import SESSION, World, run
+from tests.support.engine import SESSION, World, run, sized
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
 
@@ -64,13 +63,8 @@ async def ids_in(world: World, name: str) -> list[int]:
 @pytest.mark.parametrize("checkpoint", [True, False])
 @pytest.mark.parametrize("copies", [True, False])
 def test_a_crash_between_any_two_steps_leaves_each_message_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: bool, copies: bool
+    tmp_path: Path, checkpoint: bool, copies: bool
 ) -> None:
-    monkeypatch.setattr(queue_state, "BUCKET_ENTRIES", 4)
-    monkeypatch.setattr(queue_state, "MAX_LOADED_BUCKETS", 4)
-    monkeypatch.setattr(queue_state, "KEPT_LOADED_BUCKETS", 2)
-    monkeypatch.setattr("kombu_opendata.storage.operations.moves._STEP", 3)
-
     async def steps(world: World) -> None:
         declare(world)
         ids = fill(world, 30)
@@ -92,7 +86,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_its_place(
             await world.engine.definitions.purge(world.queue(name))
         await world.engine.commits.checkpoint()
 
-    world = run(tmp_path / "store", steps)
+    world = run(tmp_path / "store", steps, sized(bucket_entries=4, loaded_buckets=4, move_messages=3))
     assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == set()
     assert_verified(world.root)
 
@@ -135,9 +129,7 @@ def test_by_filter_by_ids_by_state_with_a_limit(tmp_path: Path) -> None:
     run(tmp_path / "store", steps)
 
 
-def test_what_is_in_flight_or_comes_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kombu_opendata.storage.operations.moves._STEP", 2)
-
+def test_what_is_in_flight_or_comes_meanwhile_stays(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         declare(world)
         ids = fill(world, 8)
@@ -153,7 +145,7 @@ def test_what_is_in_flight_or_comes_meanwhile_stays(tmp_path: Path, monkeypatch:
         assert held.id not in await ids_in(world, "other")
         assert await ids_in(world, "other") == ids[1:]
 
-    run(tmp_path / "store", steps)
+    run(tmp_path / "store", steps, sized(move_messages=2))
 
 
 def test_a_message_keeps_its_delay_its_deadline_and_its_place_and_starts_with_no_attempts(tmp_path: Path) -> None:
@@ -252,9 +244,7 @@ def test_what_is_past_its_deadline_stays(tmp_path: Path) -> None:
     run(tmp_path / "store", steps)
 
 
-def test_a_repeated_call_continues_its_count_and_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kombu_opendata.storage.operations.moves._STEP", 3)
-
+def test_a_repeated_call_continues_its_count_and_its_limit(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         declare(world)
         fill(world, 20)
@@ -268,7 +258,7 @@ def test_a_repeated_call_continues_its_count_and_its_limit(tmp_path: Path, monke
         assert len(await ids_in(world, "other")) == 10
         assert (await move(world, limit=10, call=Call(SESSION, 8))).count == 10
 
-    run(tmp_path / "store", steps)
+    run(tmp_path / "store", steps, sized(move_messages=3))
 
 
 def test_the_history_tells_where_a_message_went(tmp_path: Path) -> None:

@@ -8,18 +8,12 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage.operations import queue_loader
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.slatedb.rows import Pair
 from kombu_opendata.storage.state.cold_summaries import ColdSummaries, Summary
-from tests.support.engine import World, run, small_buckets
+from tests.support.engine import SMALL_BUCKETS, World, run, sized
 
-
-@pytest.fixture(autouse=True)
-def _little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_loader, "_AHEAD", 8)
-    monkeypatch.setattr(queue_loader, "_AT_ONCE", 2)
-    monkeypatch.setattr(queue_loader, "_AHEAD_MIN", 2)
+LITTLE_AHEAD = sized(SMALL_BUCKETS, load_messages=8, load_first=2, load_below=2)
 
 
 def test_messages_that_fall_due_at_once_are_loaded_as_they_are_delivered(tmp_path: Path) -> None:
@@ -37,8 +31,7 @@ def test_messages_that_fall_due_at_once_are_loaded_as_they_are_delivered(tmp_pat
             assert before - len(cold) <= number // 4 + 4, "the bucket of the message, and those read ahead"
         assert await world.next("q") is None
 
-    with small_buckets(4, 3):
-        run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, LITTLE_AHEAD)
 
 
 def test_messages_that_fall_due_at_once_come_by_priority(tmp_path: Path) -> None:
@@ -62,8 +55,7 @@ def test_messages_that_fall_due_at_once_come_by_priority(tmp_path: Path) -> None
             world.engine.commits.commit_journal()
         assert await world.next("q") is None
 
-    with small_buckets(4, 3):
-        run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, LITTLE_AHEAD)
 
 
 def test_an_urgent_message_does_not_load_the_backlog_before_it(tmp_path: Path) -> None:
@@ -81,13 +73,10 @@ def test_an_urgent_message_does_not_load_the_backlog_before_it(tmp_path: Path) -
             assert (await world.claim("q")).id == id
             assert before - len(cold) <= number // 4 + 4, "the bucket of the message, and those read ahead"
 
-    with small_buckets(4, 3):
-        run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, LITTLE_AHEAD)
 
 
 def test_buckets_that_follow_each_other_are_read_by_one_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_loader, "_AHEAD", 80)
-
     async def steps(world: World) -> None:
         ids = [world.publish("q") for _ in range(400)]
         await world.engine.commits.checkpoint()
@@ -104,13 +93,10 @@ def test_buckets_that_follow_each_other_are_read_by_one_scan(tmp_path: Path, mon
             assert (await world.claim("q")).id == id
         assert keys_read < 10, "of more than 90 cold buckets"
 
-    with small_buckets(4, 3):
-        run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, sized(LITTLE_AHEAD, load_messages=80))
 
 
 def test_buckets_that_left_during_their_scan_are_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_loader, "_AHEAD", 80)
-
     async def steps(world: World) -> None:
         for _ in range(400):
             world.publish("q")
@@ -136,8 +122,7 @@ def test_buckets_that_left_during_their_scan_are_not_loaded(tmp_path: Path, monk
         assert loads == 1
         assert delivered <= before + 4, "those that were in memory, and the bucket that a delivery waited for"
 
-    with small_buckets(4, 3):
-        run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, sized(LITTLE_AHEAD, load_messages=80))
 
 
 def test_the_buckets_that_follow_end_at_another_priority_a_gap_and_when_there_are_enough() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.storage.records.idempotency import DIGEST_BYTES, Sending, name_of
-from tests.support.engine import World, run, small_buckets
+from tests.support.engine import World, run, sized
 from tests.support.waiting import turns
 
 NAME = name_of("", "q", "key")
@@ -50,8 +50,7 @@ def test_keys_go_in_the_commit_that_drops_their_queue(tmp_path: Path, checkpoint
         await world.crash()
         assert not await is_known(world)
 
-    with small_buckets(16, 4):
-        run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, sized(bucket_entries=16, loaded_buckets=4))
 
 
 def test_a_queue_of_the_same_name_has_keys_of_its_own(tmp_path: Path) -> None:

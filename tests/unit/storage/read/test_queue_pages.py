@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.storage.read.queue_pages import AVAILABLE, DELAYED
-from tests.support.engine import World, run, small_buckets
+from tests.support.engine import World, run, sized
 
 
 @pytest.mark.parametrize("limit", [1, 3, 4, 5, 8, 12, 20])
@@ -25,5 +25,4 @@ def test_the_pages_have_every_waiting_message_once(tmp_path: Path, limit: int) -
             pages += 1
         assert found == ids
 
-    with small_buckets(4, 2):
-        run(tmp_path / "store", steps)
+    run(tmp_path / "store", steps, sized(bucket_entries=4, loaded_buckets=2))

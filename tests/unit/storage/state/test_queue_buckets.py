@@ -10,7 +10,7 @@ from kombu_opendata.protocol.queue_arguments import UNLIMITED_ATTEMPTS
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.queue_buckets import TTL_HEADER, stored_deadline
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import OTHER, SESSION, World, run, small_buckets
+from tests.support.engine import OTHER, SESSION, SMALL_BUCKETS, World, run
 from tests.support.plain_store import PlainStore
 
 
@@ -203,8 +203,7 @@ def test_sizes_are_known_after_a_crash_also_of_cold_buckets(tmp_path: Path) -> N
         await world.crash()
         assert [entry.size for entry in world.queue("bytes").messages.available.values()] == [70_000, 50, 60]
 
-    with small_buckets(4, 3):
-        run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, SMALL_BUCKETS)
 
 
 def test_expired_messages_of_cold_buckets_go(tmp_path: Path) -> None:
@@ -229,5 +228,4 @@ def test_expired_messages_of_cold_buckets_go(tmp_path: Path) -> None:
         assert await world.engine.collector.expire(queue, now + 5000) == 20
         assert queue.messages.next_deadline == 0
 
-    with small_buckets(4, 3):
-        run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, SMALL_BUCKETS)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import pytest
-
+from kombu_opendata.storage.engine_sizes import EngineSizes
 from kombu_opendata.storage.state.cold_summaries import Summary
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.queue_state import QueueState
-from tests.support.engine import small_buckets
 
 SESSION = b"s" * 16
 
 
-@pytest.fixture(autouse=True)
-def _small_buckets() -> Iterator[None]:
-    with small_buckets(2, 3):
-        yield
+SIZES = EngineSizes(bucket_entries=2, loaded_buckets=3)
 
 
 def filled(count: int, *, priority: int = 255) -> QueueState:
-    queue = QueueState("q")
+    queue = QueueState("q", sizes=SIZES)
     for id in range(count):
         queue.add(queue.place(), id, priority, 0, 0, 0)
     return queue
@@ -50,14 +45,14 @@ def order(queue: QueueState, now: int) -> list[int]:
 
 
 def test_priority_then_id() -> None:
-    queue = QueueState("q")
+    queue = QueueState("q", sizes=SIZES)
     for id, priority in enumerate([255, 250, 255, 250, 0]):
         queue.add(queue.place(), id, priority, 0, 0, 0)
     assert order(queue, 0) == [4, 1, 3, 0, 2]
 
 
 def test_a_message_waits_until_it_is_visible() -> None:
-    queue = QueueState("q")
+    queue = QueueState("q", sizes=SIZES)
     queue.add(0, 1, 255, 50, 0, 0)
     queue.add(0, 2, 255, 0, 0, 0)
     assert queue.next_visible_at() == 50
@@ -134,7 +129,7 @@ def test_what_is_in_use_stays_loaded() -> None:
 
 
 def test_a_cold_bucket_is_wanted_when_something_in_it_becomes_visible() -> None:
-    queue = QueueState("q")
+    queue = QueueState("q", sizes=SIZES)
     queue.note_cold(1, Summary.of([(7, 10, 100, 0, 0), (8, 10, 90, 0, 0)], 0))
     assert queue.next_visible_at() == 90
     assert queue.cold.wanted(89, None) is None
@@ -157,7 +152,7 @@ def test_a_cold_bucket_is_wanted_only_if_it_is_better() -> None:
 
 
 def test_of_many_buckets_that_fall_due_at_once_only_the_first_is_loaded_at_first() -> None:
-    queue = QueueState("q")
+    queue = QueueState("q", sizes=SIZES)
     rows = {number: [(2 * number + n, 10, 100, 0, 0) for n in range(2)] for number in range(1, 101)}
     for number, found in rows.items():
         queue.note_cold(number, Summary.of(found, 0))
@@ -197,7 +192,7 @@ def test_a_bucket_that_has_fallen_due_in_part_changes_until_all_of_it_is_visible
 
 
 def test_upcoming_begins_with_the_next_one() -> None:
-    queue = QueueState("q")
+    queue = QueueState("q", sizes=SIZES)
     for id in range(20):
         queue.add(0, id, 255 - id, 0, 0, 0)
     assert queue.upcoming(3)[0].id == 19
@@ -214,7 +209,7 @@ def test_summary() -> None:
 
 def test_each_change_is_noted_for_the_next_checkpoint() -> None:
     changed: set[str] = set()
-    queue = QueueState("q", changed=changed)
+    queue = QueueState("q", sizes=SIZES, changed=changed)
     entry = queue.add(queue.place(), 1, 255, 0, 0, 0)
     steps: list[Callable[[], object]] = [
         lambda: queue.add(queue.place(), 2, 255, 0, 0, 0),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from kombu_opendata.storage.records import settled
 from kombu_opendata.storage.state import settled_list
-from kombu_opendata.storage.state.settled_list import SettledList
+
+SettledList = partial(settled_list.SettledList, bucket_entries=3)
 
 
-@pytest.fixture(autouse=True)
-def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled_list, "BUCKET_ENTRIES", 3)
-
-
-def rows(log: SettledList) -> dict[int, list[settled.SettledEntry]]:
+def rows(log: settled_list.SettledList) -> dict[int, list[settled.SettledEntry]]:
     """What the next checkpoint writes."""
     return {number: settled.decode(b"", settled.join(packed)) for number, packed in log.dirty.items()}
 
@@ -81,7 +79,7 @@ def test_a_list_knows_whether_it_may_have_something_since_a_time() -> None:
     log.append(1, 1000, 1)
     assert log.may_have_since(1000)
     assert not log.may_have_since(1001)
-    for id in range(settled_list.BUCKET_ENTRIES):
+    for id in range(3):
         log.append(2 + id, 2000, 1)
     log.replace(log.tail, [])
     assert log.may_have_since(0)  # the buckets before the tail are not in memory
