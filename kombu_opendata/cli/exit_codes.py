@@ -173,15 +173,19 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def require_confirmation(yes: bool, question: str = "This can't be undone.") -> None:
+    """Raise click.UsageError if ``--yes`` was not given and there is no terminal for a question."""
+    if not (yes or can_ask()):
+        raise click.UsageError(f"{question} There is no terminal to ask on: add --yes to go ahead.")
+
+
 def confirm(question: str, yes: bool) -> None:
-    """Ask the user to confirm an action that can't be undone.
+    """Ask the user to confirm an action that can't be undone, unless ``yes`` is set.
 
     Raises:
-        click.UsageError: there is no terminal, and ``--yes`` was not given.
+        click.UsageError: there is no terminal.
         click.Abort: the answer was no, or Ctrl-C.
     """
-    if yes:
-        return
-    if not can_ask():
-        raise click.UsageError(f"{question} There is no terminal to ask on: add --yes to go ahead.")
-    click.confirm(question, abort=True, err=True)
+    require_confirmation(yes, question)
+    if not yes:
+        click.confirm(question, abort=True, err=True)

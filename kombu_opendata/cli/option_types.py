@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
-from ..configuration.kinds import NumberKind, WholeNumberKind, seconds_of
+from ..configuration.kinds import Kind, WholeNumberKind, seconds_of
 from ..control_queues import is_control_queue
 from ..json_values import plain
 from ..protocol.log_position import FIRST, NOW
+from .exit_codes import failure
 
 T = TypeVar("T")
 
@@ -72,18 +73,35 @@ class LogPositionType(click.ParamType):  # type: ignore[type-arg]
         return moment
 
 
-class Bounded(click.ParamType):  # type: ignore[type-arg]
-    """A number or a time, validated as the broker's options are."""
+class Validated(click.ParamType):  # type: ignore[type-arg]
+    """A value that is validated as the broker's options are."""
 
-    def __init__(self, kind: NumberKind) -> None:
+    def __init__(self, kind: Kind[Any]) -> None:
         self._kind = kind
         self.name = kind.metavar
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return self._kind.read(value)
         except ValueError as exc:
             self.fail(str(exc), param, ctx)
+
+
+class SelectorType(click.ParamType):  # type: ignore[type-arg]
+    """The text of a filter; an invalid one is refused before the command connects."""
+
+    name = "SELECTOR"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ..errors import SelectorError
+        from ..selectors import compile_selector
+
+        try:
+            if value:
+                compile_selector(value)
+        except SelectorError as exc:
+            raise failure(exc) or exc from exc
+        return str(value)
 
 
 class MessageId(click.ParamType):  # type: ignore[type-arg]
@@ -115,7 +133,7 @@ def state_name(state: str) -> str:
 
 
 MESSAGE_ID = MessageId()
-LENGTH, MOMENT, POINT = Length(), Moment(), LogPositionType()
+LENGTH, MOMENT, POINT, SELECTOR = Length(), Moment(), LogPositionType(), SelectorType()
 
 
 def json_value(text: str | bytes) -> Any:
@@ -148,18 +166,29 @@ def several(name: str, *flags: str, help: str, **more: Any) -> Callable[[Any], A
     return click.option(name, *flags, parameter, multiple=True, help=f"{help}; may be repeated", **more)
 
 
-def header_option(what: str) -> Callable[[Any], Any]:
-    """Return the option ``--header``, for :func:`headers_of` and :func:`header_choices`; ``what`` begins its help."""
-    return several("--header", "-H", metavar="NAME=TEXT", help=f"{what}, or NAME:=JSON")
+def header_option(what: str, read: Callable[[Iterable[str]], Any] | None = None) -> Callable[[Any], Any]:
+    """Return the option ``--header``.
+
+    Args:
+        what: the beginning of its help.
+        read: returns the value of the parameter; default: :func:`headers_of`.
+    """
+    callback = parsed(read or headers_of)
+    return several("--header", "-H", metavar="NAME=TEXT", help=f"{what}, or NAME:=JSON", callback=callback)
+
+
+def parsed(read: Callable[[Any], T]) -> Callable[[click.Context, click.Parameter, Any], T]:
+    """Return the callback of a parameter whose texts this function reads, before the command connects."""
+    return lambda _context, _param, texts: read(texts)
 
 
 def limit_option(help: str, default: int = 0, *, low: int = 0, high: int | None = None) -> Callable[[Any], Any]:
     """Return the option ``--limit``."""
-    kind = Bounded(WholeNumberKind(low, high))
+    kind = Validated(WholeNumberKind(low, high))
     return click.option("--limit", "-n", type=kind, default=default, show_default=default > 0, help=help)
 
 
-where_option = click.option("--where", default="", metavar="SELECTOR", help="only messages that match this filter")
+where_option = click.option("--where", default="", type=SELECTOR, help="only messages that match this filter")
 #: ``--all``, for :func:`listed`
 every_queue_option = click.option(
     "--all", "every", is_flag=True, help="also Celery's queues for events and remote control"
@@ -169,7 +198,7 @@ ids_option = several("--id", type=MESSAGE_ID, help="only this message")
 page_options = with_options(
     click.option("--order", type=click.Choice(["desc", "asc"]), default="desc", show_default=True,
                  help="newest or oldest first"),
-    click.option("--limit", "-n", type=int, metavar="N", default=20, show_default=True,
+    click.option("--limit", "-n", type=Validated(WholeNumberKind(1, 1000)), default=20, show_default=True,
                  help="entries per page, up to 1,000"),
     click.option("--next", "next", metavar="CURSOR", help="the page after this cursor"),
     click.option("--all", "everything", is_flag=True, help="all pages; with --json, one document a line"),
@@ -190,13 +219,18 @@ def listed(queues: Mapping[str, T], every: bool) -> dict[str, T]:
     return {name: entry for name, entry in queues.items() if every or not is_control_queue(name)}
 
 
-def headers_of(given: Iterable[str], what: str = "header") -> dict[str, Any]:
-    """Return the headers in texts of the form ``name=text`` and ``name:=JSON``.
+def headers_of(texts: Iterable[str], what: str = "header") -> dict[str, Any]:
+    """Return the headers, or other values, in texts of the form ``name=text`` and ``name:=JSON``.
 
     Raises:
         click.UsageError: a text has neither form.
     """
-    return dict(_header(text, what) for text in given)
+    return dict(_header(text, what) for text in texts)
+
+
+def arguments_of(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the arguments of a queue or a binding in such texts."""
+    return headers_of(texts, "argument")
 
 
 def _header(text: str, what: str) -> tuple[str, Any]:
@@ -211,14 +245,14 @@ def _header(text: str, what: str) -> tuple[str, Any]:
         raise click.UsageError(f"the {what} {text!r} has no valid JSON after ':=': {exc}") from exc
 
 
-def header_choices(given: Iterable[str]) -> dict[str, list[Any]]:
+def header_choices(texts: Iterable[str]) -> dict[str, list[Any]]:
     """Return the headers to search for: the wanted values of each name.
 
     Raises:
         click.UsageError: a header has no value, or one that can't be searched for.
     """
     choices: dict[str, list[Any]] = {}
-    for text in given:
+    for text in texts:
         name, value = _header(text, "header")
         if not isinstance(value, (str, int, float)):
             raise click.UsageError(f"can't search for the header {text!r}: give a text, a number, true or false")

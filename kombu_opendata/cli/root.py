@@ -75,6 +75,7 @@ def _alias(command: click.Command, name: str) -> click.Command:
 _archive = _alias(done_group, "archive")
 main.add_command(_archive)
 queue_group.add_command(_alias(queue_group.commands["delete"], "drop"))
+queue_group.add_command(_alias(queue_group.commands["recent"], "figures"))
 user_group.add_command(_alias(user_group.commands["delete"], "remove"))
 
 

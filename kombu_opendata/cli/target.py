@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..local_users import sharer_of
-from .exit_codes import CommandError
+from .exit_codes import CommandError, require_confirmation
 from .hints import START, URL, given_url, is_store, no_broker, no_store, with_suggestion
 from .output import Reply
 
@@ -135,6 +135,17 @@ def _with_client(command: Callable[..., Reply | None], *, looks: bool) -> Comman
 def yes_option(command: Command) -> Command:
     """Add ``--yes``."""
     return click.option("-y", "--yes", is_flag=True, help="don't ask")(command)
+
+
+def asks_always(command: Command) -> Command:
+    """Refuse to connect without ``--yes`` if there is no terminal: for commands that ask in any case."""
+
+    @wraps(command)
+    def checked(yes: bool, **given: Any) -> Any:
+        require_confirmation(yes)
+        return command(yes=yes, **given)
+
+    return yes_option(checked)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ...json_values import moment, with_times
 from ...readable_text import shown
 from ..exit_codes import NO_BROKER, NOT_NOW, Command, CommandError, CommandGroup
 from ..hints import command
-from ..option_types import Bounded
+from ..option_types import Validated
 from ..output import Alert, Columns, Part, Reply, Table, local
 from ..target import Target, asks_running, at_target, changes, folder_argument, place_argument, reads
 
@@ -69,11 +69,8 @@ _QUEUES = Table(
         "backlog#": "",
         "in flight#": "",
         "consumers#": "",
-        "buckets in memory#": "loaded_buckets",
-        "buckets on disk#": "cold_buckets",
     },
     none="no queues",
-    spare=("buckets on disk", "buckets in memory"),
 )
 
 
@@ -96,7 +93,7 @@ def _report(report: dict[str, Any]) -> Iterator[Part]:
 
 
 def _about(instance: dict[str, Any]) -> Iterator[str]:
-    yield f"since the start: {instance['published']:,} published, {instance['delivered']:,} delivered"
+    yield f"since startup: {instance['published']:,} published, {instance['delivered']:,} delivered"
     yield (
         f"sessions: {instance['sessions']}, transient queues: {instance['transient_queues']}, "
         f"journal: {instance['journal_bytes'] >> 20} MiB"
@@ -104,7 +101,7 @@ def _about(instance: dict[str, Any]) -> Iterator[str]:
     yield from _about_disk(instance["disk"])
     for duty, last in instance.get("maintenance", {}).items():
         if last["at_ms"]:
-            yield f"{duty} last at {local(moment(last['at_ms']))} by {last['by']}"
+            yield f"maintenance: {duty} last at {local(moment(last['at_ms']))} by {last['by']}"
 
 
 def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
@@ -125,7 +122,7 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
 # ---------------------------------------------------------------------- ping
 @click.command(cls=Command, epilog="Example: opendata-queue ping opendata://queue.example.org --timeout 2")
 @place_argument
-@click.option("--timeout", type=Bounded(Seconds(above=0)), default=5, show_default=True, help="how long it may take")
+@click.option("--timeout", type=Validated(Seconds(above=0)), default=5, show_default=True, help="how long it may take")
 @click.option("--allow-standby", is_flag=True, help="a standby that answers is success, too: for health checks")
 @at_target
 def ping(timeout: float, allow_standby: bool, target: Target) -> Reply:
@@ -197,7 +194,7 @@ def hand_over(client: QueueClient) -> Reply:
 
 @click.command(cls=Command, epilog="Example: opendata-queue maintain collect")
 @click.argument("duties", metavar="[DUTY]...", nargs=-1, type=click.Choice(_DUTIES))
-@click.option("--timeout", type=Bounded(Seconds(above=0)), default=60, show_default=True, help="wait this long")
+@click.option("--timeout", type=Validated(Seconds(above=0)), default=60, show_default=True, help="wait this long")
 @at_target
 def maintain(duties: tuple[str, ...], timeout: float, target: Target) -> Reply:
     """Run the broker's maintenance now, and show what was done.
@@ -253,7 +250,7 @@ def _folder_of(target: Target, advice: str) -> Path:
 
 @click.command(cls=Command, epilog="Example: opendata-queue broker start /var/lib/app-queue")
 @folder_argument
-@click.option("--idle-exit", type=Bounded(Seconds()), default=0, show_default=True,
+@click.option("--idle-exit", type=Validated(Seconds()), default=0, show_default=True,
               help="stop it after this long without a client; 0: never")  # fmt: skip
 @at_target
 def start(idle_exit: float, target: Target) -> Reply:
@@ -284,7 +281,9 @@ def start(idle_exit: float, target: Target) -> Reply:
 
 @click.command(cls=Command, epilog="Example: opendata-queue broker stop /var/lib/app-queue")
 @folder_argument
-@click.option("--timeout", type=Bounded(Seconds()), default=30, show_default=True, help="how long to wait for its end")
+@click.option(
+    "--timeout", type=Validated(Seconds()), default=30, show_default=True, help="how long to wait for its end"
+)
 @at_target
 def stop(timeout: float, target: Target) -> Reply:
     """Stop the broker of a folder, and wait for it to end.

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...configuration.addresses import Listen
+from ...configuration.kinds import HostPort
 from ..exit_codes import Command, CommandError
 from ..hints import START
+from ..option_types import Validated
 from ..output import note, say
 from ..target import BrokerTarget, Target, target_options
 
@@ -21,7 +24,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue web --url /var/lib/app-queue --listen 127.0.0.1:8080")
-@click.option("--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="its address")
+@click.option("--listen", type=Validated(HostPort()), default="127.0.0.1:8080", show_default=True, help="its address")
 @click.option("--read-only", is_flag=True, help="show everything, change nothing")
 @click.option("--start", START, is_flag=True, help="start the folder's broker if none runs")
 @click.option("--https-cert", metavar="FILE", type=_FILE, help="certificate of the web UI (PEM), for HTTPS")
@@ -34,7 +37,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
 )
 @click.option("--mask", multiple=True, metavar="NAME", help="hide values of this name, too; may be repeated")
 @target_options
-def web(listen: str, target: Target, **given: Any) -> None:
+def web(listen: Listen, target: Target, **given: Any) -> None:
     """Serve the web UI, in which operators see and fix problems.
 
     The web UI is a separate process and a client of the broker. It needs the extra: pip install 'kombu-opendata[web]'.
@@ -43,18 +46,16 @@ def web(listen: str, target: Target, **given: Any) -> None:
         from ...web.server import serve
     except ModuleNotFoundError as exc:
         raise CommandError(f"the web UI needs {exc.name}: pip install 'kombu-opendata[web]'") from exc
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]")
     place = target.place
-    settings = _settings(place, host, starts=target.starts, **given)
+    settings = _settings(place, listen.host, starts=target.starts, **given)
     if not settings.is_open:
         _check_shared(place, settings)
     certificate = (given["https_cert"] or "", given["https_key"] or "")
     description = f"shows {place.address.as_uri()}; end it with Ctrl-C"
     try:
-        serve(settings, host, int(port), lambda at: _announce(f"{at} {description}"), certificate)
+        serve(settings, listen.host, listen.port, lambda at: _announce(f"{at} {description}"), certificate)
     except OSError as exc:
-        raise CommandError(f"can't listen on {listen}: {exc.strerror or exc}") from exc
+        raise CommandError(f"can't listen on {listen.authority}: {exc.strerror or exc}") from exc
 
 
 def _settings(place: BrokerTarget, host: str, *, starts: bool, **given: Any) -> WebSettings:

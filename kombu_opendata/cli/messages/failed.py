@@ -17,8 +17,8 @@ from .failures import (
     argument_texts,
     exception_text,
     failure_document,
+    failure_filters,
     failure_options,
-    filters_of,
     retry_hint,
     split_ids,
     task_arguments,
@@ -72,26 +72,26 @@ class _By(click.ParamType):  # type: ignore[type-arg]
 
 @failed_group.command("list", epilog="Example: opendata-queue failed list --by task,exception")
 @failure_options
+@failure_filters
 @click.option("--by", type=_By(), help="count them by any of task, exception, queue, reason, worker: --by task,queue")
 @page_options
 @reads
 def list_failed(
     client: QueueClient, by: tuple[str, ...] | None, everything: bool, order: str, limit: int, next: str | None,
-    **given: Any,
+    filters: dict[str, Any],
 ) -> Reply:  # fmt: skip
     """List failures, newest first.
 
     Without QUEUE, of all queues. `failed show ID` shows a failure with its traceback, and `failed retry` with the same
     options retries the failures that match.
     """
-    window = {"since": given["since"], "until": given["until"]}
-    arguments = filters_of(given)
+    window = {"since": filters["gte"], "until": filters["lte"]}
     if by is not None:
-        return _groups(client.group_failures(by, **arguments), by)
+        return _groups(client.group_failures(by, **filters), by)
     if everything:
-        failures = client.iter_failures(**arguments, order=order, limit=1000, next=next)
+        failures = client.iter_failures(**filters, order=order, limit=1000, next=next)
         return Reply(JsonLines(map(failure_document, failures)), _FAILURES.of(failures))
-    page = client.list_failures(**arguments, order=order, limit=limit, next=next)
+    page = client.list_failures(**filters, order=order, limit=limit, next=next)
     notes = []
     if page.items:
         show_command = next_command("failed show", str(page.items[0].message_id))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...readable_text import counted
-from ..exit_codes import DAMAGED, NOT_NOW, REFUSED, Command, CommandError, confirm, missing_ids
+from ..exit_codes import DAMAGED, NOT_NOW, REFUSED, Command, CommandError, confirm, missing_ids, require_confirmation
 from ..hints import next_command
 from ..option_types import LENGTH, ids_option, limit_option, where_option
 from ..output import Reply, note
@@ -172,6 +172,7 @@ def delete(everything: bool, limit: int, yes: bool, target: Target, **given: Any
     if everything == selects({**given, "queues": ()}):
         raise click.UsageError("say what to delete: --id, --task, --until or another option, or --all")
     arguments = filters_of(given)
+    require_confirmation(yes)
     with target.client() as client:
         total = _count(client, arguments)
         where = f" of queue {', '.join(map(repr, queues))}" if queues else " of all queues"

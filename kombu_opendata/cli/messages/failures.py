@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -43,6 +44,16 @@ failure_options = with_options(
     where_option,
     click.option("--archived", is_flag=True, help="the failed messages that `failed archive` set aside"),
 )  # fmt: skip
+
+
+def failure_filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Call a command with the client's ``filters`` in place of these options, which are checked before it connects."""
+
+    @wraps(command)
+    def filtered(**given: Any) -> Any:
+        return command(filters=filters_of(given), **given)
+
+    return filtered
 
 
 def selects(given: dict[str, Any]) -> bool:

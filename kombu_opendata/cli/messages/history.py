@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from ...errors import NotFound
 from ...json_values import moment, unpacked
 from ...protocol.task_reports import STATES
 from ...readable_text import age, counted, pairs
-from ..exit_codes import Command, CommandGroup, confirm, missing_ids
+from ..exit_codes import Command, CommandGroup, confirm, missing_ids, require_confirmation
 from ..option_types import (
     LENGTH,
     MESSAGE_ID,
@@ -53,14 +54,27 @@ _CELL = 60
 _ROUTING = frozenset(("exchange", "routing_key", "priority", "content_type"))
 _OUTCOMES = ("acked", "failed", "rejected", "expired", "released", "redriven")
 
-_list_options = with_options(
+_LIST_OPTIONS = with_options(
     several("--queue", "-q", help="only this queue", shell_complete=complete_queues),
-    header_option("only with this header"),
+    header_option("only with this header", header_choices),
     click.option("--since", type=MOMENT, help="from this time on (2026-11-21T09:30), or how long ago (30m, 2h, 30d)"),
     click.option("--until", type=MOMENT, help="up to this time"),
     page_options,
     click.option("--prev", "prev", metavar="CURSOR", help="the page before this cursor"),
 )
+
+
+def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a list, and check them before the command connects."""
+
+    @wraps(command)
+    def checked(**given: Any) -> Any:
+        if given["next"] and given["prev"]:
+            raise click.UsageError("give --next or --prev, not both")
+        return command(**given)
+
+    command_with_options: Callable[..., Any] = _LIST_OPTIONS(checked)
+    return command_with_options
 
 
 # ---------------------------------------------------------------------- messages
@@ -148,9 +162,9 @@ def attempts(client: QueueClient, **given: Any) -> Reply:
 
 def _list(
     client: QueueClient, list_page: Callable[..., Any], iterate: Callable[..., Iterable[Any]], table: Table, *,
-    everything: bool, headers: tuple[str, ...], since: datetime | None, until: datetime | None, **given: Any,
+    everything: bool, since: datetime | None, until: datetime | None, **given: Any,
 ) -> Reply:  # fmt: skip
-    query = {**given, "headers": header_choices(headers), "gte": since, "lte": until}
+    query = {**given, "gte": since, "lte": until}
     _check_queues(client, given["queues"])
     if everything:
         records = iterate(**query | {"limit": 1000})
@@ -240,6 +254,7 @@ def delete(
     """
     if (older_than is not None) + bool(ids) + everything != 1:
         raise click.UsageError("choose one of: --older-than, --id, --all")
+    require_confirmation(yes)
     with target.client() as client:
         total = client.metrics(queue).done
         confirm(_question(queue, counted(total, "done message"), older_than, len(ids)), yes)

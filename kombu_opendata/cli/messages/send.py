@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import click
 from ...configuration.kinds import WholeNumberKind
 from ...readable_text import counted
 from ..exit_codes import Command, CommandError
-from ..option_types import LENGTH, MOMENT, Bounded, header_option, headers_of, json_value, with_options
+from ..option_types import LENGTH, MOMENT, Validated, header_option, json_value, with_options
 from ..output import JsonLines, Reply, note, print_json, say
 from ..progress import bar
 from ..target import Target, at_target, complete_exchanges, json_option, queue_argument, target_options
@@ -31,7 +31,7 @@ _sending_options = with_options(
     header_option("a header"),
     click.option("--delay", type=LENGTH, help="deliver it after this long"),
     click.option("--at", type=MOMENT, help="deliver it from this time on"),
-    click.option("--priority", type=Bounded(WholeNumberKind(0, 255)), default=0,
+    click.option("--priority", type=Validated(WholeNumberKind(0, 255)), default=0,
                  help="0 (the default) to 255; higher comes first"),
     click.option("--ttl", type=LENGTH, help="delete it if it has not been read within this time"),
     click.option("--key", "idempotency_key", default="", help="idempotency key: a second send stores nothing"),
@@ -55,26 +55,26 @@ def send(
     Without BODY and --file, the body is read from stdin. The queue must exist. The message is on disk when the command
     returns.
     """
-    settings = _settings(given)
-    if lines and settings["idempotency_key"]:
+    _check_time(given)
+    if lines and given["idempotency_key"]:
         raise click.UsageError("--key is for one message: leave out --lines")
     convert = _typed(kind)
+    if not lines:
+        content = convert(_whole(body, file))
+        with target.client() as client:
+            id = client.send(queue, content, **given)
+        return Reply({"queue": queue, "id": id}, str(id)).print(as_json)
+    del given["idempotency_key"]
+    bodies = (convert(line, f"line {number:,}:") for number, line in enumerate(_lines(body, file), 1))
     with target.client() as client:
-        if not lines:
-            id = client.send(queue, convert(_whole(body, file)), **settings)
-            return Reply({"queue": queue, "id": id}, str(id)).print(as_json)
-        del settings["idempotency_key"]
-        bodies = (convert(line, f"line {number:,}:") for number, line in enumerate(_lines(body, file), 1))
-        count = _send_lines(client, queue, bodies, settings, as_json)
-        if not as_json:
-            say(f"{counted(count, 'message')} sent to queue {queue!r}")
+        count = _send_lines(client, queue, bodies, given, as_json)
+    if not as_json:
+        say(f"{counted(count, 'message')} sent to queue {queue!r}")
 
 
-def _settings(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the client's calls."""
+def _check_time(given: Mapping[str, Any]) -> None:
     if given["at"] is not None and given["delay"] is not None:
         raise click.UsageError("give --delay or --at, not both")
-    return {**given, "headers": headers_of(given["headers"])}
 
 
 def _send_lines(client: QueueClient, queue: str, bodies: Iterator[Any], settings: dict[str, Any], as_json: bool) -> int:
@@ -114,10 +114,10 @@ def publish(
 
     A queue matches by a binding, by its name or by its filter. Exits with 1 if none matches.
     """
-    settings = _settings(given)
+    _check_time(given)
     content = _typed(kind)(_whole(body, file))
     with target.client() as client:
-        published = client.publish(content, exchange=exchange, routing_key=routing_key, **settings)
+        published = client.publish(content, exchange=exchange, routing_key=routing_key, **given)
     if published.id is None:
         return Reply(published, error=CommandError("no queue matches: nothing was stored"))
     return Reply(
@@ -136,11 +136,8 @@ def _whole(body: str | None, file: Any) -> bytes:
 
 
 def _lines(body: str | None, file: Any) -> Iterable[bytes]:
-    if body is not None or file is None:
-        return (
-            line.rstrip(b"\r\n") for line in (sys.stdin.buffer if body is None else _whole(body, file).splitlines())
-        )
-    return (line.rstrip(b"\r\n") for line in file)
+    lines = (file or sys.stdin.buffer) if body is None else _whole(body, file).splitlines()
+    return (line.rstrip(b"\r\n") for line in lines)
 
 
 def _typed(kind: str) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from ...json_values import plain
 from ...protocol.queue_arguments import BY_NAME, KNOWN, Argument
 from ..exit_codes import Command, confirm
 from ..hints import next_command
-from ..option_types import LENGTH, headers_of, with_options
+from ..option_types import LENGTH, SELECTOR, arguments_of, parsed, with_options
 from ..output import Reply, local, note
 from ..target import changes, queue_argument, yes_option
 
@@ -25,6 +25,8 @@ def _option(argument: Argument) -> Any:
     kind: Any = LENGTH if argument.units_per_second else argument.kind
     if argument.choices:
         kind = click.Choice(argument.choices)
+    if name == "filter":
+        kind = SELECTOR
     metavar = argument.metavar if kind in (int, str) else None
     flag = f"--{name.removesuffix('_seconds').replace('_', '-')}"
     return click.option(flag, name, type=kind, metavar=metavar, help=argument.help)
@@ -41,13 +43,28 @@ def whole_seconds(given: dict[str, Any]) -> None:
             given[argument.option] = round(given[argument.option])
 
 
+def _typed_arguments(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the arguments in ``name=value``, converted to the argument's type, and in ``name:=JSON``."""
+    values = arguments_of(texts)
+    for name, value in values.items():
+        definition = BY_NAME.get(name)
+        if definition is None or not isinstance(value, str):
+            continue
+        if definition.kind is int and value.removeprefix("-").isdecimal():
+            values[name] = int(value)
+        elif definition.kind is bool and value in ("true", "false"):
+            values[name] = value == "true"
+    return values
+
+
 def _complete_arguments(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     return [argument.name for argument in KNOWN if not argument.cannot_alter and argument.name.startswith(incomplete)]
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue queue alter mails x-max-length=1000 --unset x-message-ttl")
 @queue_argument
-@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...", shell_complete=_complete_arguments)
+@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...", shell_complete=_complete_arguments,
+                callback=parsed(_typed_arguments))  # fmt: skip
 @argument_options
 @click.option("--unset", multiple=True, metavar="NAME", shell_complete=_complete_arguments,
               help="return this argument to its declared value; may be repeated")  # fmt: skip
@@ -57,7 +74,7 @@ def _complete_arguments(_context: click.Context, _param: click.Parameter, incomp
 @yes_option
 @changes
 def alter(
-    client: QueueClient, queue: str, arguments: tuple[str, ...], unset: tuple[str, ...], reset: bool, force: bool,
+    client: QueueClient, queue: str, arguments: dict[str, Any], unset: tuple[str, ...], reset: bool, force: bool,
     dry_run: bool, yes: bool, **given: Any,
 ) -> Reply:  # fmt: skip
     """Change arguments of a queue, over those that apps declare.
@@ -69,7 +86,7 @@ def alter(
     from ...queue_client.queue_options import QueueOptions
 
     whole_seconds(given)
-    options = QueueOptions(arguments=_typed(arguments), **given)
+    options = QueueOptions(arguments=arguments, **given)
     alteration = client.alter(queue, options, unset=unset, reset=reset, force=force, dry_run=True)
     changes = list(_changes(alteration))
     lines = [*changes, *alteration.notes]
@@ -86,20 +103,6 @@ def alter(
         *lines,
         f"queue {queue!r} {ending if changes else 'has these arguments already'}",
     )
-
-
-def _typed(arguments: Iterable[str]) -> dict[str, Any]:
-    """Return the arguments in ``name=value``, converted to the argument's type, and in ``name:=JSON``."""
-    values = headers_of(arguments, "argument")
-    for name, value in values.items():
-        definition = BY_NAME.get(name)
-        if definition is None or not isinstance(value, str):
-            continue
-        if definition.kind is int and value.removeprefix("-").isdecimal():
-            values[name] = int(value)
-        elif definition.kind is bool and value in ("true", "false"):
-            values[name] = value == "true"
-    return values
 
 
 def _changes(alteration: QueueAltered) -> Iterable[str]:

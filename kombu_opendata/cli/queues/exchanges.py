@@ -11,7 +11,7 @@ from ...json_values import plain
 from ...readable_text import arguments_text, counted
 from ..exit_codes import REFUSED, CommandError, CommandGroup, confirm
 from ..hints import next_command
-from ..option_types import MESSAGE_ID, header_option, headers_of, with_options
+from ..option_types import MESSAGE_ID, SELECTOR, arguments_of, header_option, parsed, with_options
 from ..output import Reply, Table
 from ..target import (
     Target,
@@ -121,16 +121,15 @@ def show_exchange(client: QueueClient, exchange: str) -> Reply:
 @click.option("--routing-key", default="", metavar="KEY", help="of the message; for the default exchange, a queue")
 @header_option("a header of the message")
 @reads_at_target
-def explain_exchange(exchange: str, routing_key: str, headers: tuple[str, ...], target: Target) -> Reply:
+def explain_exchange(exchange: str, routing_key: str, headers: dict[str, Any], target: Target) -> Reply:
     """Show the queues to which a message would be routed.
 
     EXCHANGE is the exchange of the publish; without it, the default exchange. Nothing is sent. Exits with 1 if no queue
     matches. `filter explain QUEUE` explains why a queue gets a message or not.
     """
-    values = headers_of(headers)
     with target.client(looks=True) as client:
-        queues = client.test_routing(exchange, routing_key, values)
-    document = {"exchange": exchange, "routing_key": routing_key, "headers": values, "queues": queues}
+        queues = client.test_routing(exchange, routing_key, headers)
+    document = {"exchange": exchange, "routing_key": routing_key, "headers": headers, "queues": queues}
     if queues:
         return Reply(document, Table({"queue": str}, none="", rows=queues))
     hint = f"bindings: '{next_command('binding list')}', filters of queues: '{next_command('queue list')}'"
@@ -195,7 +194,7 @@ _binding_options = with_options(
     exchange_argument,
     click.option("--routing-key", default="", metavar="KEY",
                  help="for a topic exchange, a pattern: * is one word, # any number"),
-    click.option("--argument", "-a", "arguments", multiple=True, metavar="NAME=TEXT",
+    click.option("--argument", "-a", "arguments", multiple=True, metavar="NAME=TEXT", callback=parsed(arguments_of),
                  help="for a headers exchange: a header or x-match; or NAME:=JSON"),
 )  # fmt: skip
 
@@ -204,15 +203,14 @@ _binding_options = with_options(
 @_binding_options
 @changes
 def create_binding(
-    client: QueueClient, queue: str, exchange: str, routing_key: str, arguments: tuple[str, ...]
+    client: QueueClient, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]
 ) -> Reply:
     """Bind a queue to an exchange.
 
     The queue then receives the matching messages that are published there. Nothing happens if the binding exists.
     """
-    values = headers_of(arguments, "argument")
-    client.bind(queue, exchange, routing_key, values)
-    document = {"queue": queue, "exchange": exchange, "routing_key": routing_key, "arguments": values}
+    client.bind(queue, exchange, routing_key, arguments)
+    document = {"queue": queue, "exchange": exchange, "routing_key": routing_key, "arguments": arguments}
     return Reply(document, f"queue {queue!r} is bound to exchange {exchange!r}")
 
 
@@ -220,25 +218,24 @@ def create_binding(
 @_binding_options
 @changes
 def delete_binding(
-    client: QueueClient, queue: str, exchange: str, routing_key: str, arguments: tuple[str, ...]
+    client: QueueClient, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]
 ) -> Reply:
     """Delete a binding of a queue to an exchange.
 
     Give the routing key and the arguments with which it was created. The queue's messages stay.
     """
-    values = headers_of(arguments, "argument")
     client.get_queue(queue)
     has_arguments = _exchange(client, exchange).type == "headers"
     if not any(
         (binding.exchange, binding.routing_key) == (exchange, routing_key)
-        and (not has_arguments or binding.arguments == values)
+        and (not has_arguments or binding.arguments == arguments)
         for binding in client.list_bindings(queue)
     ):
         raise CommandError(
             f"queue {queue!r} has no such binding to exchange {exchange!r}: "
             f"'{next_command('binding list', queue)}' shows its bindings"
         )
-    client.unbind(queue, exchange, routing_key, values)
+    client.unbind(queue, exchange, routing_key, arguments)
     document = {"queue": queue, "exchange": exchange, "routing_key": routing_key, "deleted": True}
     return Reply(document, f"binding of queue {queue!r} to exchange {exchange!r} deleted")
 
@@ -246,11 +243,11 @@ def delete_binding(
 # ---------------------------------------------------------------------- filters
 @filter_group.command(epilog="Example: opendata-queue filter explain big --id 1234")
 @click.argument("queue", required=False, default="", shell_complete=complete_queues)
-@click.option("--filter", "filter", default="", metavar="SELECTOR", help="try this filter instead of a queue's")
+@click.option("--filter", "filter", default="", type=SELECTOR, help="try this filter instead of a queue's")
 @click.option("--id", type=MESSAGE_ID, help="a stored message to try")
 @header_option("a header to try")
 @reads_at_target
-def explain(queue: str, filter: str, id: int | None, headers: tuple[str, ...], target: Target) -> Reply:
+def explain(queue: str, filter: str, id: int | None, headers: dict[str, Any], target: Target) -> Reply:
     """Explain why a queue gets a message or not.
 
     The output has the value of each part of the filter. Exits with 1 if the queue does not get the message. --filter
@@ -263,7 +260,7 @@ def explain(queue: str, filter: str, id: int | None, headers: tuple[str, ...], t
         raise click.UsageError("name a QUEUE, or give a --filter")
     if id is not None and headers:
         raise click.UsageError("give --id or --header, not both")
-    texts = None if id is not None else metadata_texts(headers_of(headers))
+    texts = None if id is not None else metadata_texts(headers)
     if filter and texts is not None:
         explanation = compile_selector(filter).explain(texts)
         report = {"matches": explanation.value is True, "filter": explanation.to_dict()}

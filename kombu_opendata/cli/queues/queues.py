@@ -1,4 +1,4 @@
-"""Commands ``queue list|show|create|delete|purge|metrics|figures``; the neighbouring modules have the other verbs."""
+"""Commands ``queue list|show|create|delete|purge|metrics|recent``; the neighbouring modules have the other verbs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ...errors import NotFound
 from ...json_values import plain
 from ...readable_text import age, counted
 from ..exit_codes import CommandGroup, confirm
-from ..option_types import POINT, every_queue_option, headers_of, listed
+from ..option_types import POINT, arguments_of, every_queue_option, listed, parsed
 from ..output import Reply, Table, hidden_queues, local
 from ..progress import watched
-from ..target import Target, at_target, changes, queue_argument, queues_argument, reads, yes_option
+from ..target import Target, asks_always, at_target, changes, queue_argument, queues_argument, reads
 from .alter import alter, argument_options, pause, resume, whole_seconds
 from .exchanges import bindings_of, durability
 from .moves import copy, move
@@ -92,10 +92,11 @@ def show(client: QueueClient, queue: str) -> Reply:
 @click.option("--start", type=POINT, help="fill it with messages from first, now, a time, an age, or an id on")
 @click.option("--single-active-consumer", is_flag=True, help="deliver to one consumer at a time")
 @click.option("--transient", is_flag=True, help="keep it in memory only; it ends with the broker")
-@click.option("--argument", "arguments", multiple=True, metavar="NAME=TEXT", help="another x- argument, or NAME:=JSON")
+@click.option("--argument", "arguments", multiple=True, metavar="NAME=TEXT", callback=parsed(arguments_of),
+              help="another x- argument, or NAME:=JSON")  # fmt: skip
 @click.option("--force", is_flag=True, help="accept arguments that this broker does not know")
 @at_target
-def create(queue: str, transient: bool, arguments: tuple[str, ...], force: bool, target: Target, **given: Any) -> Reply:
+def create(queue: str, transient: bool, arguments: dict[str, Any], force: bool, target: Target, **given: Any) -> Reply:
     """Create a queue.
 
     Nothing happens if the queue exists with the same options. If the folder has no store, the command creates one and
@@ -104,7 +105,7 @@ def create(queue: str, transient: bool, arguments: tuple[str, ...], force: bool,
     from ...queue_client.queue_options import QueueOptions
 
     whole_seconds(given)
-    options = QueueOptions(durable=not transient, arguments=headers_of(arguments, "argument"), **given)
+    options = QueueOptions(durable=not transient, arguments=arguments, **given)
     with target.client(creates=True) as client:
         client.create(queue, options, force=force)
         return Reply(client.get_queue(queue), f"queue {queue!r} is ready")
@@ -114,7 +115,7 @@ def create(queue: str, transient: bool, arguments: tuple[str, ...], force: bool,
 @queue_argument
 @click.option("--if-unused", is_flag=True, help="only if it has no consumers")
 @click.option("--if-empty", is_flag=True, help="only if it has no ready or delayed messages")
-@yes_option
+@asks_always
 @changes
 def delete(client: QueueClient, queue: str, if_unused: bool, if_empty: bool, yes: bool) -> Reply:
     """Delete a queue with all its messages.
@@ -137,7 +138,7 @@ def delete(client: QueueClient, queue: str, if_unused: bool, if_empty: bool, yes
 
 @queue_group.command(epilog="Example: opendata-queue queue purge orders")
 @queue_argument
-@yes_option
+@asks_always
 @changes
 def purge(client: QueueClient, queue: str, yes: bool) -> Reply:
     """Delete all ready and delayed messages of a queue.
@@ -217,25 +218,25 @@ _SERIES = {
 _POINTS = Table({"time": "", **_SERIES}, none="no metrics yet", spare=("delivered/s", "delayed", "in flight"))
 
 
-@queue_group.command(epilog="Example: opendata-queue queue figures orders")
+@queue_group.command(epilog="Example: opendata-queue queue recent orders")
 @queues_argument
 @reads
-def figures(client: QueueClient, queues: tuple[str, ...]) -> Reply:
+def recent(client: QueueClient, queues: tuple[str, ...]) -> Reply:
     """Show rates and lengths of the last ten minutes.
 
     Without QUEUE, of all queues together. The broker keeps them in memory, a point every five seconds, until it ends.
     """
-    recent = client.recent_metrics(queues)
-    if missing := [name for name in queues if name not in recent.queues]:
+    metrics = client.recent_metrics(queues)
+    if missing := [name for name in queues if name not in metrics.queues]:
         raise NotFound(f"no queue {missing[0]!r}", queue=missing[0])
     tables = []
-    for name, series in (recent.queues if queues else {"all queues": recent.total}).items():
+    for name, series in (metrics.queues if queues else {"all queues": metrics.total}).items():
         points = [
             {"time": local(at), **{field: getattr(series, field)[number] for field in _SERIES.values()}}
-            for number, at in enumerate(recent.times if series is not None else ())
+            for number, at in enumerate(metrics.times if series is not None else ())
         ]
         tables.append(_POINTS.of(points)._replace(title=name))
-    return Reply(recent, *tables)
+    return Reply(metrics, *tables)
 
 
 for _command in (alter, pause, resume, move, copy, top):

@@ -35,7 +35,7 @@ peek -- {q}
 message {i} --queue={q}
 queue show -- {q}
 queue metrics -- {q} {r}
-queue figures -- {q} {r}
+queue recent -- {q} {r}
 queue alter --yes --max-length=100 -- {q}
 queue pause -- {q}
 queue resume -- {q}

@@ -44,7 +44,7 @@ VERBS = [
     Verb("queue pause mails --publish", lambda j: j["deliveries"] and j["publishes"], "already paused (deliveries and"),
     Verb("queue resume mails", lambda j: j["changed"], "'mails' was not paused"),
     Verb("queue metrics orders", lambda j: j[0]["ready"] == j[0]["visible"] == 5, "ready          5"),
-    Verb("queue figures orders", lambda j: set(j["queues"]) == {"orders"}, ""),  # at first, there are no figures yet
+    Verb("queue recent orders", lambda j: set(j["queues"]) == {"orders"}, ""),  # at first, there are no metrics yet
     Verb("queue top --once", lambda j: {"mails"} <= {q["queue"] for q in j["queues"]}, "queues"),
     Verb("instance create spare", lambda j: j["instance"] == "spare", "already exists"),
     Verb("instance list", lambda j: "default" in {i["instance"] for i in j}, "spare"),
@@ -174,6 +174,7 @@ def test_a_queue_is_deleted(client: QueueClient, url: str) -> None:
     assert "add --yes" in refused.stderr
     told = run("queue", "drop", "drop-me", "--yes", "--json", url=url)  # the name in the previous version
     assert json.loads(told.stdout) == {"queue": "drop-me", "deleted": True, "dropped": True, "messages": 1}
+    assert run("queue", "figures", url=url).returncode == 0
     assert "drop-me" not in {info.name for info in client.list_queues()}
 
 

@@ -24,7 +24,7 @@ CALLS = {
     "filter explain": "explain", "instance create": "create_instance", "instance list": "list_instances",
     "maintain": "maintain", "message": "get", "messages": "list_messages", "peek": "peek", "ping": "is_healthy",
     "publish": "publish", "queue alter": "alter", "queue copy": "copy_messages", "queue create": "create",
-    "queue delete": "delete_queue", "queue figures": "recent_metrics", "queue list": "list_queues",
+    "queue delete": "delete_queue", "queue recent": "recent_metrics", "queue list": "list_queues",
     "queue metrics": "metrics metrics_all", "queue move": "move_messages",
     "queue pause": "pause", "queue purge": "purge", "queue resume": "resume", "queue show": "get_queue",
     "queue top": "metrics_all", "replay": "replay stop_replay replay_progress",

@@ -34,7 +34,7 @@ LOOKERS = {
     "messages",
     "peek",
     "queue list",
-    "queue figures",
+    "queue recent",
     "queue metrics",
     "queue show",
     "queue top",

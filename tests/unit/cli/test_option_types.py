@@ -48,6 +48,39 @@ def test_an_id_that_no_message_can_have_is_a_wrong_command_line(words: tuple[str
     assert "9223372036854775807" in found.output
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "binding create q x -a nothing",
+        "binding delete q x -a a:=NaN",
+        "queue alter q nothing",
+        "queue alter q --filter x>",
+        "queue move q r --where x>",
+        "queue delete q",
+        "queue purge q",
+        "messages -H nothing",
+        "messages -H n:=null",
+        "messages --limit 1001",
+        "messages --next a --prev b",
+        "attempts --prev b --next a",
+        "failed list --archived --kind failed",
+        "failed list --id 1 --id x",
+        "failed archive q --where x>",
+        "failed delete q --all",
+        "done delete q --all",
+        "send q {x --as json",
+        "send q x --file /dev/null",
+        "send q x --file /dev/null --lines",
+        "filter explain --filter x> --id 3",
+        "web --listen 127.0.0.1:x",
+        "web --listen 127.0.0.1:99999",
+    ],
+)
+def test_usage_errors_come_before_a_connection(line: str) -> None:
+    found = CliRunner().invoke(main, line.split(), env={"OPENDATA_QUEUE_URL": "opendata://127.0.0.1:1"})
+    assert found.exit_code == 2, found.output
+
+
 @pytest.mark.parametrize(("text", "second"), [("now", 7), ("2s", 5), ("2026-11-21T09:30:07.123999Z", 7)])
 def test_a_moment_has_whole_milliseconds(text: str, second: int) -> None:
     now = datetime(2026, 11, 21, 9, 30, 7, 123_999, tzinfo=UTC)
