@@ -1,7 +1,7 @@
-"""Definitions of a session that its broker keeps only in memory: transient exchanges and queues, and their bindings.
+"""Transient definitions of a session: exchanges, queues and bindings that the broker keeps only in memory.
 
-The client declares them again after a restart of the broker. The broker keeps the same definitions for each session,
-and reports deletions by other clients as :class:`.Undeclared`, so that the client does not declare the deleted entities
+The client declares them again after a restart of the broker. The broker records the same definitions for each session,
+and reports deletions by other clients as :class:`.Undeclared`, so that the client does not declare deleted entities
 again.
 """
 
@@ -18,7 +18,7 @@ _Key: TypeAlias = tuple[str, str]
 
 
 class Declared:
-    """Transient exchanges and queues, and the bindings that contain one of them."""
+    """Transient exchanges and queues, and all bindings of these exchanges and queues."""
 
     __slots__ = ("_bindings", "_exchanges", "_queues")
 
@@ -28,10 +28,10 @@ class Declared:
         self._bindings: dict[str, dict[str, dict[_Key, Bind]]] = {}  # by queue, then by exchange
 
     def note(self, message: object, name: str = "") -> None:
-        """Record or forget the declarations and deletions of a successful call.
+        """Apply the declaration or deletion of a successful call.
 
         Args:
-            name: the queue's name in the broker's reply, which may be generated.
+            name: the queue's name in the broker's reply; the broker may have generated it.
         """
         if isinstance(message, DeclareQueue):
             if not message.passive and (not message.durable or message.exclusive or message.auto_delete):
@@ -50,34 +50,37 @@ class Declared:
         elif isinstance(message, DeleteExchange):
             self._forget_exchange(message.exchange)
 
-    def forget(self, gone: Undeclared | Declaration) -> bool:
-        """Forget a deleted entity; return True if the session had declared some of it."""
-        if isinstance(gone, DeclareExchange) or (isinstance(gone, Undeclared) and not gone.queue):
-            return self._forget_exchange(gone.exchange)
-        if isinstance(gone, DeclareQueue) or not gone.exchange:
-            return self.forget_queue(gone.queue)
-        return self._forget_binding(gone.queue, gone.exchange, _key(gone))
+    def forget(self, entity: Undeclared | Declaration) -> bool:
+        """Delete the definitions of an entity; return True if there were any."""
+        if isinstance(entity, DeclareExchange) or (isinstance(entity, Undeclared) and not entity.queue):
+            return self._forget_exchange(entity.exchange)
+        if isinstance(entity, DeclareQueue) or not entity.exchange:
+            return self.forget_queue(entity.queue)
+        return self._forget_binding(entity.queue, entity.exchange, _key(entity))
 
     def forget_queue(self, queue: str) -> bool:
-        """Forget a queue and its bindings."""
-        bound = self._bindings.pop(queue, None)
-        return self._queues.pop(queue, None) is not None or bound is not None
+        bindings = self._bindings.pop(queue, None)
+        return self._queues.pop(queue, None) is not None or bindings is not None
 
     def _forget_exchange(self, exchange: str) -> bool:
-        bound = [queue for queue, bindings in self._bindings.items() if exchange in bindings]
-        for queue in bound:
+        bound_queues = [queue for queue, bindings in self._bindings.items() if exchange in bindings]
+        for queue in bound_queues:
             self._forget_bindings(queue, exchange)
-        return self._exchanges.pop(exchange, None) is not None or bool(bound)
+        return self._exchanges.pop(exchange, None) is not None or bool(bound_queues)
 
     def _forget_binding(self, queue: str, exchange: str, key: _Key) -> bool:
-        """Forget a binding, or all bindings of its routing key if its arguments are unknown and none are given.
+        """Delete a binding. If none matches a key without arguments, delete all bindings of its routing key.
 
         Only a headers exchange distinguishes bindings by their arguments.
         """
         bindings = self._bindings.get(queue, {}).get(exchange, {})
-        matches = [key] if key in bindings else [each for each in bindings if each[0] == key[0] and key[1] == "[]"]
-        for each in matches:
-            del bindings[each]
+        matches = (
+            [key]
+            if key in bindings
+            else [candidate for candidate in bindings if candidate[0] == key[0] and key[1] == "[]"]
+        )
+        for candidate in matches:
+            del bindings[candidate]
         if matches and not bindings:
             self._forget_bindings(queue, exchange)
         return bool(matches)
@@ -101,12 +104,13 @@ class Declared:
                 yield from bindings.values()
 
     def ended_with_session(self, consumed: Collection[str]) -> list[Declaration]:
-        """Return the declarations that end with a session: its exclusive queues, and its auto-delete queues in use.
+        """Return the declarations that end with the session.
 
-        The result includes their bindings, and the auto-delete exchanges of these bindings.
+        These are its exclusive queues, the auto-delete queues that it consumes from, their bindings, and the
+        auto-delete exchanges of these bindings.
 
         Args:
-            consumed: the queues that the session consumes from.
+            consumed: names of the queues that the session consumes from.
         """
         queues = [q for q in self._queues.values() if q.exclusive or (q.auto_delete and q.queue in consumed)]
         ended: list[Declaration] = [*queues]

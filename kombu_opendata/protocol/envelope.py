@@ -1,4 +1,4 @@
-"""Envelope, which is the message that a consumer receives, and metadata headers, which are stored next to it.
+"""Envelope (the message that a consumer receives) and metadata headers, which the broker stores next to it.
 
 ========================  ===========================================================
 envelope (msgpack array)  type
@@ -37,28 +37,29 @@ DEFAULT_MAX_MESSAGE_BYTES = 128 << 20
 MAX_HEADERS = 255
 MAX_HEADER_BYTES = 65_535
 
-#: limit for headers and properties that a broker decodes: a million small values would block it for a second
+#: limit for headers and properties that a broker decodes: a million small values would block the broker for a second
 MAX_OPENED_BYTES = 1 << 20
 #: limit for the headers of any type in a published envelope, including those that the metadata omits
 MAX_ENVELOPE_HEADERS = 1000
 #: limit for the properties of a published envelope
 MAX_PROPERTIES_BYTES = 64 << 10
-#: additional headers, and bytes of them, that an envelope may have when it is opened again: dead letters get some
+#: additional headers, and their bytes, of a stored envelope: the broker adds headers to dead letters
 _MORE_HEADERS, _MORE_BYTES = 16, 64 << 10
-#: of larger headers, the broker decodes only texts, numbers and booleans; a small envelope is decoded in one pass
+#: limit for an envelope that is decoded in one pass, and for headers whose arrays and maps are decoded
 _SMALL_BYTES = 2048
-#: offset of the items of a msgpack array of seven, by its first byte; and the bytes of the length of a long text
+#: offset of the items of a msgpack array of seven, by its first byte
 _ARRAYS = {0x97: 1, 0xDC: 3, 0xDD: 5}
+#: bytes of the length of msgpack bytes or text, by its first byte
 _TEXT_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
-#: possible first bytes of a msgpack array or map, which are skipped
+#: possible first bytes of a msgpack array or map
 _NESTED = frozenset((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
 
-#: long texts that no filter reads
-_UNSEEN = ("argsrepr", "kwargsrepr")
-#: a text of this length in characters can't exceed the limit for a header in bytes
+#: headers with long texts that no filter reads; the metadata omits them
+_LONG_HEADERS = ("argsrepr", "kwargsrepr")
+#: a text of at most this number of characters can't exceed the limit of bytes for a header
 _SURELY_FITS = MAX_HEADER_BYTES // 4
 
-#: raises msgspec's errors for values that it can't encode
+#: raises msgspec's errors for values without an encoding
 encode_fields = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Envelope, ext_hook=restore).decode
 _open_all = msgspec.msgpack.Decoder(_Closed).decode
@@ -84,18 +85,18 @@ def encode_envelope(
     exchange: str,
     routing_key: str,
 ) -> bytes:
-    """Return an envelope; raise msgspec's errors for values that it can't encode."""
+    """Return an envelope; raise msgspec's errors for values without an encoding."""
     headers, properties = with_extensions(headers), with_extensions(properties)
     return encode_fields((body, content_type, content_encoding, headers, properties, exchange, routing_key))
 
 
 def open_envelope(envelope: bytes, max_bytes: int = 0) -> Opened | None:
-    """Return the envelope with an undecoded body; None if it is not an envelope, or opening it would take too long.
+    """Return the envelope with an undecoded body; None for invalid bytes, or if headers or properties are too large.
 
     Extensions in headers and properties stay :class:`msgspec.msgpack.Ext`.
 
     Args:
-        max_bytes: decode all headers and properties, up to this limit; without it, see :func:`open_headers`.
+        max_bytes: limit for headers and properties, all of which are decoded; 0 decodes as :func:`open_headers`.
     """
     try:
         if not max_bytes:
@@ -113,22 +114,22 @@ def open_envelope(envelope: bytes, max_bytes: int = 0) -> Opened | None:
 
 
 def _open(envelope: bytes) -> _Closed:
-    """Decode an envelope except for body, headers and properties, in a time independent of the body's size.
+    """Decode an envelope except for its body, headers and properties. The time does not depend on the body's size.
 
     Raises:
-        InvalidMessage: finding the end of the body, or of the headers, would take long.
+        InvalidMessage: the body is neither bytes nor text, or the rest is too large.
         MsgspecError, ValueError, TypeError, OverflowError, RecursionError: the bytes are not an envelope.
     """
     if len(envelope) > _SMALL_BYTES:
-        place = _ARRAYS.get(envelope[0])
-        if place is None:
+        offset = _ARRAYS.get(envelope[0])
+        if offset is None:
             raise ValueError("not an array")
-        kind = envelope[place]
+        kind = envelope[offset]
         if kind in _TEXT_LENGTHS:
             size = _TEXT_LENGTHS[kind]
-            end = place + 1 + size + int.from_bytes(envelope[place + 1 : place + 1 + size], "big")
+            end = offset + 1 + size + int.from_bytes(envelope[offset + 1 : offset + 1 + size], "big")
         elif 0xA0 <= kind <= 0xBF:
-            end = place + 1 + (kind & 0x1F)
+            end = offset + 1 + (kind & 0x1F)
         else:
             raise InvalidMessage("the body of the message must be bytes or text", name="body")
         rest = len(envelope) - end
@@ -141,23 +142,26 @@ def _open(envelope: bytes) -> _Closed:
 def broker_headers(
     envelope: bytes, exchange: str, routing_key: str, priority: int, may_publish: Callable[[str, str], bool]
 ) -> tuple[dict[str, str], bytes]:
-    """Return the metadata headers that the broker stores for a publish, and the envelope with the publish's address.
+    """Return the metadata headers that the broker stores for a publish, and the envelope that it stores.
+
+    The exchange and routing key in the stored envelope are those of the publish. The envelope may keep another address
+    if the publisher may publish there too: Kombu's ``_put`` returns a message to a queue with its original address.
+
 
     A client can't choose the metadata, because permissions and filters depend on it. Bytes that are not an envelope get
     only the broker's own headers; no consumer can decode them.
 
     Args:
-        may_publish: returns whether the publisher may publish to an exchange with a routing key. The envelope keeps
-            another address than the publish's if it may, because Kombu's ``_put`` returns a message so.
+        may_publish: returns True if the publisher may publish to an exchange with a routing key.
 
     Raises:
-        InvalidMessage: the headers can't be stored, or decoding them would take too long.
+        InvalidMessage: the headers can't be stored, or have too many bytes or items to be decoded.
     """
     if len(envelope) <= _SMALL_BYTES:
         try:
             _body, content_type, _encoding, decoded, _properties, own_exchange, own_key = _open_small(envelope)
         except UNREADABLE:
-            pass  # the longer way raises the error, if there is one
+            pass  # the code below raises the error, if there is one
         else:
             if (own_exchange == exchange and own_key == routing_key) or may_publish(own_exchange, own_key):
                 return _texts_of(decoded, exchange, routing_key, priority, content_type), envelope
@@ -180,10 +184,8 @@ def broker_headers(
 def _published_headers(raw: msgspec.Raw) -> dict[Any, Any]:
     """Return the headers of a published message as :func:`open_headers`.
 
-    Consumers may decode headers that the broker can't.
-
     Raises:
-        InvalidMessage: the broker can't decode the headers.
+        InvalidMessage: the broker can't decode the headers, although a consumer might.
     """
     try:
         return open_headers(raw)
@@ -198,7 +200,7 @@ def open_properties(envelope: bytes, names: Collection[bytes]) -> dict[Any, Any]
     """Return the properties of a published message; empty if they contain none of these names.
 
     Raises:
-        InvalidMessage: decoding them would take too long, or the broker can't decode them.
+        InvalidMessage: the properties are too large, or the broker can't decode them.
     """
     if len(envelope) <= _SMALL_BYTES and not _has_some(envelope, names):
         return {}
@@ -207,7 +209,7 @@ def open_properties(envelope: bytes, names: Collection[bytes]) -> dict[Any, Any]
     except RecursionError as exc:
         raise _too_deep() from exc
     except UNREADABLE:
-        return {}  # no consumer can decode it, either
+        return {}  # not an envelope: no consumer can decode it
     encoded = bytes(properties)
     if not _has_some(encoded, names):
         return {}
@@ -232,7 +234,7 @@ def _check_size(properties: msgspec.Raw) -> None:
 
 
 def headers_of(envelope: bytes) -> Mapping[Any, Any] | None:
-    """Return the headers that a headers exchange compares, as :func:`open_headers` does; None if there are none."""
+    """Return the headers that a headers exchange compares; None if the broker can't decode them."""
     try:
         return open_headers(_open(envelope)[3])
     except (InvalidMessage, *UNREADABLE):
@@ -242,39 +244,39 @@ def headers_of(envelope: bytes) -> Mapping[Any, Any] | None:
 def _texts_of(
     decoded: dict[str, Any], exchange: str, routing_key: str, priority: int, content_type: str | None
 ) -> dict[str, str]:
-    """Return metadata headers as :func:`metadata_headers`, for short headers decoded by msgpack, in half the time."""
-    seen: dict[str, str] = {}
+    """Return the same as :func:`metadata_headers` in half the time, for short headers that msgpack decoded."""
+    texts: dict[str, str] = {}
     for name, value in decoded.items():
         if value is None:
             continue
         kind = type(value)
         if kind is str:
-            seen[name] = value
+            texts[name] = value
         elif kind is bool:
-            seen[name] = "true" if value else "false"
+            texts[name] = "true" if value else "false"
         elif kind is int or kind is float:
-            seen[name] = repr(value)
-    return _with_own_headers(seen, exchange, routing_key, priority, content_type)
+            texts[name] = repr(value)
+    return _with_own_headers(texts, exchange, routing_key, priority, content_type)
 
 
 def _with_own_headers(
-    seen: dict[str, str], exchange: str, routing_key: str, priority: int, content_type: str | None
+    texts: dict[str, str], exchange: str, routing_key: str, priority: int, content_type: str | None
 ) -> dict[str, str]:
-    """Return the texts of a message's headers with the broker's own, without those that no filter reads.
+    """Add the broker's own headers and remove those that no filter reads.
 
     Raises:
-        InvalidMessage: there are too many.
+        InvalidMessage: there are too many headers.
     """
-    for name in _UNSEEN:
-        seen.pop(name, None)
-    seen["exchange"] = exchange
-    seen["routing_key"] = routing_key
-    seen["priority"] = str(priority)
+    for name in _LONG_HEADERS:
+        texts.pop(name, None)
+    texts["exchange"] = exchange
+    texts["routing_key"] = routing_key
+    texts["priority"] = str(priority)
     if content_type:
-        seen["content_type"] = content_type
-    if len(seen) > MAX_HEADERS:
-        raise _too_many(len(seen))
-    return seen
+        texts["content_type"] = content_type
+    if len(texts) > MAX_HEADERS:
+        raise _too_many(len(texts))
+    return texts
 
 
 def _too_large(size: int) -> InvalidMessage:
@@ -297,7 +299,7 @@ def _too_many_of_any_type() -> InvalidMessage:
 
 
 def open_headers(raw: msgspec.Raw, max_bytes: int = MAX_OPENED_BYTES) -> dict[Any, Any]:
-    """Return the headers of an envelope; if they are large, arrays and maps among the values stay undecoded.
+    """Return the headers of an envelope; in large headers, arrays and maps stay undecoded.
 
     Raises:
         InvalidMessage: the headers have too many bytes or items.
@@ -323,14 +325,14 @@ def open_headers(raw: msgspec.Raw, max_bytes: int = MAX_OPENED_BYTES) -> dict[An
 def metadata_headers(
     headers: Mapping[Any, Any], exchange: str, routing_key: str, priority: int, content_type: str | None
 ) -> dict[str, str]:
-    """Return the headers that the broker stores next to the message and that queue filters see: scalars, as text.
+    """Return the headers that the broker stores next to the message and that filters read: scalars, as text.
 
     Booleans are ``true`` and ``false``; nested values, None, argsrepr and kwargsrepr are omitted.
 
     Raises:
         InvalidMessage: there are too many headers, or a header is too long.
     """
-    seen: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, value in headers.items():
         if value is None:
             continue
@@ -351,12 +353,12 @@ def metadata_headers(
             name = str(name)
         if len(name) > _SURELY_FITS:
             _check_length(name, "")
-        seen[name] = text
-    return _with_own_headers(seen, exchange, routing_key, priority, content_type)
+        texts[name] = text
+    return _with_own_headers(texts, exchange, routing_key, priority, content_type)
 
 
 def header_text(value: Any) -> str | None:
-    """Return a header's value as text for the metadata; None for None and nested values, which the metadata omits."""
+    """Return a header's value as text for the metadata; None for a value that the metadata omits."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if type(value) in (int, float):
@@ -365,10 +367,7 @@ def header_text(value: Any) -> str | None:
 
 
 def headers_in(envelope: bytes | None, priority: int) -> dict[str, str] | None:
-    """Return the metadata headers that a Kombu producer or a queue client derives from an envelope.
-
-    None for no envelope.
-    """
+    """Return the metadata headers that a Kombu producer or a queue client derives from an envelope."""
     if envelope is None:
         return None
     opened = open_envelope(envelope)
@@ -376,13 +375,13 @@ def headers_in(envelope: bytes | None, priority: int) -> dict[str, str] | None:
 
 
 def _check_length(name: str, text: str) -> None:
-    if name in _UNSEEN:
+    if name in _LONG_HEADERS:
         return
-    for what, value in (("name", name), ("value", text)):
+    for part, value in (("name", name), ("value", text)):
         size = len(value.encode("utf-8", "surrogatepass"))
         if size > MAX_HEADER_BYTES:
             raise InvalidMessage(
-                f"the {what} of header {name[:80]!r} has {size} bytes; the limit is {MAX_HEADER_BYTES}",
+                f"the {part} of header {name[:80]!r} has {size} bytes; the limit is {MAX_HEADER_BYTES}",
                 name=name[:80],
                 size=size,
                 limit=MAX_HEADER_BYTES,

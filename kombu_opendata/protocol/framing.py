@@ -15,10 +15,10 @@ length     4      u32 little endian, of the body
 body       n      one msgpack array, see :mod:`kombu_opendata.protocol.messages`
 =========  =====  =========================================================
 
-Decoding takes time for each item, not for each byte: three million headers take seconds, during which the broker serves
-no client. The types of the messages therefore limit the length of maps and lists, which msgspec checks before it
-decodes them. In addition, large frames are examined first: only some kinds of messages may be large, and the number of
-headers in a batch is limited.
+The time to decode a frame depends on its items, not on its bytes: three million headers take seconds, during which the
+broker serves no client. The types of the messages therefore limit the length of maps and lists; msgspec checks the
+length before it decodes the items. Large frames are also checked before they are decoded: only some types of messages
+may be large, and the number of headers in a batch is limited.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .messages.message_base import MAX_ITEMS, Numbered, WireMessage
 
 MAJOR = 1
 MINOR = 0
-#: bytes for everything but the message's envelope
+#: bytes for everything except the message's envelope
 FRAME_ROOM_BYTES = 16 << 20
 DEFAULT_MAX_FRAME_BYTES = DEFAULT_MAX_MESSAGE_BYTES + FRAME_ROOM_BYTES
 #: limit for a frame that a broker accepts before the client has logged in
@@ -68,7 +68,7 @@ def check_preamble(data: bytes, *, peer: str) -> None:
 
     Raises:
         ProtocolError: the bytes are not a preamble of this protocol.
-        VersionMismatch: the major version differs; the text names the older side.
+        VersionMismatch: the major version differs; the error text names the older side.
     """
     magic, major, _minor = _PREAMBLE.unpack(data)
     if data[:2] == _TLS_RECORD:
@@ -90,7 +90,6 @@ def check_preamble(data: bytes, *, peer: str) -> None:
 
 
 def frame(message: Any) -> bytes:
-    """Return a message as a frame."""
     body = _encode(message)
     return _LENGTH.pack(len(body)) + body
 
@@ -102,11 +101,11 @@ def _tag_of(message: type[WireMessage]) -> int:
     return tag
 
 
-#: limit for the headers of all messages of a batch together
+#: limit for the total number of headers in a batch
 MAX_BATCH_HEADERS = 250_000
-#: frames up to this size are decoded without a check before
+#: limit for a frame that is decoded without a previous check
 SMALL_FRAME_BYTES = 256 << 10
-#: numbers of the messages that may be larger, and of those without a reply
+#: tags of the messages that may be larger
 LARGE = frozenset(_tag_of(message) for message in OPERATIONS if message.operation.may_be_large) | {_tag_of(Resume)}
 _UNANSWERED = frozenset(_tag_of(message) for message in OPERATIONS if not issubclass(message, Numbered))
 _SEND = _tag_of(Send)
@@ -142,7 +141,7 @@ _batch = msgspec.msgpack.Decoder(_Batch).decode
 
 
 def check_large(body: Any) -> Refused | None:
-    """Check a large frame; return its refusal if it must not be decoded, else None.
+    """Return the refusal of a large frame that must not be decoded; None for a valid frame.
 
     Raises:
         msgspec.MsgspecError: the frame is not a message.
@@ -174,10 +173,10 @@ def too_long(body: Any, exc: msgspec.ValidationError) -> Refused | None:
 
 
 def _refusal(body: Any, error: OpenDataError) -> Refused:
-    """Return the error as a reply to the message.
+    """Return the refusal of a message with this error.
 
     Raises:
-        ProtocolError: the message is incomplete, or has no request number for a reply.
+        ProtocolError: the message does not decode, or has no request number for a reply.
     """
     try:
         head = _head(body)
@@ -189,7 +188,7 @@ def _refusal(body: Any, error: OpenDataError) -> Refused:
 
 
 def _tag(body: Any) -> int:
-    """Return the message's number, read from the first bytes; -1 if it has none."""
+    """Return the message's tag, read from the first bytes; -1 if there is none."""
     first = body[0]
     at = 1 if 0x90 <= first <= 0x9F else 3 if first == 0xDC else 5 if first == 0xDD else 0
     if not at:
@@ -213,8 +212,8 @@ class FrameReader(Generic[M]):
 
     Args:
         decoder: ``client_messages`` or ``broker_messages``.
-        max_frame_bytes: a longer frame raises FrameTooLarge as soon as its length is known.
-        bounded: turns a frame that breaks a limit of clients' messages into a :class:`Refused`.
+        max_frame_bytes: a longer frame raises FrameTooLarge when its length is received.
+        bounded: return a :class:`Refused` for a frame that exceeds a limit of clients' messages.
 
     Attributes:
         rest: the received bytes of an incomplete frame.
@@ -237,10 +236,7 @@ class FrameReader(Generic[M]):
         self.rest = bytearray()
 
     def feed_all(self, data: Any) -> list[M]:
-        """Return messages as :meth:`feed`, for bytes or a memoryview.
-
-        Fast for a single whole frame, as most replies are.
-        """
+        """Return the messages of :meth:`feed`, for bytes or a memoryview; fast for one complete frame."""
         length = len(data) - 4
         if length > 0 and not self.rest and _LENGTH.unpack_from(data)[0] == length <= self.max_frame_bytes:
             try:
@@ -255,7 +251,7 @@ class FrameReader(Generic[M]):
             return self._decode(body) if refused is None else refused
 
     def _refused(self, body: bytes, exc: Exception) -> Any:
-        """Return the refusal of a frame that does not decode because it exceeds a limit.
+        """Return the refusal of a frame whose decoding failed because it exceeds a limit.
 
         Raises:
             ProtocolError: the frame is not a message.
@@ -268,7 +264,7 @@ class FrameReader(Generic[M]):
     def feed(self, data: bytes) -> Generator[M, None, None]:
         """Yield the messages that ``data`` completes.
 
-        If the generator is closed before the end, the next call continues.
+        If the generator is closed early, the next call continues with the next message.
 
         Raises:
             FrameTooLarge: a frame exceeds the limit.
@@ -312,10 +308,10 @@ class FrameReader(Generic[M]):
 
 
 def encoded(item: Any) -> Any:
-    """Encode an item of a long reply separately, so that the encoding of the frame only copies it.
+    """Encode an item of a long reply, so that the encoding of the frame only copies bytes.
 
-    This also avoids a dictionary or tuple for each item in memory: ten thousand of them would trigger a garbage
-    collection of the whole memory of the broker, which takes far longer than the reply.
+    Ten thousand dictionaries or tuples in memory would trigger a full garbage collection of the broker, which takes
+    far longer than the reply.
     """
     return msgspec.Raw(_encode_item(item))
 

@@ -10,8 +10,8 @@ code  type                           data, as UTF-8
 5     UUID                           hexadecimal, with hyphens
 ====  =============================  ==============================
 
-A datetime with a time zone is msgpack's own timestamp. Producers encode these types and consumers restore them. The
-broker does not: it copies an extension unchanged, and compares it by its text.
+A datetime with a time zone is msgpack's own timestamp. Producers encode these types and consumers restore them; the
+broker copies an extension unchanged, and compares it by its text.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Any
 
 from msgspec.msgpack import Ext
 
-#: types that msgpack represents, whose contents need no check
+#: types that msgpack represents and that contain no other values
 _PLAIN = frozenset({str, int, float, bool, type(None), bytes})
 _ARRAYS = (list, tuple, set, frozenset)
 
-#: code, type, conversion to text, and restoring function; datetime is before its base
+#: code, type, conversion to text, conversion from text; datetime precedes its base class date
 _TYPES: tuple[tuple[int, type, Callable[[Any], str], Callable[[str], Any]], ...] = (
     (1, dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
     (2, decimal.Decimal, str, decimal.Decimal),
@@ -41,7 +41,7 @@ _RESTORE = {code: restored for code, _type, _text_of, restored in _TYPES}
 
 
 def with_extensions(values: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Return headers or properties in which extensions replace values of the types above, also nested ones."""
+    """Return headers or properties in which extensions replace values of the types above, at any depth."""
     changed: dict[Any, Any] | None = None
     for name, value in values.items():
         if type(value) not in _PLAIN and (encoded := extended(value)) is not value:
@@ -51,7 +51,7 @@ def with_extensions(values: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 
 def extended(value: Any) -> Any:
-    """Return the value for msgpack to encode: the value itself, unless it has or contains one of the types."""
+    """Return a value in which extensions replace values of the types above, at any depth."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -71,7 +71,7 @@ def extended(value: Any) -> Any:
 
 
 def restore(code: int, data: memoryview) -> Any:
-    """Return the value of an extension; an extension that this version can't read stays unchanged."""
+    """Return the value of an extension; an unknown or invalid extension stays unchanged."""
     try:
         return _RESTORE[code](str(data, "utf-8"))
     except (KeyError, ValueError, ArithmeticError):

@@ -1,4 +1,4 @@
-"""A position in the message log, where a replay or a queue starts or ends: now, the first message, a time, an id."""
+"""Position in the message log where a replay or a queue starts or ends: now, the first message, a time, or an id."""
 
 from __future__ import annotations
 
@@ -9,28 +9,19 @@ from ..errors import RequestError
 
 NOW, FIRST = "now", "first"
 ALLOWED = f'"{NOW}", "{FIRST}", an ISO 8601 time with its offset from UTC, or a message id'
-#: message ids are below it
+#: exclusive limit for message ids
 _MAX_ID = 0x6F << 56
 
 
 class LogPosition(NamedTuple):
-    """A position in the log: an id or a time; without both, it means now.
-
-    Attributes:
-        id: the id of the message.
-        at_ms: when the message was received, in ms since the epoch.
-    """
+    """Position in the log: a message id, or a time of receipt in ms since the epoch. Without both it means now."""
 
     id: int | None = None
     at_ms: int | None = None
 
     @classmethod
     def parse(cls, value: Any) -> LogPosition:
-        """Parse a position from a client.
-
-        Raises:
-            RequestError: it is not valid.
-        """
+        """Parse a position from a client; raise RequestError if it is not valid."""
         if type(value) is int and 0 <= value < _MAX_ID:
             return cls(id=value)
         if value == NOW:
@@ -49,5 +40,5 @@ class LogPosition(NamedTuple):
 
 
 def wire_position(position: str | int | datetime) -> str | int:
-    """Return a position as the wire has it; the broker refuses a time without its offset."""
+    """Return a position in its wire form; the broker refuses a time without a UTC offset."""
     return position.isoformat() if isinstance(position, datetime) else position

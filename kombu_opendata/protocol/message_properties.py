@@ -30,8 +30,8 @@ def priority_of(value: Any) -> int:
 def visible_at_ms_of(headers: Mapping[Any, Any]) -> int:
     """Return the due time of a Celery task with an ``eta`` header, in ms since the epoch; 0 means immediately.
 
-    The header is an ISO 8601 time, in UTC if it has no time zone. Such a message waits in the store, not in a worker's
-    memory.
+    The header is an ISO 8601 time, in UTC if it has no time zone. A delayed message stays in the store, not in a
+    worker's memory.
 
     Raises:
         InvalidMessage: the header is not a time.
@@ -49,10 +49,7 @@ def visible_at_ms_of(headers: Mapping[Any, Any]) -> int:
 
 
 def ttl_ms_of(expiration: Any) -> int:
-    """Return AMQP's ``expiration``, milliseconds as text, as a number.
-
-    -1 means no TTL; raise InvalidMessage if invalid.
-    """
+    """Return AMQP's ``expiration`` in ms, -1 for no TTL; raise InvalidMessage if it is not a number."""
     if expiration is None or expiration == "":
         return -1
     try:

@@ -1,8 +1,9 @@
 """Permissions that operations need: rights on names, and roles (docs/permissions.md).
 
-The check of a call gets the user's rights and the message, and raises :class:`.AccessRefused`. It runs before the
-handler does, so a client that may not use a name does not learn whether it exists. The text and the required rights
-are data: for the documentation, and for the web UI, which offers what the user may do on some object.
+The check of a call gets the user's rights and the message, and raises :class:`.AccessRefused`. The check runs before
+the handler, so a client without a right on a name does not learn whether an object with that name exists. The
+documentation and the web UI read the text and the required rights: the web UI offers the operations that the user may
+do on some object.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from .queue_arguments import (
 DEFAULT_EXCHANGE = "amq.default"
 #: all exchanges together, in patterns: all messages of an instance
 ALL_EXCHANGES = "amq.all"
-#: the results of tasks, and chords, in patterns; who knows the name of a result may use it: task ids can't be guessed
+#: results of tasks and chords, in patterns; a user with this right needs only the name of a result, which has a random
+#: task id
 RESULTS = "amq.results"
 #: staged jobs, whose messages may go to any exchange, in patterns
 STAGED_JOBS = "amq.staged"
-#: headers that the role monitor shows: those of Celery's protocol without arguments, and those of the broker
+#: headers that the role monitor may see: Celery's, without the arguments of the task, and the broker's own
 SHOWN_HEADERS = frozenset(
     (
         "content_type", "eta", "exchange", "expires", "group", "group_index", "id", "lang", "origin", "parent_id",
@@ -71,7 +73,7 @@ class Permission:
 
 
 def permission(**rights: str) -> Callable[[Check], Permission]:
-    """Make a special check a permission, whose text is its docstring; see :class:`Permission`."""
+    """Declare a check as a permission, whose text is the docstring of the check; see :class:`Permission`."""
 
     def make(check: Check) -> Permission:
         text = " ".join((check.__doc__ or "").split()).removeprefix("Require ").rstrip(".")
@@ -86,7 +88,7 @@ def _or(role: str) -> str:
 
 # ---------------------------------------------------------------------- permissions for any operation
 def entry(text: str = "nothing: it concerns the client itself") -> Permission:
-    """Require only the user's entry for the instance, which the login has checked."""
+    """Require only the user's entry for the instance, which the login checks."""
     return Permission(lambda _rights, _message: None, text)
 
 
@@ -114,7 +116,10 @@ def on_queue(right: str, *, or_role: str = "") -> Permission:
 
 
 def on_queues(right: str, *, or_role: str = "") -> Permission:
-    """Require a right on each queue that the message names, or a role. If it names none, the handler omits some."""
+    """Require a right on each queue of the message, or a role.
+
+    If the message has no queues, the handler omits the queues without the right.
+    """
 
     def check(rights: AccessRights, message: Any) -> None:
         for queue in message.queues:
@@ -171,8 +176,8 @@ def check_declaration(rights: AccessRights, queue: str, arguments: Mapping[str, 
 def check_alteration(rights: AccessRights, queue: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Require the rights for a declaration with the altered arguments, or the role operator.
 
-    Dead letters and a filter bring messages into queues that other users read, so the role is not sufficient to change
-    those: dead letters need read on the queue, a filter in mode "any" read on :data:`ALL_EXCHANGES`.
+    Dead letters and a filter bring messages into queues that other users read. The role is therefore not sufficient to
+    change them: dead letters also need read on the queue, and a filter in mode "any" read on :data:`ALL_EXCHANGES`.
     """
     if "operator" not in rights.roles:
         check_declaration(rights, queue, after)
@@ -252,8 +257,8 @@ def replay(rights: AccessRights, message: Any) -> None:
 def _redrive(rights: AccessRights, queue: str, target: str, selector: str) -> None:
     """Require read on the queue, and write on the queue that gets the messages.
 
-    The role operator stands for both only if the messages stay in their queue, and are not selected by their headers.
-    Otherwise it stands for write: in another queue, other users could read them.
+    The role operator replaces both rights if the messages stay in their queue and are not selected by their headers.
+    Otherwise it replaces only write: other users could read the messages in the other queue.
     """
     target = target or queue
     rights.check("read", "queue", queue, or_role="" if selector or target != queue else "operator")
@@ -315,7 +320,7 @@ def delete_failures(rights: AccessRights, message: Any) -> None:
 
 # ---------------------------------------------------------------------- reading stored messages
 def _read(rights: AccessRights, queues: Iterable[str], or_role: str = "") -> None:
-    """Require read on these queues, or on :data:`ALL_EXCHANGES` if there is none."""
+    """Require read on these queues, or on :data:`ALL_EXCHANGES` if there are no queues."""
     if rights.read[ALL_EXCHANGES]:
         return
     for queue in queues:
@@ -363,8 +368,8 @@ def explain(rights: AccessRights, message: Any) -> None:
 def check_stored_message(rights: AccessRights, headers: Mapping[str, str]) -> None:
     """Require read on the exchange that a message was published to, or on the queue if that was the default exchange.
 
-    A user with this right could have bound a queue, or consumed the message. Otherwise read on :data:`ALL_EXCHANGES`
-    is required, so that a refusal does not reveal where the message was routed.
+    A user with this right could have bound a queue, or consumed the message. Other users need read on
+    :data:`ALL_EXCHANGES`, so that a refusal does not reveal where the message was routed.
     """
     if not rights.read[headers.get("exchange") or headers.get("routing_key", "")]:
         rights.check("read", "exchange", ALL_EXCHANGES)

@@ -1,8 +1,9 @@
-"""The table of queue arguments.
+"""Table of queue arguments.
 
-One declaration in :class:`QueueArguments` is all that there is of an argument: its field has the type and the default,
-its :class:`Argument` the rest. From it follow the broker's parsing and altering, the fields of a queue's stored config,
-the options of the command line, those of :class:`.QueueOptions`, and the tables of ``docs/queue-arguments.md``.
+Each argument is declared once, as a field of :class:`QueueArguments`. The field has the type and the default, and its
+:class:`Argument` has the rest. The broker's parser and ``queue alter``, the fields of a queue's stored config, the
+options of the command line and of :class:`.QueueOptions`, and the tables of ``docs/queue-arguments.md`` derive from
+these declarations.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from .log_position import ALLOWED, NOW
 
-#: names that several layers read, and an argument of exchanges
+#: names that several layers read; the last one is an argument of exchanges
 DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY = "x-dead-letter-routing-key"
 FILTER, FILTER_MODE = "x-filter", "x-filter-mode"
 ALTERNATE_EXCHANGE = "alternate-exchange"
-#: the queue receives messages that a binding or the filter matches, or only those that both match
+#: modes of a filter: the queue receives messages that a binding or the filter matches, or that both match
 ANY, ALL = "any", "all"
 
 DEFAULT_MAX_ATTEMPTS = 20
@@ -41,19 +42,20 @@ _CHOSEN = "counts for messages that come from now on; those that wait stay"
 
 
 class Argument(NamedTuple):
-    """A known argument.
+    """Argument that the broker knows.
 
     Attributes:
         kind: int, str or bool; object for a position in the log.
-        default: describes the default; if it is empty, the field's value does.
+        differs: the differences from RabbitMQ, for the documentation.
+        default: a description of the default; if it is empty, the default is the value of the field.
         low, high, also: bounds of an int, and one more valid int.
         choices: the valid texts; empty if all are valid.
-        words: describes the valid values of an object.
-        altered: the effect of ``queue alter``.
-        fixed: the reason why it can't be altered, for an argument with a field that can't be.
-        stored_only: it has no effect on a queue that is not stored.
-        setting: its field in a stored queue's config record; empty if only the record's JSON has it.
-        help: the help of its option of the command line; empty if that has none.
+        words: a description of the valid values of an object.
+        altered: the effect of ``queue alter``, for the documentation.
+        fixed: the reason why ``queue alter`` can't change the argument; empty if it can.
+        stored_only: the argument has no effect on a queue that is not stored.
+        setting: its field in a stored queue's config record; empty if only the record's JSON has the argument.
+        help: the help of its command-line option; empty if there is no such option.
         metavar: the placeholder of that option.
         option: the field of :class:`.QueueOptions`, where a time is in seconds.
         field: the field of :class:`QueueArguments`; empty if the broker ignores the argument.
@@ -81,12 +83,12 @@ class Argument(NamedTuple):
 
     @property
     def cannot_alter(self) -> str:
-        """The reason why an operator can't alter the argument; empty if it can be altered."""
+        """Reason why an operator can't alter the argument; empty if it can be altered."""
         return self.fixed if self.field else "this broker ignores it"
 
     @property
     def allowed(self) -> str:
-        """A description of the valid values."""
+        """Description of the valid values."""
         if self.words:
             return self.words
         if self.kind is bool:
@@ -100,11 +102,11 @@ class Argument(NamedTuple):
 
     @property
     def units_per_second(self) -> int:
-        """The number of the argument's units in a second; 0 if it is not a time."""
+        """Number of the argument's units in a second; 0 if the argument is not a time."""
         return {"ms": 1000, "s": 1}.get(self.unit, 0)
 
     def takes(self, value: Any) -> bool:
-        """Return whether a value has the right type and range; a bool is not an int."""
+        """Return True if a value has the right type and range; a bool is not an int."""
         if self.kind is object:
             return True
         if type(value) is not self.kind:
@@ -115,7 +117,7 @@ class Argument(NamedTuple):
 
 
 class QueueArguments(NamedTuple):
-    """The parsed arguments of a queue. -1 means no limit where 0 is a valid value."""
+    """Parsed arguments of a queue. -1 means no limit where 0 is a valid value."""
 
     # fmt: off
     message_ttl_ms: Annotated[int, Argument(
@@ -219,12 +221,12 @@ class QueueArguments(NamedTuple):
 
     @property
     def is_bounded(self) -> bool:
-        """The queue has a maximum length."""
+        """True if the queue has a maximum length."""
         return self.max_length >= 0 or self.max_length_bytes >= 0
 
     @property
     def rejects(self) -> bool:
-        """The queue refuses publishes when it is full."""
+        """True if the queue refuses publishes when it is full."""
         dead_letters = self.overflow == REJECT_PUBLISH_DLX and self.dead_letter_exchange is not None
         return self.overflow != DROP_HEAD and not dead_letters
 

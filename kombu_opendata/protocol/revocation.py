@@ -1,9 +1,8 @@
 """Result REVOKED of a Celery task that expires before a worker receives it.
 
-A client whose result backend is on the same broker stores the destination of the result in the envelope's properties,
-under :data:`PROPERTY`: ``[name of the result, prefix of chord names, TTL in ms]``. The broker stores a value that
-begins with :data:`MARK`, which occurs in no serializer's output and no compressed result, followed by the result as
-JSON.
+A client whose result backend is on the same broker describes the result in the envelope's properties, under
+:data:`PROPERTY`: ``[name of the result, prefix of chord names, TTL in ms]``. When the task expires, the broker stores
+:data:`MARK`, followed by the result as JSON. No serializer's output and no compressed result begins with this mark.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Any, NamedTuple
 
 PROPERTY = "x-opendata-result"
 MARK = b"\0opendata\0"
-#: result of such a task in Celery's worker
+#: result that Celery's worker stores for a task that expired
 _EXPIRED = {"exc_type": "TaskRevokedError", "exc_message": ["expired"], "exc_module": "celery.exceptions"}
 
 
 class Revocation(NamedTuple):
-    """Result of a task, the chord that it is a part of (or empty), and its ``place`` in the chord (or -1)."""
+    """Result of a task; the name of its chord, empty if there is none; and its ``place`` in the chord, or -1."""
 
     name: bytes
     ttl_ms: int
@@ -29,7 +28,7 @@ class Revocation(NamedTuple):
 
 
 def read(headers: Mapping[Any, Any], properties: Mapping[Any, Any]) -> Revocation | None:
-    """Return the result that a message names; None if it names none, or an invalid one."""
+    """Return the result that a message describes; None if its property is missing or invalid."""
     match properties.get(PROPERTY), headers.get("id"), headers.get("group"), headers.get("group_index"):
         case [str(name), str(prefix), int(ttl_ms)], str(id), group, index:
             chord = (prefix + group).encode() if isinstance(group, str) and group else b""

@@ -1,7 +1,7 @@
 """Reports of a worker about its tasks: state, runtime and failure.
 
-A message's *outcome* is its settlement by the broker (:class:`.messages.Outcome`); the *state* is the end of its task.
-A report is created in the process of the task, which cuts its texts; the broker refuses longer ones.
+The *outcome* of a message is its settlement (:class:`.messages.Outcome`); the *state* is the final state of its task.
+The process of the task creates the report and cuts its texts to their limits; the broker refuses longer texts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_NAME, MAX_EXCEPTION, MAX_ERROR, MAX_TRACEBACK = 255, 255, 2 << 10, 16 << 10
 
 
 class TaskState(IntEnum):
-    """Final state of a task. 0 is no state: it was not reported."""
+    """Final state of a task; 0 stands for a state that was not reported."""
 
     SUCCEEDED = 1
     RAISED = 2
@@ -24,7 +24,7 @@ class TaskState(IntEnum):
     TIMED_OUT = 5
     REJECTED = 6
     IGNORED = 7
-    LOST = 8  # its worker, or its pool process, ended during the run
+    LOST = 8  # the worker or its pool process ended during the run
 
 
 #: the states of tasks that failed
@@ -34,16 +34,15 @@ STATES = ("", *(state.name.lower() for state in TaskState))
 
 
 class TaskReport(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Report of one run of a task; :meth:`cut` creates one from any texts.
+    """Report of one run of a task; :meth:`cut` creates a report from texts of any length.
 
     Attributes:
         state: a :class:`TaskState`.
-        runtime_us: its runtime, in microseconds.
-        pid: the id of the process that ran it.
-        task: its name, which the broker's metrics use.
+        runtime_us: the runtime, in microseconds.
+        pid: the id of the process that ran the task.
+        task: the name of the task, which the broker's metrics use.
         exception: the exception's type, as in ``builtins.ValueError``.
         error: the exception's message.
-        traceback: the traceback as Python prints it.
     """
 
     state: int
@@ -78,7 +77,7 @@ class TaskReport(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def fault(self) -> str:
-        """Reason why a broker must refuse it; empty if it is valid."""
+        """Reason why a broker must refuse the report; empty if it is valid."""
         if not 0 < self.state < len(STATES):
             return f"task state {self.state} is unknown"
         if not (0 <= self.runtime_us <= _MAX_U63 and 0 <= self.pid <= _MAX_U32):
@@ -97,10 +96,7 @@ class TaskReport(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return a text of at most ``limit`` bytes of UTF-8.
-
-    A longer one keeps its beginning and end, with a note in between.
-    """
+    """Cut the middle of a text that has more than ``limit`` bytes of UTF-8, and leave a note in its place."""
     if len(text) <= limit:
         raw = text.encode("utf-8", "replace")  # a lone surrogate becomes a question mark
         if len(raw) <= limit:

@@ -1,9 +1,9 @@
 """Socket options of TCP connections, and detection of lost peers.
 
-The kernel of a living host answers for its processes, even if they are busy or stopped. A broker therefore considers a
-client lost when the client's *kernel* does not answer: keepalive detects that on an idle connection, and
-:func:`peer_is_gone` while bytes are in flight. ``TCP_USER_TIMEOUT`` would also end the connection of a worker that is
-merely too busy to read, so only clients set it.
+The kernel of a running host answers TCP probes even if its processes are busy or stopped. A broker therefore considers
+a client lost when the client's *kernel* does not answer: keepalive detects that on an idle connection, and
+:func:`peer_is_gone` while bytes are in flight. ``TCP_USER_TIMEOUT`` would also close the connection of a worker that is
+only too busy to read, so only clients set it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def set_tcp_options(sock: Any, *, user_timeout_ms: int | None = USER_TIMEOUT_MS)
     """Send small frames immediately, and detect a dead peer within half a minute.
 
     Args:
-        user_timeout_ms: limit for the time that sent bytes remain unacknowledged; None keeps the system's default.
+        user_timeout_ms: limit for the time until sent bytes are acknowledged; None means the system's default.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -46,7 +46,7 @@ def set_tcp_options(sock: Any, *, user_timeout_ms: int | None = USER_TIMEOUT_MS)
 
 
 def peer_is_gone(sock: Any, seconds: float) -> bool:
-    """Return True if the peer's kernel has acknowledged nothing for this long; False if the system can't report it."""
+    """Return True if the peer's kernel did not answer for ``seconds``; False if the system can't report that."""
     if not hasattr(socket, "TCP_INFO"):
         return False
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
@@ -56,7 +56,7 @@ def peer_is_gone(sock: Any, seconds: float) -> bool:
 def says_gone(info: bytes, seconds: float) -> bool:
     """Return True if a struct tcp_info shows a dead peer, which answers no probes.
 
-    A living peer that does not read still answers the probes of its closed window.
+    A peer whose process does not read still answers the probes of its closed window.
     """
     probes, unacknowledged, last_ack_ms = _TCP_INFO.unpack(info)
     return bool(last_ack_ms > 1000 * seconds and (unacknowledged > 0 or probes >= _LOST_PROBES))

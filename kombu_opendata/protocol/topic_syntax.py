@@ -1,7 +1,7 @@
 """Topic patterns and routing keys that the queue client accepts; the rules are pgmq's.
 
-Words of ASCII letters, digits, ``-`` and ``_`` are separated by single dots. In a pattern a word may also be ``*`` (one
-word) or ``#`` (any number of words). AMQP accepts any text, so Kombu's channels do as well.
+Words of ASCII letters, digits, ``-`` and ``_`` are separated by single dots. In a pattern, ``*`` stands for one word
+and ``#`` for any number of words. Kombu's channels accept any text, as AMQP does.
 """
 
 from __future__ import annotations
@@ -16,37 +16,29 @@ _WORD = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def check_routing_key(text: str) -> None:
-    """Validate a routing key.
-
-    Raises:
-        RequestError: it is not valid; the text has the reason.
-    """
+    """Validate a routing key; raise RequestError with the reason if it is not valid."""
     _check(text, "routing key", wildcards=())
 
 
 def check_topic_pattern(text: str) -> None:
-    """Validate a topic pattern.
-
-    Raises:
-        RequestError: it is not valid; the text has the reason.
-    """
+    """Validate a topic pattern; raise RequestError with the reason if it is not valid."""
     _check(text, "topic pattern", wildcards=WILDCARDS)
 
 
-def _check(text: str, what: str, *, wildcards: tuple[str, ...]) -> None:
+def _check(text: str, kind: str, *, wildcards: tuple[str, ...]) -> None:
     if not isinstance(text, str):
-        raise RequestError(f"a {what} must be a str, not {type(text).__name__}", name=what)
+        raise RequestError(f"a {kind} must be a str, not {type(text).__name__}", name=kind)
     if len(text) > MAX_CHARACTERS:
         raise RequestError(
-            f"a {what} may have at most {MAX_CHARACTERS} characters, not {len(text)}", limit=MAX_CHARACTERS
+            f"a {kind} may have at most {MAX_CHARACTERS} characters, not {len(text)}", limit=MAX_CHARACTERS
         )
     if not text:
         every = ": '#' matches every routing key" if wildcards else ""
-        raise RequestError(f"a {what} can't be empty{every}", name=what)
+        raise RequestError(f"a {kind} can't be empty{every}", name=kind)
     for word in text.split("."):
         if word in wildcards or _WORD.fullmatch(word):
             continue
-        raise RequestError(f"{text!r} is not a valid {what}: {_fault(word, wildcards)}", name=what, value=text)
+        raise RequestError(f"{text!r} is not a valid {kind}: {_fault(word, wildcards)}", name=kind, value=text)
 
 
 def _fault(word: str, wildcards: tuple[str, ...]) -> str:
