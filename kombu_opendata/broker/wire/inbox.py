@@ -177,7 +177,7 @@ class Inbox:
                 self._run(message)
             else:
                 self._backlog.append(message)
-            if not count % _LOOKS and self.flow is not None and self.state is _RUNNING:
+            if not count % _LOOKS and self.flow is not None and not self._is_delayed:
                 time = self.flow.time()
                 until = until or time + self.flow.slice_seconds
                 if time > until:
@@ -259,7 +259,7 @@ class Inbox:
                     del running[rid]
                 self.queries -= 1
         self._change_state()
-        if self._backlog:
+        if self._backlog or self._slice_is_over:
             asyncio.get_running_loop().call_soon(self.go_on)
 
     # ------------------------------------------------------------------ delaying publishes
