@@ -19,6 +19,7 @@ class QueueMetrics:
 
     Attributes:
         length: ready + delayed + in_flight.
+        ready: messages that can be read now.
         delayed: messages that can be read later.
         in_flight: messages that clients hold.
         oldest_age_seconds: the time since the broker received the oldest message of ``length``; None if there is none,
@@ -45,7 +46,7 @@ class QueueMetrics:
 
     queue: str
     length: int
-    visible: int
+    ready: int
     delayed: int
     in_flight: int
     oldest_age_seconds: float | None
@@ -66,9 +67,8 @@ class QueueMetrics:
     failed_per_second: float = 0.0
 
     @property
-    def ready(self) -> int:
-        """Messages that can be read now; ``visible`` in earlier versions."""
-        return self.visible
+    def visible(self) -> int:  # the name of ``ready`` in earlier versions
+        return self.ready
 
 
 @dataclass(frozen=True)
@@ -152,11 +152,11 @@ class QueueMetricsCalls(Base):
 
 #: metrics that have the same name in the broker's reply
 _SAME = (
-    "length", "visible", "in_flight", "delayed", "oldest_age_seconds", "newest_age_seconds", "consumers", "done",
+    "length", "in_flight", "delayed", "oldest_age_seconds", "newest_age_seconds", "consumers", "done",
     "failed", "delivered_per_second", "acked_per_second",
 )  # fmt: skip
 _NEWER = ("archived_failed", "paused", "publishes_paused", "failed_per_second")  # an older broker does not send these
-_FIGURES = frozenset((*_SAME, *_NEWER, "published_per_second", "counted_since_ms"))
+_FIGURES = frozenset((*_SAME, *_NEWER, "visible", "published_per_second", "counted_since_ms"))
 
 
 def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetrics:
@@ -164,6 +164,7 @@ def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetri
     known = {name: figures[name] for name in _SAME}
     return QueueMetrics(
         queue=queue,
+        ready=figures["visible"],
         total=figures["published"],
         sent_per_second=figures["published_per_second"],
         counts={name: value for name, value in figures.items() if name not in _FIGURES},

@@ -56,7 +56,7 @@ def test_kombu_declares_as_before(client: QueueClient, connection: Any, name: st
     queue.declare()
     connection.default_channel.queue_declare(name, passive=True)
     send(connection.default_channel, name, "a", "b", "c")
-    assert client.metrics(name).visible == 2
+    assert client.metrics(name).ready == 2
     followed = Queue(name, Exchange("direct"), name, durable=durable, max_length=2, message_ttl=60, channel=connection)
     followed.declare()
     with pytest.raises(amqp.PreconditionFailed):
@@ -95,7 +95,7 @@ def test_a_consumer_idles_while_its_queue_is_paused(client: QueueClient, connect
     inbox[0].requeue()
     drain_quiet(connection)
     assert inbox.bodies == ["held"]
-    assert client.metrics(name).visible == 3
+    assert client.metrics(name).ready == 3
     client.resume(name)
     drain_until(connection, lambda: len(inbox.bodies) == 4)
     assert inbox.bodies[1:] == ["held", "a", "b"]
@@ -224,7 +224,7 @@ def test_bytes_are_measured_again_after_kill_9(store_folder: Path) -> None:
         dropped = client.alter("q", {"x-max-length-bytes": limit // 5}, force=True, dry_run=True).counts["dropped"]
         broker.kill()
         assert client.alter("q", {"x-max-length-bytes": limit // 5}, force=True).counts["dropped"] == dropped
-        wait_until(lambda: client.metrics("q").visible == 20_000 - dropped, 60, "the oldest messages dropped")
+        wait_until(lambda: client.metrics("q").ready == 20_000 - dropped, 60, "the oldest messages dropped")
     broker.terminate()
 
 

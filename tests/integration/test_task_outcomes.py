@@ -181,7 +181,7 @@ def test_a_task_that_ends_while_the_network_is_cut_is_reported_afterwards(store_
         lease, held = worker.start("early"), worker.claim("late")
         worker.connection.link.drop()
         with QueueClient(f"opendata://127.0.0.1:{broker.port}") as client:
-            wait_until(lambda: client.metrics("late").visible == 1, 60, "the end of the session")
+            wait_until(lambda: client.metrics("late").ready == 1, 60, "the end of the session")
             worker.end(lease, Outcome.REPORT, SUCCEEDED)
             worker.end(held, Outcome.ACK, SUCCEEDED)  # another consumer may have it
             assert [(one.state, one.outcome) for one in worker.attempts("early")] == [("succeeded", "acked")]

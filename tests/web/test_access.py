@@ -208,7 +208,7 @@ def test_a_page_that_only_reads_changes_nothing(world: World) -> None:
         assert purge(site, "hidden").status_code == 403
         form = {"queue": "hidden", "typed_again": "hidden", "csrf_token": token(site)}
         assert "read-only" in site.post("actions/purge", data=form).text
-    assert world.admin.metrics("hidden").visible == 1
+    assert world.admin.metrics("hidden").ready == 1
     world.admin.purge("hidden")
 
 

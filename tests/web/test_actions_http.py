@@ -30,17 +30,17 @@ def test_a_purge_wants_the_name_again(site: httpx.Client, client: QueueClient) -
     assert "<script>" not in asked.text
     refused = site.post("/actions/purge", data={"queue": ODD, "typed_again": "a/b"})
     assert "to confirm" in refused.text
-    assert client.metrics(ODD).visible == 3
+    assert client.metrics(ODD).ready == 3
     done = site.post("/actions/purge", data={"queue": ODD, "typed_again": ODD})
     assert "3 messages" in done.text
-    assert client.metrics(ODD).visible == 0
+    assert client.metrics(ODD).ready == 0
 
 
 def test_the_api_looks_before_it_does(site: httpx.Client, client: QueueClient) -> None:
     client.create("q")
     client.send_batch("q", [1, 2])
     assert site.post("/api/v1/actions/purge/preview", json={"queue": "q"}).json()["count"] == 2
-    assert client.metrics("q").visible == 2
+    assert client.metrics("q").ready == 2
     assert site.post("/api/v1/actions/purge", json={"queue": "q"}).json()["counts"] == {"deleted": 2}
 
 
@@ -150,7 +150,7 @@ def test_a_page_that_is_read_only_does_nothing(url: str, tmp_path: Path, client:
         started.add(server := PageServer(tmp_path, url, "--read-only"))
         told = httpx.post(f"{server.url}actions/purge", data={"queue": "kept", "typed_again": "kept"}, timeout=30)
         assert "read-only" in told.text
-    assert client.metrics("kept").visible == 1
+    assert client.metrics("kept").ready == 1
 
 
 @pytest.mark.parametrize("hours", ["1e9", "inf", "nan", "-1", "soon"])

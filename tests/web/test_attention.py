@@ -76,4 +76,4 @@ def test_the_api_says_the_same(shop: Shop, site: str, browser: Browser) -> None:
         assert told["text"].startswith("Queue reports has no consumers: 3 messages are ready")
         assert (told["view"], told["query"]) == ("queue", {"name": "reports"})
     with QueueClient(shop.url) as client:
-        assert client.metrics("reports").visible == 3
+        assert client.metrics("reports").ready == 3

@@ -133,7 +133,7 @@ def counted(queue: str, **levels: int) -> Check:
 
 def both(queue: str, target: str, left: int, there: int) -> Check:
     def check(client: QueueClient) -> bool:
-        return client.metrics(queue).visible == left and client.metrics(target).visible == there
+        return client.metrics(queue).ready == left and client.metrics(target).ready == there
 
     return check
 
@@ -165,7 +165,7 @@ DEEDS = [
     ),
     Deed(
         "purge", of("purge"), "Purge…", "3 ready or delayed messages of purge", "3 messages of purge deleted.",
-        counted("purge", visible=0), waiting("purge"), typed="purge",
+        counted("purge", ready=0), waiting("purge"), typed="purge",
     ),
     Deed(
         "delete-queue", of("delete-queue"), "Delete the queue…", "with 3 messages", "The queue delete-queue is deleted",
@@ -191,12 +191,12 @@ DEEDS = [
         waiting("send", 0), fill={"Body": '{"a": 1}', "Delay in seconds": "3600"},
     ),
     Deed(
-        "publish", "", "Publish a message…", "One message to", "went to publish.", counted("publish", visible=1),
+        "publish", "", "Publish a message…", "One message to", "went to publish.", counted("publish", ready=1),
         waiting("publish", 0), fill={"Routing key": "publish", "Body": "text"},
     ),
     Deed(
         "release", of("release", "flight"), "Return…", "2 messages of release", "2 messages returned.",
-        counted("release", visible=2, in_flight=1), leased("release"), chosen=2,
+        counted("release", ready=2, in_flight=1), leased("release"), chosen=2,
     ),
     Deed(
         "reject", of("reject", "flight"), "Reject…", "2 messages of reject will fail", "2 messages rejected.",
@@ -208,7 +208,7 @@ DEEDS = [
     ),
     Deed(
         "mark-done", of("mark-done"), "Mark as done…", "3 messages of mark-done", "3 messages marked as done.",
-        counted("mark-done", visible=0, done=3), waiting("mark-done"), chosen=3,
+        counted("mark-done", ready=0, done=3), waiting("mark-done"), chosen=3,
     ),
     Deed(
         "move", of("move"), "Move…", "2 messages of move.", "2 messages moved to move-target.",
@@ -220,7 +220,7 @@ DEEDS = [
     ),
     Deed(
         "retry", of("retry", "failed"), "Retry…", "2 failures will be retried", "2 failures retried.",
-        counted("retry", visible=2, failed=1), failed("retry"), chosen=2,
+        counted("retry", ready=2, failed=1), failed("retry"), chosen=2,
     ),
     Deed(
         "delete-failures", of("delete-failures", "failed"), "Delete…", "2 failures will be deleted",
@@ -236,7 +236,7 @@ DEEDS = [
     ),
     Deed(
         "replay", of("replay"), "Replay…", "gets all stored messages", "A replay into replay has begun.",
-        counted("replay", visible=3), settled("replay"),
+        counted("replay", ready=3), settled("replay"),
     ),
     Deed(
         "stop-replay", "replays", "Stop…", "The replay into stop-replay will stop", "has stopped.",

@@ -189,7 +189,7 @@ def metrics(client: QueueClient, queues: tuple[str, ...], every: bool) -> Reply:
 
 def metrics_document(metrics: QueueMetrics) -> dict[str, Any]:
     """Return a queue's metrics for ``--json``; ``visible`` is the name of ``ready`` in earlier versions."""
-    return {**plain(metrics), "ready": metrics.ready}
+    return {**plain(metrics), "visible": metrics.ready}
 
 
 def _facts(metrics: QueueMetrics) -> dict[str, Any]:

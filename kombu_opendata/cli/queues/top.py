@@ -177,7 +177,7 @@ def _order(sort: str) -> Callable[[QueueLine], Any]:
 def _document(line: QueueLine) -> dict[str, Any]:
     rates = {"sent_per_second": line.sent, "delivered_per_second": line.delivered, "acked_per_second": line.acked}
     rounded = {name: round(value, 3) for name, value in rates.items()}
-    return {**plain(line.metrics), "ready": line.metrics.ready, **rounded}
+    return {**plain(line.metrics), "visible": line.metrics.ready, **rounded}
 
 
 # ---------------------------------------------------------------------- keys

@@ -26,7 +26,7 @@ class OnQueue(Parameters):
     async def ready_and_delayed(self, broker: UserBroker) -> int:
         """Return the number of messages that are ready or delayed."""
         metrics = await broker.client.metrics(self.queue)
-        return metrics.visible + metrics.delayed
+        return metrics.ready + metrics.delayed
 
 
 @action("create-queue", "Create a queue", m.DeclareQueue)

@@ -80,7 +80,7 @@ def _leases_expired(broker: UserBroker, queues: list[QueueMetrics]) -> dict[str,
 async def _trends(broker: UserBroker, queues: list[QueueMetrics], failures: list[TaskFailures]) -> dict[str, Trend]:
     """Return the trends of the fullest queues that may grow, and of the queues with failures."""
     filling = [queue for queue in queues if may_grow(queue)]
-    filling.sort(key=lambda queue: -queue.visible)
+    filling.sort(key=lambda queue: -queue.ready)
     names = sorted({*(queue.queue for queue in filling[:_QUEUES]), *(failing.queue for failing in failures[:_QUEUES])})
     if not names:
         return {}

@@ -244,13 +244,13 @@ def _queue_findings(seen: AttentionInput) -> Iterator[AttentionFinding]:
         trend = seen.trends.get(queue.queue)
         if queue.paused or queue.publishes_paused:
             paused = " and ".join(["deliveries"] * queue.paused + ["publishes"] * queue.publishes_paused)
-            text = f" is paused ({paused}): {counted(queue.visible, 'message')} ready."
-            yield _on_queue("paused", "note", queue, text, queue.visible)
-        elif queue.visible > 0 and queue.consumers == 0 and queue.delivered_per_second == 0:
+            text = f" is paused ({paused}): {counted(queue.ready, 'message')} ready."
+            yield _on_queue("paused", "note", queue, text, queue.ready)
+        elif queue.ready > 0 and queue.consumers == 0 and queue.delivered_per_second == 0:
             # neither a consumer nor a polling program receives them
             oldest = f", the oldest for {age(queue.oldest_age_seconds)}" if queue.oldest_age_seconds is not None else ""
             text = f" has no consumers: {_ready(queue)}{oldest}."
-            yield _on_queue("not_consumed", "bad", queue, text, queue.visible)
+            yield _on_queue("not_consumed", "bad", queue, text, queue.ready)
         elif trend is not None and _grows(queue, trend):
             yield _growing(queue, trend, hanging[queue.queue])
         if expired := seen.leases_expired.get(queue.queue):
@@ -263,16 +263,16 @@ def _on_queue(kind: str, severity: Severity, queue: QueueMetrics, after: str, we
 
 
 def _ready(queue: QueueMetrics) -> str:
-    return f"{counted(queue.visible, 'message')} {'is' if queue.visible == 1 else 'are'} ready"
+    return f"{counted(queue.ready, 'message')} {'is' if queue.ready == 1 else 'are'} ready"
 
 
 def may_grow(queue: QueueMetrics) -> bool:
     """Return True if a queue is full enough to request its trend."""
-    return queue.visible >= GROWN_MESSAGES
+    return queue.ready >= GROWN_MESSAGES
 
 
 def _grows(queue: QueueMetrics, trend: Trend) -> bool:
-    grown = queue.visible - trend.ready_before
+    grown = queue.ready - trend.ready_before
     return (
         trend.seconds >= TREND_SECONDS
         and grown >= GROWN_MESSAGES
@@ -282,10 +282,10 @@ def _grows(queue: QueueMetrics, trend: Trend) -> bool:
 
 
 def _growing(queue: QueueMetrics, trend: Trend, hanging: int) -> AttentionFinding:
-    per_second = (queue.visible - trend.ready_before) / trend.seconds
-    in_an_hour = int(queue.visible + 3600 * per_second)
+    per_second = (queue.ready - trend.ready_before) / trend.seconds
+    in_an_hour = int(queue.ready + 3600 * per_second)
     text = (
-        f" grows: {number(queue.visible)} ready, {number(trend.ready_before)} {age(trend.seconds)} ago; "
+        f" grows: {number(queue.ready)} ready, {number(trend.ready_before)} {age(trend.seconds)} ago; "
         f"at this pace {number(in_an_hour)} in an hour."
     )
     if hanging:
@@ -345,7 +345,7 @@ def _hanging(busy: Busy, seen: AttentionInput) -> AttentionFinding:
     verb = "has run for" if busy.running else "has been held for"
     text = f" {verb} {age(busy.seconds)} at {busy.worker or 'a worker without a name'}{more}{usual}."
     queue = next((candidate for candidate in seen.queues if candidate.queue == busy.queue), None)
-    if queue is not None and queue.visible and not (queue.delivered_per_second or queue.paused):
+    if queue is not None and queue.ready and not (queue.delivered_per_second or queue.paused):
         text += f" Queue {queue.queue} delivers nothing: {_ready(queue)}."
     is_bad = busy.running and (busy.usual_seconds is not None or busy.seconds >= SURELY_HANGS_SECONDS)
     before, subject, id = "Task ", busy.task or busy.task_id, busy.task_id

@@ -19,7 +19,7 @@ VIEWS = Views("queues")
 _PATIENCE = 0.05
 _SORTS: dict[str, Callable[[QueueMetrics], float]] = {
     "name": lambda queue: 0,
-    "ready": lambda queue: -queue.visible,
+    "ready": lambda queue: -queue.ready,
     "flight": lambda queue: -queue.in_flight,
     "delayed": lambda queue: -queue.delayed,
     "failed": lambda queue: -queue.failed,
@@ -112,7 +112,7 @@ def _totals(queues: list[QueueMetrics]) -> Totals:
     ages = [queue.oldest_age_seconds for queue in queues if queue.oldest_age_seconds is not None]
     return Totals(
         queues=len(queues),
-        ready=sum(queue.visible for queue in queues),
+        ready=sum(queue.ready for queue in queues),
         in_flight=sum(queue.in_flight for queue in queues),
         delayed=sum(queue.delayed for queue in queues),
         failed=sum(queue.failed for queue in queues),

@@ -39,7 +39,7 @@ def test_an_alteration_is_asked_for_with_its_numbers(client: QueueClient, url: s
         assert shown.wait_end() == 0
         assert "queue 'asked' altered" in shown.screen()
     assert client.get_queue("asked").overrides == {"x-max-length": 4, "x-message-ttl": 3_600_000}
-    assert client.metrics("asked").visible == 4
+    assert client.metrics("asked").ready == 4
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(client: QueueClient, url: str) -> None:

@@ -46,14 +46,15 @@ def test_unset_null_and_reset(client: Any, name: str, durable: bool) -> None:
     assert altered.after == {"x-message-ttl": 1000, "x-retry-delay": 5}
     assert altered.overrides["x-max-length"] is None
     client.send_batch(name, [1, 2])
-    assert client.metrics(name).visible == 2
+    assert client.metrics(name).ready == 2
+    assert client.metrics(name).visible == 2  # the name in earlier versions
     altered = client.alter(name, unset=["x-message-ttl", "x-expires"])
     assert altered.after == {"x-message-ttl": 60_000, "x-retry-delay": 5}
     with pytest.raises(errors.PreconditionFailed, match="1 message exceed"):
         client.alter(name, reset=True)
     altered = client.alter(name, reset=True, force=True)
     assert (altered.overrides, altered.after) == ({}, {"x-message-ttl": 60_000, "x-max-length": 1})
-    assert client.metrics(name).visible == 1
+    assert client.metrics(name).ready == 1
 
 
 def test_every_argument_can_be_altered_or_says_why(client: Any, name: str) -> None:
@@ -142,7 +143,7 @@ def test_a_lower_maximum_drops_only_by_force(client: Any, name: str, durable: bo
     assert caught.value.values["dropped"] == 7
     would = client.alter(name, {"x-max-length": 3}, force=True, dry_run=True)
     assert (would.counts["dropped"], would.counts["waiting"]) == (7, 10)
-    assert client.metrics(name).visible == 10
+    assert client.metrics(name).ready == 10
     assert client.get_queue(name).overrides.keys() == {"x-dead-letter-exchange", "x-dead-letter-routing-key"}
     did = client.alter(name, {"x-max-length": 3}, force=True)
     assert did == would
@@ -171,12 +172,12 @@ def test_bytes_are_counted_from_then_on(client: Any, name: str, durable: bool) -
     would = client.alter(name, {"x-max-length-bytes": 10_000}, force=True, dry_run=True)
     assert 10 < would.counts["dropped"] < 15
     did = client.alter(name, {"x-max-length-bytes": 10_000}, force=True)
-    assert client.metrics(name).visible == 20 - did.counts["dropped"]
+    assert client.metrics(name).ready == 20 - did.counts["dropped"]
     client.send(name, "y" * 1000)
-    assert client.metrics(name).visible == 20 - did.counts["dropped"]
+    assert client.metrics(name).ready == 20 - did.counts["dropped"]
     client.alter(name, unset=["x-max-length-bytes"])
     client.send_batch(name, ["z" * 1000] * 5)
-    assert client.metrics(name).visible == 25 - did.counts["dropped"]
+    assert client.metrics(name).ready == 25 - did.counts["dropped"]
 
 
 @KINDS
@@ -244,7 +245,7 @@ def test_a_paused_queue_gives_nothing_and_takes_publishes(client: Any, name: str
     assert client.read_grouped(name, 30, 5, header="g") == []
     client.archive(name, held)
     client.send(name, 4)
-    assert (client.metrics(name).visible, client.metrics(name).paused) == (3, True)
+    assert (client.metrics(name).ready, client.metrics(name).paused) == (3, True)
     info = client.get_queue(name)
     assert (info.paused, info.publishes_paused, info.paused_at) == (True, False, paused.since)
     assert client.resume(name).changed
@@ -302,7 +303,7 @@ def test_dead_letters_come_into_a_paused_queue_and_redrives_do_not(client: Any, 
     client.pause(f"{name}-dead", publishes=True)
     client.send(name, 1)
     client.reject_many(name, client.read(name, 30))
-    wait_until(lambda: client.metrics(f"{name}-dead").visible == 1, 10, "the dead letter")
+    wait_until(lambda: client.metrics(f"{name}-dead").ready == 1, 10, "the dead letter")
     client.pause(name, publishes=True)
     with pytest.raises(errors.QueuePaused):
         client.redrive(name)
@@ -319,4 +320,4 @@ def test_a_replay_waits_for_the_resume(client: Any, name: str) -> None:
     wait_until(lambda: client.replay_progress([f"{name}-copy"])[0]["waiting"], 20, "the replay, which waits")
     assert client.metrics(f"{name}-copy").length == 0
     client.resume(f"{name}-copy")
-    wait_until(lambda: client.metrics(f"{name}-copy").visible == 5, 20, "the five messages")
+    wait_until(lambda: client.metrics(f"{name}-copy").ready == 5, 20, "the five messages")

@@ -52,7 +52,7 @@ def test_delayed_or_available_ones_and_at_most_so_many(client: Any, queue: str, 
     assert client.move_messages(queue, target, states=["delayed"], limit=2).count == 2
     assert client.move_messages(queue, target, states=["available"], limit=2).count == 2
     figures = client.metrics(target)
-    assert (figures.visible, figures.delayed) == (2, 2)
+    assert (figures.ready, figures.delayed) == (2, 2)
 
 
 def test_a_full_target_ends_it_and_the_same_call_goes_on(client: Any, name: str, queue: str) -> None:

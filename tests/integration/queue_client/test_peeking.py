@@ -25,7 +25,7 @@ def test_peek_changes_nothing(client: Any, queue: str) -> None:
     assert all(m.received_at is not None and m.visible_at is not None and not m.token for m in peeked)
     assert [m.body for m in client.peek(queue, 2, after=ids[1])] == [2, 3]
     assert client.peek(queue, 2, after=10**9) == []
-    assert client.metrics(queue).visible == 5
+    assert client.metrics(queue).ready == 5
     assert [m.attempts for m in client.read(queue, 60, 5)] == [1] * 5
 
 
@@ -104,7 +104,7 @@ def test_metrics(client: Any, queue: str, name: str) -> None:
     client.reject(queue, client.read(queue, 60)[0])
     client.read(queue, 60, 3)
     figures = client.metrics(queue)
-    assert (figures.visible, figures.delayed, figures.in_flight, figures.length) == (4, 1, 3, 8)
+    assert (figures.ready, figures.delayed, figures.in_flight, figures.length) == (4, 1, 3, 8)
     assert (figures.total, figures.done, figures.failed) == (11, 2, 1)
     assert 0 <= figures.newest_age_seconds <= figures.oldest_age_seconds < 60
     assert figures.sent_per_second > 0
@@ -189,7 +189,7 @@ def test_what_is_settled_is_deleted_and_redriven(client: Any, queue: str) -> Non
     assert client.delete_settled(queue, older_than=3600) == 0
     assert client.delete_settled(queue, older_than=0) == 2
     figures = client.metrics(queue)
-    assert (figures.visible, figures.done, figures.failed) == (2, 0, 0)
+    assert (figures.ready, figures.done, figures.failed) == (2, 0, 0)
     for wrong in ({}, {"older_than": -1}, {"older_than": 1, "all": True}):
         with pytest.raises(errors.RequestError):
             client.delete_settled(queue, **wrong)
@@ -212,7 +212,7 @@ def test_failed_messages_are_archived(client: Any, queue: str) -> None:
     assert (found.message.body, found.message.headers) == ({"n": 0}, {"n": 0})
     assert [state.state for state in found.states] == ["archived_failed"]
     figures = client.metrics(queue)
-    assert (figures.visible, figures.failed, figures.archived_failed, figures.done) == (1, 1, 3, 0)
+    assert (figures.ready, figures.failed, figures.archived_failed, figures.done) == (1, 1, 3, 0)
     assert client.archive_failed(queue) == 1
     assert [one.id for one in client.list_messages(queues=[queue], statuses=["failed"]).items] == ids[3::-1]  # they did
     assert client.redrive(queue, ids=ids[3:4], state="archived_failed").moved == 1

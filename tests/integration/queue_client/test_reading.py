@@ -295,7 +295,7 @@ def test_reads_that_are_wrong(client: Any, queue: str, vt: Any, qty: Any) -> Non
         client.read(queue, vt, qty)
     with pytest.raises(errors.RequestError):
         client.read_with_poll(queue, vt, qty, max_poll_seconds=1)
-    assert client.metrics(queue).visible == 1
+    assert client.metrics(queue).ready == 1
 
 
 def test_polls_that_are_wrong(client: Any, queue: str) -> None:

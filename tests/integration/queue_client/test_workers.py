@@ -67,7 +67,7 @@ def test_suspending_a_worker(opener: Any, client: Any, queue: str, name: str) ->
         client.suspend_worker(worker.id)
     client.send_batch(queue, range(8))
     assert all(worker.suspended for worker in named(client, f"{name}-w"))
-    assert client.metrics(queue).visible == 8
+    assert client.metrics(queue).ready == 8
     again = opener(name=f"{name}-w2").consume(queue, prefetch=8, timeout=60)
     assert [next(again).body for _ in range(8)] == list(range(8)), "the suspended one has had none"
     again.close()
@@ -82,7 +82,7 @@ def test_a_suspended_worker_goes_on_when_it_is_resumed(opener: Any, client: Any,
     (worker,) = named(client, f"{name}-w")
     assert client.suspend_worker(worker.id) == 1
     client.send(queue, "b")
-    assert client.metrics(queue).visible == 1
+    assert client.metrics(queue).ready == 1
     assert client.resume_worker(worker.id) == 1
     assert next(messages).body == "b"
     messages.close()
@@ -134,7 +134,7 @@ def test_a_client_is_one_worker_with_all_it_does(opener: Any, client: Any, queue
     client.send(f"{name}-2", "a")
     later = both.consume(f"{name}-2", timeout=0.3)
     assert list(later) == []
-    assert client.metrics(f"{name}-2").visible == 1
+    assert client.metrics(f"{name}-2").ready == 1
     assert client.release_worker_messages(worker.id) == 2
     client.resume_worker(worker.id)
     wait_until(lambda: client.worker(worker.id).held == 1, 60, "the iterator to have one again")

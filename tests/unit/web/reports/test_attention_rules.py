@@ -19,7 +19,7 @@ DISK = {"size_bytes": 0, "limit_bytes": 1000, "is_stuck": False, "removed_early"
 
 def queue(name: str = "mail", **figures: Any) -> QueueMetrics:
     calm: dict[str, Any] = {
-        "length": 0, "visible": 0, "delayed": 0, "in_flight": 0, "oldest_age_seconds": None,
+        "length": 0, "ready": 0, "delayed": 0, "in_flight": 0, "oldest_age_seconds": None,
         "newest_age_seconds": None, "total": 0, "done": 0, "failed": 0, "consumers": 1, "sent_per_second": 0.0,
         "delivered_per_second": 0.0, "acked_per_second": 0.0, "counts": {}, "counted_since": NOW, "at": NOW,
     }  # fmt: skip
@@ -61,7 +61,7 @@ def told(now: AttentionInput) -> list[tuple[str, str, str]]:
 
 
 TEN_MINUTES = Trend(600.0, 100, 1000, 400)
-ALONE = queue(visible=1, consumers=0, oldest_age_seconds=130.0)
+ALONE = queue(ready=1, consumers=0, oldest_age_seconds=130.0)
 
 #: what is seen, and what is said of it
 SAID: dict[str, tuple[AttentionInput, tuple[str, str, str]]] = {
@@ -70,11 +70,11 @@ SAID: dict[str, tuple[AttentionInput, tuple[str, str, str]]] = {
         ("not_consumed", "bad", "Queue mail has no consumers: 1 message is ready, the oldest for 2m 10s."),
     ),
     "growing": (
-        seen(queue(visible=700), trends={"mail": TEN_MINUTES}),
+        seen(queue(ready=700), trends={"mail": TEN_MINUTES}),
         ("growing", "warn", "Queue mail grows: 700 ready, 100 10m ago; at this pace 4,300 in an hour."),
     ),
     "paused": (
-        seen(queue(visible=3, paused=True, consumers=0)),
+        seen(queue(ready=3, paused=True, consumers=0)),
         ("paused", "note", "Queue mail is paused (deliveries): 3 messages ready."),
     ),
     "paused publishes": (
@@ -114,7 +114,7 @@ SAID: dict[str, tuple[AttentionInput, tuple[str, str, str]]] = {
         ("hanging", "warn", "Task app.slow has run for 12s at w@host; how long it usually takes is not known."),
     ),
     "hanging in all processes": (
-        seen(queue(visible=120), busy=[busy(count=4, waiting=12, usual_seconds=0.25)]),
+        seen(queue(ready=120), busy=[busy(count=4, waiting=12, usual_seconds=0.25)]),
         (
             "hanging", "bad",
             "Task app.slow has run for 14m at w@host (and 3 more there, 12 more held); it usually takes 0.25 s. "
@@ -201,12 +201,12 @@ def test_each_kind_is_one_sentence(case: str) -> None:
 #: what is normal
 CALM: dict[str, Callable[[], AttentionInput]] = {
     "an empty queue without consumers": lambda: seen(queue(consumers=0)),
-    "a queue that a program reads": lambda: seen(queue(visible=5, consumers=0, delivered_per_second=1.0)),
-    "a queue that shrinks": lambda: seen(queue(visible=50), trends={"mail": TEN_MINUTES}),
+    "a queue that a program reads": lambda: seen(queue(ready=5, consumers=0, delivered_per_second=1.0)),
+    "a queue that shrinks": lambda: seen(queue(ready=50), trends={"mail": TEN_MINUTES}),
     "a large queue that grows a little": lambda: seen(
-        queue(visible=1050), trends={"mail": Trend(600.0, 1000, 1050, 1000)}
+        queue(ready=1050), trends={"mail": Trend(600.0, 1000, 1050, 1000)}
     ),
-    "a queue that was filled just now": lambda: seen(queue(visible=500), trends={"mail": Trend(30.0, 0, 500, 0)}),
+    "a queue that was filled just now": lambda: seen(queue(ready=500), trends={"mail": Trend(30.0, 0, 500, 0)}),
     "a task that always takes long": lambda: seen(busy=[busy(seconds=840.0, usual_seconds=600.0)]),
     "a task of nine seconds": lambda: seen(busy=[busy(seconds=9.0)]),
     "a message that waits in its worker": lambda: seen(busy=[busy(seconds=60.0, running=False, usual_seconds=0.25)]),
@@ -224,7 +224,7 @@ def test_what_is_normal_is_not_said(case: str) -> None:
 
 def test_a_queue_that_grows_because_its_tasks_hang() -> None:
     now = seen(
-        queue(visible=700, delivered_per_second=0.1),
+        queue(ready=700, delivered_per_second=0.1),
         trends={"mail": TEN_MINUTES},
         busy=[busy(count=3), busy(queue="x")],
     )
@@ -236,8 +236,8 @@ def test_the_most_severe_comes_first() -> None:
     found = findings(
         seen(
             queue("paused", paused=True),
-            queue("few", visible=1, consumers=0),
-            queue("many", visible=9, consumers=0),
+            queue("few", ready=1, consumers=0),
+            queue("many", ready=9, consumers=0),
             failures=[TaskFailures("app.pay", "many", (("ValueError", 500),))],
             busy=[busy()],
             status=instance(stalled_seconds=9.0),
