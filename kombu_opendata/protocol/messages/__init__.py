@@ -1,8 +1,8 @@
-"""Messages of the wire protocol, and the two unions that each side decodes; ``<topic>_messages.py`` defines them.
+"""Messages of the wire protocol, which ``<topic>_messages.py`` define, and the union that each side decodes.
 
-A message is a msgpack array whose first element is the message's number. ``rid`` is the number of a request: the client
-chooses it and the reply repeats it; a message without ``rid`` gets no reply. Times are milliseconds since the Unix
-epoch, UTC. See docs/rfcs/0002-wire-protocol.md.
+A message is a msgpack array; its first element is the number of the message type (``tag``). ``rid`` is the number of a
+request: the client chooses it and the reply repeats it. A message without ``rid`` gets no reply. Times are milliseconds
+since the Unix epoch, UTC. See docs/rfcs/0002-wire-protocol.md.
 """
 
 # mypy: implicit-reexport
@@ -27,7 +27,7 @@ from .session_messages import Hello, Resume
 from .staging_messages import *
 from .topology_messages import *
 
-#: messages of clients and standbys that are no operations: they open a connection, or reply to the broker
+#: messages of clients and standbys that are not operations: they open a connection, or reply to the broker
 GREETINGS = (Hello, Resume, StandbyHello, Prepared)
 _messages = [
     value

@@ -15,8 +15,8 @@ from .message_base import Numbered, Request, WireMessage, operation
 class Identity(Numbered, tag=240):
     """User and permissions of the client in its instance.
 
-    ``user`` is empty if the broker has no users; ``login`` differs from it if the client acts as the user. ``roles``
-    are those of the user and those that they include; without users, all roles.
+    ``user`` is empty if the broker has no users. ``login`` is another user if the client acts as ``user``. ``roles``
+    are the roles of the user and the roles that these include, or all roles if the broker has no users.
     """
 
     user: str
@@ -28,12 +28,12 @@ class Identity(Numbered, tag=240):
     read: str
 
     def may(self, permission: Permission) -> bool:
-        """Return True if the user has a permission on some object; on another one the broker may refuse the call."""
+        """Return True if the user has a permission on some object; the broker may refuse a call for other objects."""
         return all((right and getattr(self, right)) or role in self.roles for right, role in permission.rights.items())
 
 
 class Status(Numbered, tag=114):
-    """Report of the broker."""
+    """Status of the broker."""
 
     report: dict[str, Any]
 
@@ -45,9 +45,9 @@ class InstanceCreated(Numbered, tag=138):
 
 
 class InstanceList(Numbered, tag=139):
-    """Names of instances, with True for those that are open, since startup or since a client connected to them.
+    """Names of instances, with True for an open instance. For a store in a bucket, only open instances are listed.
 
-    For a store in a bucket, only the open instances are listed.
+    An instance is opened at startup, or when the first client connects to it.
     """
 
     instances: dict[str, bool]
@@ -60,7 +60,7 @@ class Maintained(Numbered, tag=160):
 
 
 class Reloaded(Numbered, tag=161):
-    """Result of Reload: names of added, removed and changed users, and True if there are certificates."""
+    """Result of Reload: names of added, removed and changed users; ``certificates`` is True if the broker has any."""
 
     added: list[str]
     removed: list[str]
@@ -71,7 +71,7 @@ class Reloaded(Numbered, tag=161):
 # ------------------------------------------------------------------ client → broker
 @operation("see the broker's status", role("monitor"), query=True, overtakes=True)
 class GetStatus(Request[Status], tag=19):
-    """Request to get the broker's report."""
+    """Request to get the broker's status."""
 
 
 @operation("create instances", role("admin"), query=True)
@@ -90,8 +90,8 @@ class ListInstances(Request[InstanceList], tag=39):
 class Maintain(Request[Maintained], tag=60):
     """Request to run maintenance duties now; an empty list means all of them.
 
-    ``again_in_seconds`` is the time until the client's next request (0: unknown). The broker postpones its own
-    collection until that is overdue.
+    ``again_in_seconds`` is the time until the client's next request (0: unknown). The broker runs its own collection
+    only if that request is overdue.
     """
 
     duties: list[str]
@@ -100,7 +100,7 @@ class Maintain(Request[Maintained], tag=60):
 
 @operation("reload the broker's files", role("admin"))
 class Reload(Request[Reloaded], tag=61):
-    """Request to reload the files of users and certificates. Reply: Reloaded, or Failed if a file can't be used."""
+    """Request to reload the files of users and certificates. Reply: Reloaded, or Failed if a file is not valid."""
 
 
 @operation("see the connected user and its permissions", entry())
@@ -112,22 +112,23 @@ class WhoAmI(Request[Identity], tag=239):
 class StandbyHello(Numbered, tag=36):
     """First message of a standby to the active broker, in place of a Hello. Reply: StandbyWelcome.
 
-    ``proof`` shows that the standby reads the same store, see :func:`prove`. Both then send heartbeats. With the proof
-    of a ``successor``, the message means that the sender has taken over: the replaced broker ends.
+    ``proof`` shows that the standby reads the same store, see :func:`prove`. Both brokers then send heartbeats. With
+    the proof of a ``successor``, the message means that the sender has taken over, and the receiver ends.
     """
 
     id: str  # id of the standby, as in the active record
     addresses: list[str]  # addresses of the standby for clients
     nonce: bytes
     proof: bytes
-    now_ms: int = 0  # by its clock; 0: not given
-    prepares: bool = False  # it supports Prepare
+    now_ms: int = 0  # by the standby's clock; 0: unknown
+    prepares: bool = False  # the standby supports Prepare
 
 
 class TakeOver(WireMessage, tag=135):
-    """Command to a standby to take over now. The sender serves no client any more.
+    """Command to a standby to take over now. The sender no longer serves clients.
 
-    For a bucket the message has the active record and the version of its object, which the standby replaces.
+    For a store in a bucket, ``record`` and ``version`` are the active record and the version of its object, which the
+    standby replaces.
     """
 
     record: bytes = b""
@@ -135,7 +136,7 @@ class TakeOver(WireMessage, tag=135):
 
 
 class Prepare(WireMessage, tag=140):
-    """Command to a standby to read instances ahead of a TakeOver; clients are still served. Reply: Prepared."""
+    """Command to a standby to read instances before a TakeOver; the sender still serves clients. Reply: Prepared."""
 
     instances: list[str]
 
@@ -152,22 +153,22 @@ class StandbyWelcome(Numbered, tag=136):
 
 
 class HandingOver(Numbered, tag=137):
-    """Notice that the broker ends now, and the standby at these addresses takes over."""
+    """Notice that the broker ends, and the standby at these addresses takes over."""
 
     addresses: list[str]
 
 
 @operation("move the service to the standby", role("admin"), query=True)
 class HandOver(Request[HandingOver], tag=37):
-    """Request to hand over to the standby, and end."""
+    """Request that the broker hands over to the standby and ends."""
 
 
 def prove(key: str, role: str, id: str, nonce: bytes, addresses: list[str]) -> bytes:
-    """Return the proof that a broker knows the key in the active record: an HMAC-SHA256 of its statement.
+    """Return the proof that a broker knows the key in the active record: an HMAC-SHA256 of the other arguments.
 
     Args:
-        role: the role of the proving broker: ``standby``, ``active`` or ``successor``.
+        role: the role of the broker: ``standby``, ``active`` or ``successor``.
         id: the id of the standby.
-        addresses: the addresses of the standby; without them, a party in between could redirect clients.
+        addresses: the addresses of the standby; without them, an attacker between the brokers could redirect clients.
     """
     return hmac.digest(bytes.fromhex(key), msgspec.json.encode((role, id, nonce, addresses)), "sha256")

@@ -13,12 +13,11 @@ from ..task_reports import TaskReport
 from .message_base import Many, Numbered, Request, Texts, WireMessage, operation
 from .session_messages import Ok
 
-#: (queue, message id, lease token), represented by a delivery tag. The token is the time of the lease in ms.
+#: queue, message id, lease token; a delivery tag stands for it. The token is the time of the lease in ms.
 Lease = tuple[str, int, int]
-#: settlement of a task's message, or REPORT; its lease: queue, message id, token; and the report of the task, None only
-#: with START
+#: outcome; queue, message id and token of the lease; report of the task, None only with START
 Reported = tuple[int, str, int, int, TaskReport | None]
-#: running task whose message is not acknowledged: its lease, and its age in ms
+#: running task with an unacknowledged message: queue, message id and token of the lease; runtime so far in ms
 RunningLate = tuple[str, int, int, int]
 
 
@@ -30,15 +29,15 @@ class Outcome(IntEnum):
     REJECT = 2  # reject(requeue=False): to the failed list
     RELEASE = 3  # returned unstarted: counts no attempt
     START = 4  # as ACK; its task is running, and a REPORT follows
-    REPORT = 5  # in ReportTasks only: a started task has ended
+    REPORT = 5  # only in ReportTasks: a started task has ended
 
 
 # ------------------------------------------------------------------ broker → client
 class PublishConfirm(Numbered, tag=104):
-    """Publisher confirm: the message is durable. ``queues`` counts the queues that received it; 0 means it was dropped.
+    """Publisher confirm: the message is durable. ``queues`` is the number of queues that received it; 0: none did.
 
-    A repeated publish that was applied, but is not the session's last, gets ``message_id`` 0 and ``queues`` -1: the
-    broker has no further record of it.
+    The broker stores the reply only to the session's last publish. For an earlier one that is repeated, ``message_id``
+    is 0 and ``queues`` is -1.
     """
 
     message_id: int
@@ -46,7 +45,7 @@ class PublishConfirm(Numbered, tag=104):
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):
-    """Message with its lease, for a consumer or a Get; the tag of a Get is empty. ``attempts`` includes this one."""
+    """Message with its lease, for a consumer or a Get (whose ``tag`` is empty). ``attempts`` includes this delivery."""
 
     channel: int
     tag: str
@@ -59,7 +58,7 @@ class Delivery(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def lease(self) -> Lease:
-        """The lease by which the message is settled."""
+        """Lease that settles the message."""
         return self.queue, self.id, self.token
 
 
@@ -77,7 +76,7 @@ class Deliver(WireMessage, tag=108):
     deliveries: list[Delivery]
 
     def cut(self, max_bytes: int) -> list[Deliver]:
-        """Split the message into several, whose envelopes have at most ``max_bytes`` bytes each, or one envelope."""
+        """Split into messages with at most ``max_bytes`` bytes of envelopes each, or a single larger envelope."""
         parts: list[list[Delivery]] = [[]]
         size = 0
         for delivery in self.deliveries:
@@ -114,7 +113,7 @@ class Publish(Request[PublishConfirm], tag=3):
     Several publishes may be in flight: at most 1,024 numbers from the oldest unanswered publish to the newest.
 
     ``headers`` are the message's metadata headers. A ``visible_at_ms`` of 0 means immediately; a ``ttl_ms`` of -1 means
-    no TTL. A message is ``revocable`` if its envelope names the result to store when it expires in a queue; see
+    no TTL. ``revocable`` means that the envelope describes the result to store when the message expires in a queue; see
     :mod:`kombu_opendata.protocol.revocation`.
     """
 
@@ -133,7 +132,7 @@ class Publish(Request[PublishConfirm], tag=3):
 
 @operation("consume from a queue", on_queue("read"), definition=True)
 class Consume(Request[Ok], tag=11):
-    """Request to start a consumer. Deliveries follow as Deliver."""
+    """Request to start a consumer. The broker sends its messages as Deliver."""
 
     channel: int
     tag: str
@@ -153,9 +152,9 @@ class Cancel(Request[Ok], tag=12):
 
 @operation("limit a channel's unsettled deliveries", entry(), overtakes=True)
 class Qos(Request[Ok], tag=13):
-    """Request to limit the unsettled deliveries that a channel's consumers may hold together; 0 means no limit.
+    """Request to limit the total unsettled deliveries of a channel's consumers; 0 means no limit.
 
-    Reply: Ok if rid.
+    Reply: Ok, unless ``rid`` is 0.
     """
 
     channel: int
@@ -175,7 +174,7 @@ class Get(Request[Got], tag=14):
 class Settle(WireMessage, tag=15):
     """End leases, without a reply; ``settled`` in Deliver and SettleConfirm confirms them in bulk.
 
-    ``seq`` counts the leases that the session has settled on this connection, those of this message included.
+    ``seq`` is the number of leases that the session has settled on this connection, including those of this message.
     """
 
     seq: int
@@ -186,10 +185,10 @@ class Settle(WireMessage, tag=15):
 
 @operation("report the client's tasks", entry(), overtakes=True, large=True)
 class ReportTasks(WireMessage, tag=200):
-    """Settle messages with the outcomes of their tasks, or report started tasks; confirmed as Settle.
+    """Settle messages and report the states of their tasks, without a reply.
 
-    ``seq`` counts these as Settle's does. ``running`` lists the session's tasks that have run for a second or more and
-    whose messages it will acknowledge at their end; it replaces the previous list, and None keeps that.
+    ``seq`` counts the items as in Settle. ``running`` lists the tasks of the session that have run for a second or more
+    and whose messages it acknowledges at their end. The list replaces the previous list; None leaves it unchanged.
     """
 
     seq: int
@@ -206,11 +205,9 @@ class CloseChannel(Request[Ok], tag=16):
 
 @operation("grant credit to a channel", entry(), overtakes=True)
 class Credit(WireMessage, tag=40):
-    """Set the number of further deliveries to a channel's consumers, besides the prefetch limit.
+    """Set the number of further deliveries to a channel's consumers, in addition to the prefetch limit.
 
-    Each delivery uses one.
-
-    A channel has no such limit before its first Credit. It gets no reply.
+    Each delivery decrements it. A channel has no such limit before its first Credit. The message gets no reply.
     """
 
     channel: int

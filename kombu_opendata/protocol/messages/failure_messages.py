@@ -1,6 +1,6 @@
 """Messages about failures (docs/rfcs/0007-history.md): list, group, retry and delete them.
 
-A failure is a message in a queue's failed list, or an acknowledged task that did not succeed and was not handled yet.
+A failure is a message in a queue's failed list, or an acknowledged message whose task failed and was not handled yet.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ class FailureInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
         kind: ``failed`` (the message is in its queue's failed list), ``archived`` (in its list of archived failed
             messages) or ``acknowledged`` (the message is done, but its task failed).
         task: the name of a Celery task.
-        task_id: its id, while its message is stored.
+        task_id: the id of the task, while its message is stored.
         reason: ``raised``, ``timed_out``, ``lost`` (the worker or its process ended) or ``rejected``; without a report
-            of a worker ``rejected`` or ``delivery_limit`` (no attempts were left); empty if it is no longer known.
+            of a worker ``rejected`` or ``delivery_limit`` (no attempts were left); empty if the reason is not stored.
         exception: the type of the exception, if the worker reported it.
-        error: its message.
+        error: the message of the exception.
         worker: the name of the last consumer of the message.
         failed_at_ms: the end of the last attempt.
         attempts: the number of leases of the message.
-        attempt: the id of the last attempt in the history; empty if it is not there (any more).
-        traceback: the traceback, if it was requested.
-        handled: the handling of an acknowledged failure: ``retried`` or ``dismissed``; empty while it is open.
-        handled_at_ms: the time of its handling.
-        retried_as: the id of the message that retries the task.
+        attempt: the id of the last attempt in the history; empty if the history does not have it.
+        traceback: empty unless requested.
+        handled: ``retried`` or ``dismissed`` for an acknowledged failure; empty while it is open.
+        retried_as: the id of the message that retries the task; -1 if there is none.
     """
 
     message_id: int
@@ -59,12 +58,10 @@ class FailureGroup(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Failures with the same values of the grouping fields.
 
     Attributes:
-        values: one for each grouping field, in the same order.
+        values: the values of the grouping fields, in the order of the request.
         count: the number of failures.
-        acknowledged: the number of those of the kind ``acknowledged``.
-        first_at_ms: the time of the first failure.
-        last_at_ms: the time of the last failure.
-        over_time: the number of failures in each bucket of time, by its start in ms, without zeros; if it was
+        acknowledged: the number of failures of the kind ``acknowledged``.
+        over_time: the number of failures in each bucket of time, by its start in ms, without zeros; empty unless
             requested.
     """
 
@@ -77,10 +74,11 @@ class FailureGroup(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class FailureQuery(Request[Reply], kw_only=True):
-    """Filters for failures: a failure must have one value of each list that is not empty.
+    """Filters for failures: a failure must match a value of each list that is not empty.
 
-    ``kinds`` are as in FailureInfo; none mean ``failed`` and ``acknowledged``. ``ids`` are message ids. The metadata
-    headers of the message must match ``selector``, unless that is empty. The times are those of the failures.
+    ``kinds`` are as in FailureInfo; an empty list means ``failed`` and ``acknowledged``. ``ids`` are message ids. The
+    metadata headers of the message must match ``selector``, unless it is empty. ``gte`` and ``lte`` limit the time of
+    the failure, in ms.
     """
 
     queues: Many[str] = msgspec.field(default_factory=list)
@@ -98,7 +96,7 @@ class FailureQuery(Request[Reply], kw_only=True):
 
 # ------------------------------------------------------------------ broker → client
 class FailurePage(Numbered, tag=214):
-    """Page of failures, and the cursor of the next page, if any. A page may have fewer than its limit."""
+    """Page of failures, and the cursor of the next page, if any. Any page may have fewer failures than the limit."""
 
     items: tuple[FailureInfo, ...]
     next: str | None = None
@@ -112,29 +110,29 @@ class FailureGroups(Numbered, tag=215):
 
 
 class BulkStep(Numbered):
-    """Counts of a step of a call in several steps, and the position of the next one; ``next`` is None at the end."""
+    """Counts of one step of a call in several steps; ``next`` is the position of the next step, None at the end."""
 
     @property
     def values(self) -> dict[str, Any]:
-        """Counts, and the texts about them."""
+        """Counts, and the texts that explain them."""
         return {name: value for name, value in asdict(self).items() if name not in ("rid", "next", "until_ms")}
 
     def plus(self, step: Self) -> Self:
-        """Return these counts and those of one more step."""
+        """Return the sum of these counts and those of a later step."""
         sums = {name: value + getattr(step, name) if type(value) is int else getattr(step, name) or value
                 for name, value in self.values.items()}  # fmt: skip
         return replace(step, **sums)
 
 
 class FailuresRetried(BulkStep, tag=216):
-    """Result of a retry, or of one step.
+    """Result of a retry, or of one step: numbers of failures.
 
-    ``redriven`` failed messages are available again, and ``published`` tasks were published again. The others stayed:
-    ``already`` (the target has the message), ``expired`` (their TTL is over), ``waiting`` (dead letters that are not
-    published yet), ``unmatched`` (the filter of the target does not match them), ``collected`` (the message is no
-    longer stored), ``not_tasks`` (the message is not a Celery task), ``without_queue`` (the queue was deleted),
-    ``paused`` (an operator has paused publishes to the queue), ``damaged`` (the message can't be read; ``damage`` has
-    the reason for the first of them). ``full`` is a queue that reached its limit; the remaining failures are unchanged.
+    ``redriven`` failed messages are ready again, and ``published`` tasks were published again. The other failures are
+    unchanged: ``already`` (the target has the message), ``expired`` (its TTL has passed), ``waiting`` (it is a dead
+    letter that is not published yet), ``unmatched`` (the filter of the target does not match it), ``collected`` (it is
+    no longer stored), ``not_tasks`` (it is not a Celery task), ``without_queue`` (the queue was deleted), ``paused``
+    (publishes to the queue are paused), ``damaged`` (the message can't be read; ``damage`` is the reason for the first
+    such message). ``full`` is the name of a queue that reached its limit, which ended the retry.
     """
 
     redriven: int = 0
@@ -160,13 +158,13 @@ class FailuresRetried(BulkStep, tag=216):
 
     @property
     def left(self) -> dict[str, int]:
-        """Number of failures that stayed, by reason, without zeros."""
+        """Number of unchanged failures by reason, without zeros."""
         counts = {name: value for name, value in self.values.items() if type(value) is int and value}
         return {name: value for name, value in counts.items() if name not in ("redriven", "published")}
 
     @property
     def refused(self) -> dict[str, int]:
-        """Failures of :attr:`left` that the target lacks, and that were not retried already."""
+        """Failures of :attr:`left` except those that the target has already."""
         return {name: count for name, count in self.left.items() if name != "already"}
 
 
@@ -180,7 +178,6 @@ class FailuresDeleted(BulkStep, tag=217):
 
     @property
     def handled(self) -> int:
-        """Sum of both numbers."""
         return self.deleted + self.dismissed
 
 
@@ -189,8 +186,8 @@ class FailuresDeleted(BulkStep, tag=217):
 class ListFailures(FailureQuery[FailurePage], tag=210, kw_only=True):
     """Request to list a page of failures by time.
 
-    ``order`` is ``desc`` or ``asc``, ``next`` the cursor of an earlier page. ``tracebacks`` requests these. ``handled``
-    lists acknowledged failures that were handled, instead of open ones.
+    ``order`` is ``desc`` or ``asc``, ``next`` the cursor of an earlier page. ``tracebacks`` requests the tracebacks.
+    ``handled`` requests acknowledged failures that were handled, instead of open failures.
     """
 
     order: str = "desc"
@@ -204,7 +201,7 @@ class ListFailures(FailureQuery[FailurePage], tag=210, kw_only=True):
 class GroupFailures(FailureQuery[FailureGroups], tag=211, kw_only=True):
     """Request to count failures by any of task, exception, queue, reason and worker.
 
-    ``bucket_ms`` also counts them in buckets of time, which are multiples of it since the epoch; 0 means no buckets.
+    ``bucket_ms`` requests counts by time, in buckets of this length that are aligned to the epoch; 0 means no buckets.
     """
 
     by: Many[str] = msgspec.field(default_factory=list)
@@ -215,9 +212,9 @@ class GroupFailures(FailureQuery[FailureGroups], tag=211, kw_only=True):
 class RetryFailures(FailureQuery[FailuresRetried], tag=212, kw_only=True):
     """Request to retry failures, the oldest first, for about half a second.
 
-    A failed message becomes available again, with no attempts. The task of an acknowledged message is published again
-    as a new message. Both go to ``target``, or to their own queues if that is empty. At most ``limit`` are retried (0:
-    all). A call with the ``next`` and the ``until_ms`` of a reply continues after it.
+    A failed message becomes ready again, with its attempts reset to 0. The task of an acknowledged message is published
+    again as a new message. Both go to ``target`` or, if it is empty, to their own queues. At most ``limit`` failures
+    are retried (0: all). A call with the ``next`` and the ``until_ms`` of a reply continues the work.
     """
 
     target: str = ""

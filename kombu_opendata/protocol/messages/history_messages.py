@@ -18,10 +18,10 @@ class QueueStatus(msgspec.Struct, array_like=True, frozen=True, gc=False):
         status: ``available``, ``in_flight``, ``running`` (its task began), ``done`` or ``failed``; if it left the queue
             without a lease, ``expired``, ``dropped`` (the queue was full), ``moved`` (to another queue) or ``removed``.
         attempts: the number of its leases.
-        at_ms: the time at which it was leased or settled, or its task began, or it left the queue; 0 while it is
-            available.
-        consumer: the name of its consumer, while it is in flight or running.
-        visible_at_ms: the time from which it may be delivered, while it is available.
+        at_ms: the start of the status: the time of the lease, the start of the task, the settlement, or the removal
+            from the queue; 0 for ``available``.
+        consumer: the name of the consumer, for ``in_flight`` and ``running``.
+        visible_at_ms: the earliest time of delivery, for ``available``.
     """
 
     queue: str
@@ -37,11 +37,10 @@ class MessageInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     Attributes:
         created_at_ms: the time of sending, by the sender's clock.
-        received_at_ms: the time of its receipt, by the broker's clock.
-        visible_at_ms: the first time at which it could be delivered.
-        retention_seconds: its time to live from its receipt; 0 means that it does not expire.
-        headers: its metadata headers, as texts.
-        queues: its status in each queue.
+        received_at_ms: the time of receipt, by the broker's clock.
+        visible_at_ms: the earliest time of delivery.
+        retention_seconds: the time to live from its receipt; 0 means that it does not expire.
+        headers: its metadata headers.
     """
 
     id: int
@@ -53,7 +52,7 @@ class MessageInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     queues: tuple[QueueStatus, ...]
 
     def status(self, queue: str) -> str | None:
-        """Return its status in a queue; None if it was not routed to that queue."""
+        """Return the status in a queue; None if the message was not routed to that queue."""
         return next((entry.status for entry in self.queues if entry.queue == queue), None)
 
 
@@ -61,11 +60,8 @@ class EventInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Message of an attempt.
 
     Attributes:
-        created_at_ms: the time of sending, by the sender's clock.
-        received_at_ms: the time of its receipt, by the broker's clock.
-        visible_at_ms: the first time at which it could be delivered.
-        headers: its metadata headers, as texts.
-        body: its body as it was sent, if it was requested. On the wire it is the envelope.
+        created_at_ms, received_at_ms, visible_at_ms, headers: as in :class:`MessageInfo`.
+        body: the body as it was sent; None unless requested. On the wire it is the envelope.
         body_error: the reason why the body can't be read.
     """
 
@@ -93,20 +89,20 @@ class AttemptInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     Attributes:
         id: opaque to clients.
         consumer: the name of the consumer that held the lease.
-        number: the number of the message's leases in this queue, including this one.
+        number: the number of the message's leases in this queue so far, including this attempt.
         outcome: ``acked``, ``failed`` (no attempts were left), ``rejected``, ``expired`` (the lease ended),
             ``released`` (returned before it was started) or ``redriven`` (made available again after a failure).
         requeued: True if the message returned to its queue.
         manual: True if a user ended the attempt manually.
-        event: the message; None if it was collected, as attempts are kept longer than messages.
-        state: the state of the task, if a worker reported it: ``succeeded``, ``raised``, ``retried``, ``revoked``,
+        event: the message; None if it is no longer stored, because attempts are stored longer than messages.
+        state: the state of the task that a worker reported: ``succeeded``, ``raised``, ``retried``, ``revoked``,
             ``timed_out``, ``rejected``, ``ignored``, or ``lost`` (its worker or pool process ended while it ran);
             otherwise empty.
         runtime_ms: the runtime of the task.
-        pid: the id of the process that ran it.
+        pid: the id of the process that ran the task.
         exception: the type of the exception.
-        error: the message of the exception, of at most 2 KiB.
-        traceback: the traceback, of at most 16 KiB; in a list only if it was requested.
+        error: the message of the exception, at most 2 KiB.
+        traceback: at most 16 KiB; in a list empty unless requested.
     """
 
     id: str
@@ -158,8 +154,8 @@ class Counts(Numbered, tag=166):
 class ListMessages(Request[MessagePage], tag=62, kw_only=True):
     """Request to list a page of messages.
 
-    An empty filter matches everything. ``order`` is ``desc`` or ``asc``; ``next`` and ``prev`` are cursors of an
-    earlier page.
+    An empty filter matches everything. ``order`` is ``desc`` or ``asc``; ``next`` and ``prev`` are the cursors in an
+    earlier reply.
     """
 
     queues: list[str] = msgspec.field(default_factory=list)
@@ -180,8 +176,8 @@ class ListMessages(Request[MessagePage], tag=62, kw_only=True):
 class ListAttempts(Request[AttemptPage], tag=63, kw_only=True):
     """Request to list a page of attempts.
 
-    ``ids`` are message ids; ``bodies`` requests the messages' envelopes, ``tracebacks`` those of failed tasks; the
-    other fields are as in ListMessages.
+    ``ids`` are message ids; ``bodies`` requests the messages' envelopes, ``tracebacks`` the tracebacks of failed
+    tasks; the other fields are as in ListMessages.
     """
 
     queues: list[str] = msgspec.field(default_factory=list)

@@ -1,8 +1,8 @@
-"""Base classes of all messages, and the declaration of a client's operations.
+"""Base classes of all messages, and the declaration of operations.
 
-A message is a msgpack array whose first element is its number, ``tag``. A message that a client sends to have something
-done is an operation: :func:`operation` declares its permission and how the broker runs it, and ``Request[Reply]`` its
-reply. The broker's dispatch, the clients, the web UI and docs/permissions.md follow from that.
+An operation is a message that calls the broker: :func:`operation` declares its permission and how the broker runs it,
+and ``Request[Reply]`` declares its reply. The broker's dispatch, the clients, the web UI and docs/permissions.md derive
+from these declarations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Texts = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_HEADERS)]
 MAX_ITEMS = 100_000
 #: list of names, ids or similar items
 Many = Annotated[list[T], msgspec.Meta(max_length=MAX_ITEMS)]
-#: limit for the leases and settlements with which one session may resume
+#: limit for the leases and settlements of a session that resumes
 MAX_HELD = 1_000_000
 Held = Annotated[list[T], msgspec.Meta(max_length=MAX_HELD)]
 
@@ -35,17 +35,17 @@ class Operation:
     """Declaration of an operation.
 
     Attributes:
-        title: the operation as in "the user may not …", with a verb.
-        permission: what the client's user needs.
+        title: a verb phrase that completes "the user may not …".
+        permission: the permission that the client's user needs.
         reply: the type of a successful reply; None if the message has no reply.
-        is_query: its reply may be far larger than the message, so the number of such calls in progress is limited.
-        is_definition: it waits while a queue is being deleted, and keeps its order among the client's definitions.
-        runs_once: it changes something, so a client that repeats it after a reconnect gets the same reply.
-        stores: it puts messages or results into memory, so it waits while that is full.
-        overtakes: it runs while publishes of its connection wait for memory, because it frees memory, only reads, or
-            shows that the client is alive.
-        may_be_large: its frame may exceed :data:`.SMALL_FRAME_BYTES`: it has a body, or a list with a limit.
-        filter_field: the field with a filter, which is compiled in a thread before the call runs.
+        is_query: the reply may be far larger than the message, so the number of such calls in progress is limited.
+        is_definition: the call waits while a queue is being deleted, and in order with the client's other definitions.
+        runs_once: the call changes state, so a client that repeats it after a reconnect gets the same reply.
+        stores: the call puts messages or results into memory, so it waits while the memory is full.
+        overtakes: the call runs while publishes of its connection wait for memory, because it frees memory, only reads,
+            or shows that the client is alive.
+        may_be_large: the frame may exceed :data:`.SMALL_FRAME_BYTES`, because it has a body or a list with a limit.
+        filter_field: the field with a filter, which a thread compiles before the call runs.
     """
 
     title: str
@@ -61,19 +61,19 @@ class Operation:
 
 
 class WireMessage(msgspec.Struct, array_like=True, gc=False, tag_field="op"):
-    """Message of the wire protocol, in either direction."""
+    """Message of the wire protocol, in either direction: a msgpack array whose first element is its ``tag``."""
 
-    #: the declaration; only messages that :func:`operation` decorates have one
+    #: only messages that :func:`operation` decorates have this attribute
     operation: ClassVar[Operation]
 
 
 def moment(ms: int) -> datetime | None:
-    """Return a time in ms since the epoch as a datetime; None for 0."""
+    """Convert a time in ms since the epoch; 0 becomes None."""
     return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
 
 
 class Numbered(WireMessage):
-    """Request, or a message about one; ``rid`` is the request's number, or 0 for the connection as a whole."""
+    """Request, or a message about a request; ``rid`` is its number, or 0 for the connection as a whole."""
 
     rid: int
 
@@ -83,14 +83,10 @@ Message = TypeVar("Message", bound=WireMessage)
 
 
 class Request(Numbered, Generic[Reply]):
-    """Request of a client for an operation, whose reply is a ``Reply``, or ``Failed``."""
+    """Request of a client; its reply is a ``Reply`` or ``Failed``."""
 
     def reply(self, message: object) -> Reply:
-        """Return a message as the reply of this request.
-
-        Raises:
-            ProtocolError: it has another type.
-        """
+        """Return a message as the reply to this request; raise ProtocolError if the message has another type."""
         if type(message) is not self.operation.reply:
             raise ProtocolError(f"the broker's reply to {type(self).__name__} is a {type(message).__name__}")
         return cast(Reply, message)

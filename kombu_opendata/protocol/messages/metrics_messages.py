@@ -16,10 +16,9 @@ class PeriodicTaskEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     Attributes:
         name: the name of the entry in beat's schedule; empty if the messages don't have it.
-        count: the number of its publishes.
-        first_at_ms, last_at_ms: the times of its first and last publish, also as ``first`` and ``last``.
-        interval_ms: the time between the last two publishes; 0 if there was only one.
-        last_message_id: the id of the last message.
+        count: the number of publishes.
+        first_at_ms, last_at_ms: the times of the first and last publish, also as ``first`` and ``last``.
+        interval_ms: the time between the last two publishes; 0 if there was only one publish.
     """
 
     name: str
@@ -41,7 +40,7 @@ class PeriodicTaskEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def interval(self) -> timedelta | None:
-        """Time between the last two publishes; None if there was only one."""
+        """Time between the last two publishes; None if there was only one publish."""
         return timedelta(milliseconds=self.interval_ms) if self.interval_ms else None
 
 
@@ -51,10 +50,10 @@ class DueCountsReply(Numbered, tag=183):
     Attributes:
         at_ms: the time of the count, also as ``at``.
         start_ms: the start of the first bucket, which contains ``at_ms``; also as ``start``.
-        counts: the count of each bucket.
+        counts: the number of messages in each bucket.
         later: the number of messages that are due after the last bucket.
-        is_estimate: True if some messages are not in memory; up to 256 of these are counted as if they were due evenly
-            between the first and the last of them. The sum matches the queue's metrics.
+        is_estimate: True if some messages are not in memory. Up to 256 of these are counted as if their due times were
+            distributed evenly between the first and the last. The sum matches the queue's metrics.
     """
 
     at_ms: int
@@ -73,7 +72,7 @@ class DueCountsReply(Numbered, tag=183):
 
 
 class PeriodicTaskList(Numbered, tag=184):
-    """Periodic tasks, the latest publish first; ``since`` is the time from which the broker recorded them."""
+    """Periodic tasks, the latest publish first; ``since`` is the time at which the broker began to record them."""
 
     tasks: list[PeriodicTaskEntry]
     since_ms: int
@@ -87,7 +86,7 @@ class Metrics(Numbered, tag=177):
     """Metrics by queue.
 
     Attributes:
-        mark: the mark for a later call; 0 if none was requested.
+        mark: the mark for a later request; 0 if none was requested.
         gone: the queues that were deleted since the mark of the request; None if the reply has all queues.
     """
 
@@ -100,8 +99,7 @@ class Metrics(Numbered, tag=177):
 class FigureSeries(msgspec.Struct, gc=False):
     """Metrics of a queue, or of all queues together, at each of :attr:`Figures.times`.
 
-    A value is None if the broker does not remember it. Rates are messages per second since the previous time, levels
-    are messages.
+    A value is None if the broker has no sample for that time. Rates are messages per second since the previous sample.
 
     Attributes:
         failed_per_second: messages that were rejected or had no attempts left, and tasks that failed although their
@@ -118,7 +116,7 @@ class FigureSeries(msgspec.Struct, gc=False):
 
 
 class Figures(Numbered, tag=182):
-    """Metrics of the last ten minutes that the broker remembers.
+    """Metrics of the last ten minutes.
 
     Attributes:
         times_ms: the times of the samples, about five seconds apart, the oldest first; also as ``times``.
@@ -137,9 +135,9 @@ class Figures(Numbered, tag=182):
 
 @operation("count delayed messages by due time", on_queues("read", or_role="monitor"), query=True)
 class CountDue(Request[DueCountsReply], tag=86):
-    """Request to count delayed messages of these queues, or of all, by due time.
+    """Request to count delayed messages of these queues, or of all queues, by due time.
 
-    The buckets are multiples of ``bucket_ms`` since the epoch, and the first one contains the current time.
+    There are ``number`` buckets of ``bucket_ms``, aligned to the epoch; the first bucket contains the current time.
     """
 
     queues: list[str]
@@ -149,15 +147,15 @@ class CountDue(Request[DueCountsReply], tag=86):
 
 @operation("list periodic tasks", entry("lists those of queues with `read`, with `monitor` all"))
 class ListPeriodicTasks(Request[PeriodicTaskList], tag=87):
-    """Request to list the periodic tasks that were published."""
+    """Request to list the periodic tasks that beat published."""
 
 
 @operation("get metrics of queues", on_queues("read", or_role="monitor"), query=True, overtakes=True, large=True)
 class GetMetrics(Request[Metrics], tag=77):
-    """Request to get the metrics of these queues, or of all if none is named.
+    """Request to get the metrics of these queues, or of all queues if the list is empty.
 
-    ``since`` is the mark of an earlier reply about all queues, to get only the changes since then; 0 requests all
-    queues and a mark; -1 requests no mark.
+    ``since`` is the mark of an earlier reply about all queues: the reply has only the changes since then. 0 requests
+    all queues and a mark; -1 requests no mark.
     """
 
     queues: Many[str]
@@ -166,7 +164,7 @@ class GetMetrics(Request[Metrics], tag=77):
 
 @operation("get recent metrics of queues", on_queues("read", or_role="monitor"), query=True, overtakes=True)
 class GetFigures(Request[Figures], tag=85):
-    """Request to get the recent metrics of these queues after a time, and the sums of all queues."""
+    """Request to get the recent metrics of these queues, and the sums of all queues, after ``since_ms``."""
 
     queues: list[str]
     since_ms: int = 0

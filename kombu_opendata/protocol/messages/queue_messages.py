@@ -1,7 +1,7 @@
 """Messages of the queue client (docs/client-api.md): send, read for a time, settle by id, peek, control workers.
 
-A call that changes state is executed once: a client that lost the reply sends the same number again, and the broker
-repeats its reply.
+A call that changes state runs once: a client that lost the reply sends the call with the same number again, and the
+broker repeats the reply.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Ending(IntEnum):
 
     ARCHIVE = 0  # acknowledged: to the done list
     DELETE = 1  # removed without history
-    REQUEUE = 2  # returned; counts an attempt
+    REQUEUE = 2  # returned to the queue; counts an attempt
     REJECT = 3  # to the failed list, and to the dead-letter exchange if there is one
     RELEASE = 4  # returned unstarted: counts no attempt
-    SET_VT = 5  # sets the end of its lease, or its due time, in ms from now
+    SET_VT = 5  # sets the end of the lease, or the due time if it is not leased, in ms from now
 
 
 # ------------------------------------------------------------------ broker → client
 class Sent(Numbered, tag=170):
-    """Ids of the messages (-1: no queue accepted it) and the queues of each; a single entry stands for all.
+    """Ids of the messages (-1: no queue accepted the message), and the queues of each.
 
-    ``repeated`` is True if the key was used before and nothing was stored now. Without ids, the messages are durable
-    and the broker has no further record of them. For messages with their own keys, ``new`` marks the messages that were
-    stored now, and ``queues`` is empty.
+    A single entry of ``queues`` applies to all messages. ``repeated`` is True if the key was used before: nothing was
+    stored now. An empty ``ids`` means that the messages are durable, but the broker has no further record of them. For
+    messages with their own keys, ``new`` marks the messages that were stored now, and ``queues`` is empty.
     """
 
     ids: list[int]
@@ -56,14 +56,14 @@ class Sent(Numbered, tag=170):
 
 
 class ReadMessages(Numbered, tag=171):
-    """Leased messages. ``received_at_ms`` has one time for each; 0 if it is unknown."""
+    """Leased messages. ``received_at_ms`` has the time of each message; 0 if it is unknown."""
 
     messages: list[ReadRow]
     received_at_ms: list[int] = msgspec.field(default_factory=list)
 
 
 class SettledMessages(Numbered, tag=173):
-    """Ids that were settled, and the others with an error: id, code, text, values. ``until_ms`` is for SET_VT."""
+    """Ids of settled messages; and ``refused``: id, code, text and values of an error. ``until_ms`` is for SET_VT."""
 
     done: list[int]
     refused: list[tuple[int, str, str, dict[str, Any]]]
@@ -71,21 +71,21 @@ class SettledMessages(Numbered, tag=173):
 
 
 class Peeked(Numbered, tag=174):
-    """Ready and delayed messages; ``more`` is True if others follow.
+    """Ready and delayed messages; ``more`` is True if there are further messages.
 
-    A message whose id is in ``errors`` can't be read: its envelope is empty.
+    If a message can't be read, its envelope is empty and ``errors`` has the reason by message id.
     """
 
-    messages: list[tuple[StateRow, int, bytes]]  # and received at ms, envelope
+    messages: list[tuple[StateRow, int, bytes]]  # state, received at ms, envelope
     more: bool
     errors: dict[int, Refusal] = msgspec.field(default_factory=dict)
 
 
 class FoundMessage(Numbered, tag=175):
-    """Message and its state in each queue. There is no such message if ``envelope`` is None.
+    """Message and its state in each queue; ``envelope`` is None if there is no such message.
 
-    ``complete`` is False if the search for its states stopped early. With an ``error`` the message can't be read: its
-    envelope is empty.
+    ``complete`` is False if the search for its states stopped early. If the message can't be read, its envelope is
+    empty and ``error`` has the reason.
     """
 
     envelope: bytes | None
@@ -99,14 +99,14 @@ class FoundMessage(Numbered, tag=175):
 
 
 class MessageStatePage(Numbered, tag=176):
-    """Page of messages. ``after`` is the position of the next page; -1 means that this is the last one."""
+    """Page of messages. ``after`` is the position of the next page; -1 means that this is the last page."""
 
     rows: list[StateRow]
     after: int
 
 
 class Workers(Numbered, tag=180):
-    """Connected clients; see :class:`kombu_opendata.queue_client.administration.Worker`."""
+    """Clients that are connected or hold messages: :class:`kombu_opendata.queue_client.administration.Worker`."""
 
     workers: list[dict[str, Any]]
 
@@ -122,15 +122,16 @@ class HeldMessages(Numbered, tag=181):
 class Send(Request[Sent], tag=70):
     """Request to store messages, all or none, in one commit. Reply: Sent or Failed, after they are durable.
 
-    ``seq`` is one number of the session's publishes, as in Publish. Each message is routed by exchange, routing key and
-    the queues' filters. With ``to_queue``, the queue that the routing key names must receive all of them.
+    ``seq`` is the next number of the session's publishes, as in Publish. Each message is routed by exchange, routing
+    key and the queues' filters. With ``to_queue``, the queue named by ``routing_key`` must receive all messages.
 
     ``key`` is an idempotency key for the batch (empty: no key), and ``digest`` identifies its content. Within
     ``key_ttl_ms``, a second Send with the same key and digest to the same exchange and routing key stores nothing and
-    gets the reply of the first one; with another digest it is refused.
+    gets the first reply again. A Send with the same key and another digest is refused.
 
-    ``keys`` and ``digests`` instead apply to each message (an empty key: no key). Messages whose keys are known are not
-    stored again; the others are stored in one commit. A key that occurs twice in the batch stores its message once.
+    ``keys`` and ``digests`` are the same for each message (an empty key: no key). Messages whose keys were used before
+    are not stored again; the others are stored in one commit. A key that occurs twice in the batch stores its message
+    once.
     """
 
     seq: int
@@ -150,10 +151,11 @@ class Send(Request[Sent], tag=70):
 class Read(Request[ReadMessages], tag=71):
     """Request to lease up to ``quantity`` messages for ``vt_ms``; the lease outlives the connection.
 
-    If no message is ready, the reply waits up to ``wait_ms``. ``pop`` acknowledges the messages in the same commit.
-    ``selector`` (a filter) or ``equal`` (header values) restrict the choice; in a long queue, only the first ready
-    messages are examined. ``grouped`` (fill, round_robin, head) delivers messages with the same text in
-    ``group_header`` in the order of their ids, and none from a group that has a message in flight.
+    If no message is ready, the broker delays the reply for up to ``wait_ms``. ``pop`` acknowledges the messages in the
+    same commit. Messages must match ``selector`` (a filter) or ``equal`` (header values); in a long queue, only the
+    first ready messages are examined. With ``grouped`` (fill, round_robin, head), messages with the same value of
+    ``group_header`` form a group: they are delivered in the order of their ids, and no message of a group is delivered
+    while another is in flight.
     """
 
     queue: str
@@ -169,7 +171,7 @@ class Read(Request[ReadMessages], tag=71):
 
 @operation("stop a waiting read", entry(), overtakes=True)
 class StopReading(WireMessage, tag=72):
-    """Request an immediate reply to the waiting Read with this number; it gets no reply of this kind."""
+    """Request an immediate reply to the waiting Read with this number. This message itself gets no reply."""
 
     read_rid: int
 
@@ -195,7 +197,7 @@ class Peek(Request[Peeked], tag=74):
 
 @operation("get a message by its id", permissions.get_message, query=True)
 class GetMessage(Request[FoundMessage], tag=75):
-    """Request to show a message in one queue, or in all queues if none is named."""
+    """Request to show a message in one queue, or in all queues if ``queue`` is empty."""
 
     id: int
     queue: str = ""
@@ -205,9 +207,9 @@ class GetMessage(Request[FoundMessage], tag=75):
 class ListByState(Request[MessageStatePage], tag=76):
     """Request to list the messages of a queue in one state.
 
-    ``state`` is available, in_flight, delayed, done, failed or archived_failed. The first three are ordered by id, and
-    ``after`` is the last id of the previous page. The others are ordered by the time of settlement, and ``after`` is
-    the end position of the previous page.
+    ``state`` is available, in_flight, delayed, done, failed or archived_failed. For the first three, messages are
+    ordered by id, and ``after`` is the last id of the previous page. For the others, messages are ordered by the time
+    of settlement, and ``after`` is the ``after`` of the previous reply.
     """
 
     queue: str
@@ -242,7 +244,7 @@ class ControlWorker(Request[Count], tag=82):
 
 @operation("take messages from lost workers", role("operator"), once=True)
 class Reclaim(Request[Count], tag=83):
-    """Request to release the messages of lost sessions, in one queue or in all if none is named."""
+    """Request to release the messages of lost sessions, in one queue or in all queues if ``queue`` is empty."""
 
     queue: str = ""
 

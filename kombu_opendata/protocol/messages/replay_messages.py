@@ -16,26 +16,26 @@ from .topology_messages import Count
 class CursorList(Numbered, tag=191):
     """Routing cursors with their progress.
 
-    Each has queue, start, position, end, seen, routed, rate, done, again, waiting, error, selector, started_at_ms and
-    changed_at_ms. ``rate`` is in messages examined a second, ``waiting`` is True if the queue is full, and ``error`` is
-    the reason why the last step failed (empty: it succeeded).
+    The keys are queue, start, position, end, seen, routed, rate, done, again, waiting, error, selector, started_at_ms
+    and changed_at_ms. ``rate`` is the number of messages examined per second, ``waiting`` is True if the queue is full,
+    and ``error`` is the reason why the last step failed (empty: it succeeded).
     """
 
     cursors: list[dict[str, Any]]
 
 
 class ReplayStarted(Numbered, tag=192):
-    """Current cursor, as in CursorList."""
+    """Cursor of the replay, as in CursorList."""
 
     cursor: dict[str, Any]
 
 
 class Redriven(Numbered, tag=193):
-    """Numbers of messages that were moved, and of those that stayed, by reason.
+    """Number of moved messages, and numbers of unchanged messages by reason.
 
-    ``already``: the target has them; ``expired``: their TTL is over; ``waiting``: they are dead letters that are not
-    published yet; ``unmatched``: every message of the target must match its filter, and they don't. ``is_full`` is True
-    if the target reached its maximum length.
+    ``already``: the target has the message; ``expired``: its TTL has passed; ``waiting``: it is a dead letter that is
+    not published yet; ``unmatched``: the target requires its filter to match, and it does not. ``is_full`` is True if
+    the target reached its maximum length.
     """
 
     moved: int
@@ -53,7 +53,7 @@ class SettledDeleted(Numbered, tag=194):
 
 
 class Moved(Numbered, tag=231):
-    """Numbers of messages that were moved or copied, and of those that were not, by reason, as in Redriven."""
+    """Number of moved or copied messages, and numbers of unchanged messages by reason, as in Redriven."""
 
     count: int
     already: int
@@ -66,17 +66,17 @@ class Moved(Numbered, tag=231):
 # ------------------------------------------------------------------ client → broker
 @operation("see the progress of replays", on_queues("read", or_role="monitor"), query=True, large=True)
 class Cursors(Request[CursorList], tag=91):
-    """Request to get the progress of background routing, in these queues or in all that have a cursor."""
+    """Request to get the progress of background routing, in these queues or in all queues if the list is empty."""
 
     queues: Many[str] = msgspec.field(default_factory=list)
 
 
 @operation("replay messages into a queue", permissions.replay, stores=True, filter="selector")
 class Replay(Request[ReplayStarted], tag=92):
-    """Request to route stored messages to a queue again, or cancel the running replay.
+    """Request to route stored messages to a queue again or, with ``stop``, cancel the running replay.
 
-    ``start`` and ``until`` are "now", "first", an ISO 8601 time with its offset, or a message id; ``until`` is
-    exclusive. A message must match ``selector``, unless that is empty, in addition to the queue's filter.
+    ``start`` and ``until`` are "now", "first", an ISO 8601 time with a UTC offset, or a message id; ``until`` is
+    exclusive. A message must match the queue's filter and ``selector``, unless they are empty.
     """
 
     queue: str
@@ -88,7 +88,7 @@ class Replay(Request[ReplayStarted], tag=92):
 
 @operation("redrive failed messages", permissions.redrive, query=True, stores=True, large=True, filter="selector")
 class Redrive(Request[Redriven], tag=93):
-    """Request to redrive failed messages, with no attempts, to ``target`` (empty: their own queue).
+    """Request to redrive failed messages, with their attempts reset to 0, to ``target`` (empty: their own queue).
 
     ``which`` is "failed" or "archived_failed". Only messages that match ``selector`` (empty: all) and are in ``ids``
     (None: all) are moved, at most ``limit`` of them (0: all). The work stops if the connection ends.
@@ -106,7 +106,7 @@ class Redrive(Request[Redriven], tag=93):
 class DeleteSettled(Request[SettledDeleted], tag=94):
     """Request to delete settled messages.
 
-    ``which`` is "done", "failed" or "archived_failed". Exactly one of these selects the messages: ``older_than_ms``
+    ``which`` is "done", "failed" or "archived_failed". Exactly one field selects the messages: ``older_than_ms``
     (settled at least this long ago; -1: not by age), ``ids``, or ``all``.
     """
 
@@ -119,7 +119,7 @@ class DeleteSettled(Request[SettledDeleted], tag=94):
 
 @operation("archive failed messages", permissions.archive_failed, query=True, large=True)
 class ArchiveFailed(Request[Count], tag=100):
-    """Request to archive failed messages, which keep all their data.
+    """Request to archive failed messages with all their data.
 
     Only messages that failed at least ``older_than_ms`` ago (-1: any), are in ``ids`` (None: any) and match
     ``selector`` (empty: any) are archived, at most ``limit`` of them (0: all). The work stops if the connection ends.

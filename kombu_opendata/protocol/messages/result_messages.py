@@ -9,7 +9,7 @@ from .session_messages import Ok
 
 # ------------------------------------------------------------------ broker → client
 class ResultStored(Numbered, tag=145):
-    """Result of a StoreResult; ``stored`` is False if there was a final result already.
+    """Reply to a StoreResult; ``stored`` is False if there was a final result already.
 
     ``complete`` is True if the chord has all its parts and this client must send the callback.
     """
@@ -19,7 +19,7 @@ class ResultStored(Numbered, tag=145):
 
 
 class Results(Numbered, tag=146):
-    """Values of the first requested names; None means no result."""
+    """Values of the first requested names, as many as fit into a page; None means no result."""
 
     values: list[bytes | None]
 
@@ -33,9 +33,9 @@ class ChordParts(Numbered, tag=147):
 
 
 class ResultsChanged(WireMessage, tag=148):
-    """Watched names, their values, and True if this ends the watch.
+    """Watched names, their values, and True if the watch of the name ends.
 
-    A value that is too large to push is None: the client requests it.
+    The value is None if it is too large to push; the client then requests it.
     """
 
     results: list[tuple[bytes, bytes | None, bool]]
@@ -47,8 +47,8 @@ class StoreResult(Request[ResultStored], tag=45):
     """Request to store a result, count it as a part of a chord, or both. Reply: ResultStored, after the commit.
 
     Without a ``name`` the value is only a part; without a ``chord`` only a result. ``kind`` is 0 for an intermediate
-    state, 1 for a result that may be replaced, 2 for a final one. ``check`` also searches for a final result that is
-    not in memory. A part counts once for each (index, member); an index of -1 sorts last. A TTL of 0 means no expiry.
+    state, 1 for a result that may be replaced, 2 for a final result. ``check`` also searches the store for an existing
+    final result. A part counts once for each (index, member); an index of -1 sorts last. A TTL of 0 means no expiry.
     """
 
     name: bytes
@@ -66,8 +66,8 @@ class StoreResult(Request[ResultStored], tag=45):
 class GetResults(Request[Results], tag=46):
     """Request to get results. Reply: Results, for the first names that fit into a page.
 
-    ``age_ms`` is the maximum age of the results (-1: unknown), so that the broker need not search the store for newer
-    ones.
+    ``age_ms`` is the maximum age of the results (-1: unknown). The broker skips the search of the store if results of
+    that age are still in memory.
     """
 
     names: Many[bytes]
@@ -76,7 +76,7 @@ class GetResults(Request[Results], tag=46):
 
 @operation("watch results", on_exchange("read", RESULTS), overtakes=True, large=True)
 class WatchResults(Request[Ok], tag=47):
-    """Request to watch results. Reply: Ok if rid. ``age_ms`` is as in GetResults.
+    """Request to watch results. Reply: Ok, unless ``rid`` is 0. ``age_ms`` is as in GetResults.
 
     The broker pushes ResultsChanged with the current values, then with each change, up to the first result that is not
     an intermediate state. A watch ends with the connection.
@@ -88,7 +88,7 @@ class WatchResults(Request[Ok], tag=47):
 
 @operation("stop watching results", entry(), overtakes=True, large=True)
 class UnwatchResults(Request[Ok], tag=48):
-    """Request to stop watching results. Reply: Ok if rid."""
+    """Request to stop watching results. Reply: Ok, unless ``rid`` is 0."""
 
     names: Many[bytes]
 
@@ -104,9 +104,9 @@ class ForgetResults(Request[Ok], tag=49):
 class OpenChord(Request[Ok], tag=50):
     """Request to register a chord.
 
-    ``size`` is -1 while it is unknown, ``added`` is the number of tasks added to the chord's header, and ``header`` is
-    returned in ChordParts. ``again`` forgets an earlier chord with this name. ``body`` is the task id of the chord's
-    callback, which fails if the last part is a task that expired.
+    ``size`` is -1 while the size is unknown, ``added`` is the number of tasks added to the chord's header, and
+    ``header`` is returned in ChordParts. ``again`` deletes an earlier chord with this name. ``body`` is the task id of
+    the chord's callback, which fails if the last part is a task that expired.
     """
 
     chord: bytes
@@ -128,6 +128,6 @@ class GetChord(Request[ChordParts], tag=51):
 
 @operation("close a chord", on_exchange("write", RESULTS))
 class CloseChord(Request[Ok], tag=52):
-    """Request to forget a chord and its parts."""
+    """Request to delete a chord and its parts."""
 
     chord: bytes

@@ -15,10 +15,10 @@ from .message_base import Held, Numbered, Request, WireMessage, operation
 class Welcome(Numbered, tag=101):
     """Reply to Hello or Resume: the limits of this connection.
 
-    ``last_seq`` is the session's last publish that was applied; ``adopted`` counts the held leases that were taken
-    over. The broker sends a message at least every ``heartbeat_ms``; 0 means no heartbeats. ``task_outcomes`` is True
-    if it requests reports of task outcomes. ``run_id`` is random for each run of the instance: data that is only in
-    memory lasts as long. ``session_known`` is True if the broker still had the session.
+    ``last_seq`` is the number of the session's last publish that was applied; ``adopted`` is the number of held leases
+    that the session keeps. The broker sends a message at least every ``heartbeat_ms``; 0 means no heartbeats.
+    ``task_outcomes`` is True if the broker requests reports of task outcomes. ``run_id`` is a random id of the run of
+    the instance: transient data is lost when it changes. ``session_known`` is True if the broker still had the session.
     """
 
     broker_version: str
@@ -43,7 +43,7 @@ class Ok(Numbered, tag=102):
 
 
 class Failed(Numbered, tag=103):
-    """Failure of a call; see kombu_opendata.errors. With rid 0 the connection failed, and the broker closes it."""
+    """Failure of a call; see kombu_opendata.errors. With ``rid`` 0 the connection failed, and the broker closes it."""
 
     code: str
     text: str
@@ -51,7 +51,7 @@ class Failed(Numbered, tag=103):
 
 
 class BrokerHeartbeat(WireMessage, tag=111):
-    """Proof that the broker is alive."""
+    """Heartbeat of the broker."""
 
 
 class BrokerGoodbye(WireMessage, tag=112):
@@ -64,9 +64,9 @@ class BrokerGoodbye(WireMessage, tag=112):
 class Hello(Numbered, tag=1):
     """First message of a connection, at most 8 KiB. Reply: Welcome or Failed; the client sends nothing until then.
 
-    ``resume`` is True if the session existed before. With ``resume_follows`` as well, the reply to a successful login
-    is LoggedIn, and the client then sends its state as a Resume. A client that sets only ``resume`` sends ``held`` and
-    ``settles`` here.
+    ``resume`` is True if the session existed before. If ``resume_follows`` is also True, the reply to a successful
+    login is LoggedIn, and the client then sends its state as a Resume. A client that sets only ``resume`` sends
+    ``held`` and ``settles`` in the Hello.
     """
 
     session: bytes  # 16 random bytes
@@ -78,7 +78,7 @@ class Hello(Numbered, tag=1):
     held: list[tuple[int, str, int, int]] = msgspec.field(default_factory=list)  # channel, queue, id, token
     settles: list[tuple[int, str, int, int]] = msgspec.field(default_factory=list)  # outcome, queue, id, token
     heartbeat_ms: int = 0  # requested interval of the broker's messages; 0: no preference
-    client: bytes = b""  # 16 random bytes; the sessions of one client share exclusive queues. Empty: this one only
+    client: bytes = b""  # 16 random bytes; the sessions of one client share exclusive queues. Empty: only this session
     resume_follows: bool = False
     act_as: str = ""  # the user whose permissions the session has; needs the role admin
     undeclared: bool = False  # the client supports the message Undeclared
@@ -90,14 +90,14 @@ class Hello(Numbered, tag=1):
 
 @operation("send a heartbeat", entry(), overtakes=True)
 class Heartbeat(WireMessage, tag=2):
-    """Proof that the client is alive. It gets no reply."""
+    """Heartbeat of the client. It gets no reply."""
 
 
 @operation("end the session", entry())
 class Goodbye(Request[Ok], tag=18):
-    """Request to end the session: its leases are released and its publish counter is forgotten.
+    """Request to end the session: its leases are released and its publish counter is deleted.
 
-    Started tasks without a report are lost, unless ``tasks_go_on`` is set: the client reports them in another session.
+    Started tasks without a report become lost. With ``tasks_go_on``, the client reports them in another session.
     """
 
     tasks_go_on: bool = False
@@ -106,11 +106,11 @@ class Goodbye(Request[Ok], tag=18):
 class Resume(Numbered, tag=20):
     """Client's state of a resumed session; sent once, after LoggedIn. Reply: Welcome.
 
-    ``held`` lists the leases that the client still holds, with the channel of each; ``settles`` lists, in order, the
-    settlements that were sent but not confirmed. The client never received any other lease of the session, so those
-    messages return to their queues. ``reports`` has the outcomes of the tasks of some of these settlements.
+    ``held`` lists the leases that the client still holds; ``settles`` lists, in order, the settlements that were sent
+    but not confirmed. The client did not receive the other leases of the session, so their messages return to their
+    queues. ``reports`` has the reports of the tasks of some of these settlements.
     """
 
     held: Held[tuple[int, str, int, int]]  # channel, queue, id, token
     settles: Held[tuple[int, str, int, int]]  # outcome, queue, id, token
-    reports: Held[tuple[int, TaskReport]] = msgspec.field(default_factory=list)  # place in ``settles``, report
+    reports: Held[tuple[int, TaskReport]] = msgspec.field(default_factory=list)  # index in ``settles``, report

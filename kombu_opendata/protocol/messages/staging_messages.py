@@ -22,9 +22,8 @@ class Blocked:
 
     Attributes:
         reason: a short text.
-        since_ms: the time at which a message of the job was last routed to a queue, or the broker started; ms since the
-            epoch.
-        queue: the full queue that refuses more; empty if something else blocks the job.
+        since_ms: the time of the last routing of a message of the job, or of the broker's startup.
+        queue: the full queue that refuses messages; empty for another reason.
     """
 
     reason: str
@@ -40,7 +39,7 @@ class JobQueueCounts(msgspec.Struct, array_like=True, frozen=True):
     """Counts of a job's messages in one queue.
 
     Attributes:
-        routed: routed to the queue.
+        routed: number of messages that were routed to the queue; the other counts are parts of it.
         done: acknowledged.
         failed: rejected, or out of attempts.
         removed: expired, purged, dropped at the queue's maximum length, or deleted with the queue.
@@ -53,27 +52,28 @@ class JobQueueCounts(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def waiting(self) -> int:
-        """Number of messages that are available or in flight."""
+        """Number of messages that are ready, delayed or in flight."""
         return self.routed - self.done - self.failed - self.removed
 
 
 class Job(msgspec.Struct, array_like=True, frozen=True):
-    """Job, as recorded by the broker. A message in two queues counts in each.
+    """Job, as recorded by the broker.
 
     Attributes:
-        job_id: chosen by the driver.
-        state: ``unknown`` (never committed, or forgotten), ``routing`` (committed, and being routed), ``routed``, or
+        job_id: the id that the driver chose.
+        state: ``unknown`` (never committed, or deleted), ``routing`` (committed, and being routed), ``routed``, or
             ``settled`` (each of its messages is done, failed or removed).
-        first_id: id of the first message; the last has ``first_id + rows - 1``.
+        first_id: id of the first message; the last message has ``first_id + rows - 1``.
         rows: number of messages.
         batches: number of batches with rows.
         bytes: size of the batches.
-        committed_at_ms: time of the commit, by the broker's clock; 0 if it is not committed.
-        routed: rows that were routed so far, with any outcome.
-        unroutable: rows that match no queue; they are dropped, as a publish would be.
-        damaged: rows that could not be read for routing; the broker's log has the reason.
-        queues: counts by queue; beyond 500 queues, the rest are summed under an empty name.
-        running: started tasks that have not ended although their messages are done: they were acknowledged early.
+        committed_at_ms: time of the commit, by the broker's clock; 0 if the job is not committed.
+        routed: number of rows that routing has processed, including unroutable and damaged rows.
+        unroutable: number of rows that match no queue; they are dropped, as unroutable publishes are.
+        damaged: number of rows that could not be read for routing; the broker's log has the reason.
+        queues: counts by queue, to which a message in two queues adds twice; beyond 500 queues, the other queues are
+            summed under an empty name.
+        running: number of started tasks whose messages were acknowledged early and that have not ended.
     """
 
     job_id: str
@@ -95,7 +95,7 @@ class JobInfo(Job, array_like=True, frozen=True):
 
     Attributes:
         added: True if this commit added the messages; False if the job id was committed before.
-        same: True if the batches of this commit have as many rows as those that were committed.
+        same: True if the batches of this commit have the same number of rows as those of the first commit.
         blocked: the reason why the job can't be routed now, if any.
     """
 
@@ -137,11 +137,7 @@ class StagingInfo(Numbered, tag=195):
 
 
 class JobReport(Numbered, tag=196):
-    """Report of a job.
-
-    ``added`` is True if this commit added its messages, ``same`` if its batches have the same number of rows as those
-    of the first commit, and ``blocked`` is the reason why it can't be routed now.
-    """
+    """Report of a job; the fields are as in :class:`JobInfo`."""
 
     job: Job
     added: bool = False
@@ -150,7 +146,6 @@ class JobReport(Numbered, tag=196):
 
     @property
     def info(self) -> JobInfo:
-        """The job with the further fields."""
         return JobInfo(**structs.asdict(self.job), added=self.added, same=self.same, blocked=self.blocked)
 
 
@@ -163,12 +158,11 @@ class Jobs(Numbered, tag=199):
 
     @property
     def items(self) -> list[JobInfo]:
-        """The jobs with the reasons why they can't be routed now."""
         return [JobInfo(**structs.asdict(job), blocked=self.blocked.get(job.job_id)) for job in self.jobs]
 
     @property
     def next(self) -> str | None:
-        """The argument for the next page; None if there is none."""
+        """Argument ``after`` for the next page; None if this is the last page."""
         return self.jobs[-1].job_id if self.more and self.jobs else None
 
 
@@ -182,7 +176,7 @@ class GetStagingTarget(Request[StagingInfo], tag=95):
 class CommitJob(Request[JobReport], tag=96):
     """Request to commit all messages of a job's batches, in this order. Reply: JobReport, after the commit.
 
-    Committing a job id again adds nothing, whatever the batches are; ``added`` in the reply is then False.
+    A second commit of a job id adds nothing, even with other batches; ``added`` in the reply is then False.
     """
 
     job_id: str
@@ -191,7 +185,7 @@ class CommitJob(Request[JobReport], tag=96):
 
 @operation("abort a job", on_exchange("write", STAGED_JOBS), large=True)
 class AbortJob(Request[Count], tag=97):
-    """Request to remove these batches of an uncommitted job, or all its batches if none is named.
+    """Request to delete these batches of an uncommitted job, or all its batches if the list is empty.
 
     Reply: Count (of objects).
     """
@@ -209,7 +203,7 @@ class GetJob(Request[JobReport], tag=98):
 
 @operation("list jobs", on_exchange("write", STAGED_JOBS, or_role="monitor"))
 class ListJobs(Request[Jobs], tag=99):
-    """Request to list at most ``limit`` jobs after this job id, in the order of their ids' UTF-8 bytes."""
+    """Request to list at most ``limit`` jobs with ids after ``after``, in the order of the ids' UTF-8 bytes."""
 
     after: str = ""
     limit: int = 1000

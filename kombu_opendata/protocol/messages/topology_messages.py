@@ -24,7 +24,7 @@ class QueueDeclared(Numbered, tag=105):
 
 
 class Count(Numbered, tag=106):
-    """Number of messages, objects or consumers that a call affected."""
+    """Number of messages, objects or consumers that a call changed."""
 
     count: int
 
@@ -32,8 +32,8 @@ class Count(Numbered, tag=106):
 class Undeclared(WireMessage, tag=116):
     """Notice that a transient entity that the session had declared was deleted.
 
-    The entity is a queue with its bindings, an exchange with its bindings, or a binding if both are named. The broker
-    sends the notice to sessions whose Hello had ``undeclared``.
+    The entity is a queue with its bindings, an exchange with its bindings or, if ``queue`` and ``exchange`` are set, a
+    binding. The broker sends the notice to sessions whose Hello had ``undeclared``.
     """
 
     queue: str = ""
@@ -43,7 +43,7 @@ class Undeclared(WireMessage, tag=116):
 
 
 class Bindings(Numbered, tag=113):
-    """List of all bindings, and of all exchanges but the default one."""
+    """List of all bindings, and of all exchanges except the default exchange."""
 
     bindings: list[tuple[str, str, str]]  # queue, exchange, routing key
     arguments: list[dict[str, Any]] = msgspec.field(default_factory=list)  # of each binding
@@ -58,15 +58,15 @@ class Explained(Numbered, tag=190):
 
 
 class QueueAltered(Numbered, tag=223):
-    """Effect of a change, made or intended.
+    """Effect of an AlterQueue, or its predicted effect with ``dry_run``.
 
     Attributes:
         declared: the arguments of the declaration.
-        overrides: the changes of operators, including this one; None stands for a removed argument.
+        overrides: the changes of operators, including this change; None stands for a removed argument.
         before, after: the arguments in effect before and after the change.
-        counts: the effect on the messages of the queue, in numbers: ``waiting``, ``dropped``, ``excess``, ``examined``,
+        counts: the numbers of messages that the change affects: ``waiting``, ``dropped``, ``excess``, ``examined``,
             ``unmatched``, ``done`` and ``failed``; see docs/queue-arguments.md.
-        notes: the same as sentences.
+        notes: the effect on the messages in sentences.
     """
 
     declared: dict[str, Any]
@@ -81,10 +81,10 @@ class QueuePauseReply(Numbered, tag=224):
     """State of a queue's pause.
 
     Attributes:
-        deliveries: whether deliveries to consumers and reads are paused.
-        publishes: whether publishes are refused.
-        since_ms: the time of the pause; 0 if it is not paused.
-        changed: whether the call changed the state.
+        deliveries: True if deliveries to consumers and reads are paused.
+        publishes: True if publishes are refused.
+        since_ms: the time of the pause; 0 if the queue is not paused.
+        changed: True if the call changed the state.
     """
 
     deliveries: bool
@@ -94,15 +94,14 @@ class QueuePauseReply(Numbered, tag=224):
 
     @property
     def since(self) -> datetime | None:
-        """Time of the pause; None if it is not paused."""
         return moment(self.since_ms)
 
 
 class QueueList(Numbered, tag=178):
-    """List of all queues. ``created_at_ms`` has one time for each; 0 if it is unknown.
+    """List of all queues; the other lists have an entry for each queue.
 
-    ``overrides`` has the changes of operators for each, and ``paused`` the pause of its deliveries and its publishes,
-    and the start of the pause. An older broker sends neither.
+    A ``created_at_ms`` of 0 is unknown. ``overrides`` has the changes of operators; ``paused`` has True for paused
+    deliveries, True for paused publishes, and the time of the pause. An older broker sends neither.
     """
 
     #: name, durable, exclusive, auto delete, arguments, consumers
@@ -126,9 +125,9 @@ class DeclareQueue(Request[QueueDeclared], tag=4):
 
     For an empty name the broker generates one (transient queues only).
 
-    ``strict`` refuses unknown ``x-`` arguments; otherwise they become warnings in the reply. ``again``, here and in
-    DeclareExchange and Bind, means that the session had declared this in the same run of the instance. If it does not
-    exist, it was deleted and is not created (``not_found``).
+    ``strict`` refuses unknown ``x-`` arguments; otherwise they become warnings in the reply. ``again`` (also of
+    DeclareExchange and Bind) means that the session declared the same entity before, in the same run of the instance.
+    If the entity does not exist, it was deleted: the broker does not create it, and replies ``not_found``.
     """
 
     queue: str
@@ -212,8 +211,8 @@ class ListBindings(Request[Bindings], tag=17):
 class Explain(Request[Explained], tag=90):
     """Request to explain why a queue receives a message or not.
 
-    The message is the stored message with this id, or a message with these metadata headers; a ``message_id`` of -1
-    means the headers. Without a ``queue``, the ``filter`` is explained.
+    The message is the stored message with ``message_id`` or, if that is -1, a message with these metadata headers.
+    Without a ``queue``, the reply explains the ``filter``.
     """
 
     queue: str = ""
@@ -226,9 +225,9 @@ class Explain(Request[Explained], tag=90):
 class AlterQueue(Request[QueueAltered], tag=220):
     """Request to override declared arguments of a queue.
 
-    A value of None removes the argument. ``unset`` names arguments that return to their declared values, and ``reset``
-    returns all of them before the others are set. A change that deletes messages is refused without ``force``. With
-    ``dry_run`` nothing is changed.
+    A value of None removes the argument. ``unset`` has the names of arguments that return to their declared values;
+    ``reset`` returns all arguments to their declared values before the change. A change that deletes messages is
+    refused without ``force``. With ``dry_run`` nothing is changed.
     """
 
     queue: str
@@ -262,7 +261,7 @@ class ListQueues(Request[QueueList], tag=78):
 
 @operation("test where a message would go", permissions.test_routing, large=True)
 class AskRoutes(Request[Routed], tag=79):
-    """Request to get the queues that would receive such a message."""
+    """Request to get the names of the queues that would receive a message."""
 
     exchange: str
     routing_key: str
