@@ -75,10 +75,11 @@ class Engine:
             self.payloads,
             lambda: self.commits.checkpoint(),
             int(1000 * settings.history_retention_seconds),
+            settings.sizes,
         )
         self.commits = Commits(
-            store, journal, clock, state, self.payloads, self.figures, self.history,
-            sync=settings.sync, on_full=lambda is_full: on_full(is_full and not self.stalled_seconds),
+            store, journal, clock, state, self.payloads, self.figures, self.history, sync=settings.sync,
+            on_full=lambda is_full: on_full(is_full and not self.stalled_seconds), sizes=settings.sizes,
         )  # fmt: skip
         self._compose_queues()
         self._compose_tasks()
@@ -96,7 +97,7 @@ class Engine:
             state, clock, commits, self.operations, self.loader, self.idempotency, self.repeats
         )
         buckets = self.buckets = SettledBuckets(store, state, commits)
-        self.pages = QueuePages(store, clock, commits, payloads, buckets)
+        self.pages = QueuePages(store, clock, commits, payloads, buckets, sizes)
         self.settled_moves = SettledMoves(store, state, clock, commits, payloads, buckets)
         self.moves = Moves(
             store, state, clock, commits, payloads, buckets, self.pages, self.loader, self.repeats, sizes
@@ -107,15 +108,15 @@ class Engine:
     def _compose_tasks(self) -> None:
         """Create the services of tasks, their results, and staged jobs."""
         store, state, clock, commits, operations = self.store, self.state, self.clock, self.commits, self.operations
-        enabled = self.settings.task_outcomes
-        self.task_runs = TaskRuns(state, self.payloads, clock, commits, operations, enabled=enabled)
+        sizes, enabled = self.settings.sizes, self.settings.task_outcomes
+        self.task_runs = TaskRuns(state, self.payloads, clock, commits, operations, sizes, enabled=enabled)
         self.results = ResultStore(store, state, clock, commits)
         self.staging = Staging(store, state, clock, commits, operations, self._staged_folder)
 
     def _compose_maintenance(self, may_reopen: MayOpen | None) -> None:
         """Create the services that delete unneeded data, and limit and tidy the store."""
         store, state, clock, commits, settings = self.store, self.state, self.clock, self.commits, self.settings
-        self.log_sweep = LogSweep(store, state, commits)
+        self.log_sweep = LogSweep(store, state, commits, settings.sizes)
         sweepers = self.log_sweep, self.results, self.idempotency, self.history
         self.collector = Collector(state, clock, commits, self.operations, self.loader, self.buckets, sweepers)
         disk_space = self.disk_space = DiskSpace(store.admin, store.clock)

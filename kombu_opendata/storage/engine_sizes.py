@@ -18,6 +18,17 @@ class EngineSizes:
         load_below: messages at hand, below which such a load begins.
         load_first: messages that are read first if a delivery waits for them.
         move_messages: messages that one step of a move, a copy or a redrive moves.
+        count_buckets: buckets of a settled list whose entries are counted in one read.
+        sweep_messages, sweep_pass_messages: messages of the log that a step and a pass of its retention examine.
+        running_tasks: running tasks of a session, above which the oldest one counts as lost.
+        report_bytes: texts of failed tasks in the batch of a checkpoint, above which further ones are cut.
+        reserved_bytes: part of the journal that publishes leave to settlements, which free space.
+        index_part_rows: rows of the part of the history's index in memory, above which it is written.
+        index_merge_runs: runs of a level that are merged into one.
+        index_messages: messages whose headers the indexer has in memory.
+        log_rows: stored rows of the history's log in memory.
+        log_chunk_rows: rows of a chunk of the log, each of its kind.
+        log_blocks: blocks of messages that are known for chunks that left memory before they were indexed.
     """
 
     bucket_entries: int = 256
@@ -27,6 +38,18 @@ class EngineSizes:
     load_below: int = 512
     load_first: int = 256
     move_messages: int = 256
+    count_buckets: int = 64
+    sweep_messages: int = 500
+    sweep_pass_messages: int = 100_000
+    running_tasks: int = 20_000
+    report_bytes: int = 8 << 20
+    reserved_bytes: int = 4 << 20
+    index_part_rows: int = 8192
+    index_merge_runs: int = 16
+    index_messages: int = 16_384
+    log_rows: int = 16_384
+    log_chunk_rows: int = 4096
+    log_blocks: int = 65_536
 
 
 SIZES = EngineSizes()

@@ -22,8 +22,8 @@ from kombu_opendata.storage.history import query
 from kombu_opendata.storage.history.query import ListFilters
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import SMALL_BUCKETS, World
-from tests.support.history import tiny_history
+from tests.support.engine import World
+from tests.support.history import TINY, tiny_history
 
 QUEUES = ("a", "b", "c")
 TASKS = ("add", "mul", "sub")
@@ -77,7 +77,7 @@ class Story(World):
     """An engine to which random things happen, and the model of that."""
 
     def __init__(self, root: Path, seed: int) -> None:
-        super().__init__(root, SMALL_BUCKETS)
+        super().__init__(root, TINY)
         self.random = random.Random(seed)
         self.model = Model()
         self.committed = 0

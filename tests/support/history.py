@@ -9,20 +9,23 @@ from typing import Any
 import pytest
 
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.history import candidates, history_index, index_retention, indexer, query
+from kombu_opendata.storage.history import candidates, history_index, query
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
+
+from .engine import SMALL_BUCKETS, sized
 
 KINDS = [kind for kind in RecordKind if kind.name.startswith("HISTORY_")]
 
 
+TINY = sized(SMALL_BUCKETS, index_part_rows=24, index_merge_runs=2)
+
+
 @contextmanager
-def tiny_history(part_rows: int = 24) -> Iterator[None]:
-    """Parts of so few rows; for engines with small buckets."""
+def tiny_history() -> Iterator[None]:
+    """Postings and batches of so few; for engines with these sizes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexer, "PART_ROWS", part_rows)
         patch.setattr(history_index, "RARE", 2)
-        patch.setattr(index_retention, "FAN_IN", 2)
         patch.setattr(candidates, "MAX_BATCH", 8)
         yield
 

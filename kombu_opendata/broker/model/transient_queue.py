@@ -10,8 +10,8 @@ from ...protocol.messages import Delivery, Outcome
 from ...protocol.queue_arguments import QueueArguments
 from ...protocol.task_reports import TaskReport
 from ...storage.clock import Clock
+from ...storage.engine_sizes import SIZES
 from ...storage.operations.repeated_requests import Call
-from ...storage.operations.task_runs import MAX_RUNNING
 from ...storage.read import queue_pages
 from ...storage.read.queue_pages import IN_FLIGHT, Row
 from ...storage.records.definitions import QueueOverrides
@@ -130,7 +130,7 @@ class TransientQueue(BrokerQueue):
             return
         if outcome == Outcome.START:
             self._running[entry.id, entry.claimed_at] = entry.session
-            if len(self._running) > MAX_RUNNING:  # its sessions report no outcomes
+            if len(self._running) > SIZES.running_tasks:  # its sessions report no outcomes
                 del self._running[next(iter(self._running))]
         messages.settle(entry)
         if outcome in (Outcome.ACK, Outcome.START):

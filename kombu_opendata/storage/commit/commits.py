@@ -16,6 +16,7 @@ from ...file_system import remedy
 from ..clock import Clock
 from ..effects import Effect, codec
 from ..effects.publishes import SyncedTimeEffect
+from ..engine_sizes import EngineSizes
 from ..messages.payloads import Payloads
 from ..records import keys
 from ..records.payload import NewMessage, message_rows
@@ -26,8 +27,6 @@ from . import checkpoint
 from .journal import Journal
 from .measurements import EngineFigures, stopwatch
 
-#: journal bytes reserved for settlements, so that consumers continue when the disk is full
-RESERVED_BYTES = 4 << 20
 #: a batch of this size is written immediately; writing it takes about five times as much memory
 LARGE_BATCH_BYTES = 2 << 20
 #: at this size of the batch, publishes should wait for the current checkpoint
@@ -85,6 +84,7 @@ class Commits:
         *,
         sync: bool,
         on_full: Callable[[bool], None],
+        sizes: EngineSizes,
     ) -> None:
         """Create the commits.
 
@@ -100,6 +100,7 @@ class Commits:
         self._figures = figures
         self._history = history
         self._sync, self._on_full = sync, on_full
+        self._reserved_bytes = sizes.reserved_bytes
         self.effects: list[Effect] = []
         self.needs_sync = False
         self.sync_soon = False
@@ -126,7 +127,7 @@ class Commits:
         journal = self._journal
         if journal is None:
             return
-        need = self.new_bytes + 2 * size + RESERVED_BYTES
+        need = self.new_bytes + 2 * size + self._reserved_bytes
         if journal.room < need and not journal.make_room(need):
             raise StoreFull(
                 "the broker's disk is full or its store takes no writes: nothing was stored; "

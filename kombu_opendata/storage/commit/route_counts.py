@@ -99,14 +99,14 @@ class RouteCounts:
         self._blocks, self._changed = {}, set()
 
 
-def portions(ids: list[int]) -> Iterator[list[int]]:
+def portions(ids: list[int], max_blocks: int = _BLOCKS_AT_ONCE) -> Iterator[list[int]]:
     """Split the sorted ids into lists whose blocks fit in memory together."""
     start, first, blocks = 0, -1, 0
     for place, id in enumerate(ids):
         if id >> BLOCK_BITS != first:
             first = id >> BLOCK_BITS
             blocks += 1
-            if blocks > _BLOCKS_AT_ONCE:
+            if blocks > max_blocks:
                 yield ids[start:place]
                 start, blocks = place, 1
     if start < len(ids):

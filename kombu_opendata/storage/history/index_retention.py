@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Set
 from contextlib import aclosing
 
 from ..clock import TimeSlice
+from ..engine_sizes import EngineSizes
 from ..messages.payloads import Payloads
 from ..records import history_index, history_log, keys
 from ..records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, SEGMENT_SIZE, PostingRun
@@ -21,8 +22,6 @@ from ..slatedb.store_writer import SlateStore
 from ..state.store_state import StoreState
 from .history_index import Index, Row, View
 
-#: number of runs of a level that are merged into one of the next
-FAN_IN = 16
 #: from this level on a merged run has more page bits, which keeps the size of pages constant
 _SPLIT_LEVEL = 2
 _SPLIT_BITS = 4
@@ -80,6 +79,7 @@ class Merger:
     Args:
         saved: waits until the queued records are in the store.
         alive: returns the segments in a range that still have messages.
+        fan_in: number of runs of a level that are merged into one of the next.
     """
 
     def __init__(
@@ -88,7 +88,9 @@ class Merger:
         index: Index,
         saved: Callable[[], Awaitable[None]],
         alive: Callable[[int, int], Awaitable[Set[int]]],
+        fan_in: int,
     ) -> None:
+        self._fan_in = fan_in
         self._store, self._index, self._saved, self._alive = store, index, saved, alive
         self._next = 0
 
@@ -98,7 +100,7 @@ class Merger:
         for run in self._index.head.runs:
             same = by_level.setdefault((run.space, run.level), [])
             same.append(run)
-            if len(same) == FAN_IN:
+            if len(same) == self._fan_in:
                 await self.merge(same, run.level + 1)
                 return True
         return False
@@ -229,12 +231,13 @@ class Sweep:
         index: Index,
         checkpoint: Callable[[], Awaitable[None]],
         retention_ms: int,
+        sizes: EngineSizes,
     ) -> None:
         self._store, self._state, self._payloads = store, state, payloads
         self._index = index
         self._checkpoint = checkpoint
         self._retention_ms = retention_ms
-        self._merger = Merger(store, index, checkpoint, self.living_segments)
+        self._merger = Merger(store, index, checkpoint, self.living_segments, sizes.index_merge_runs)
         self._lock = asyncio.Lock()
         self._next_segment = 0
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from ...protocol.task_reports import STATES
 from ..clock import TimeSlice
+from ..engine_sizes import EngineSizes
 from ..messages.payloads import Payloads
 from ..read.stored_messages import read_metadata
 from ..records import history_log, keys
@@ -26,16 +27,12 @@ from .history_index import Group, Index, Part, Row
 from .kept_headers import CollectedHeaders
 from .value_hashes import Hashes, Values
 
-#: messages and attempts after which a part is converted to records
-PART_ROWS = 8192
 #: most parts whose records wait for a checkpoint
 _MAX_FROZEN = 2
 #: time for which the event loop is blocked
 PIECE_SECONDS = 0.004
 #: steps between two readings of the clock
 _STEPS = 16
-#: messages whose header hashes are cached for their attempts
-REMEMBERED = 16_384
 #: most metadata records of one read, and the widest gap between their ids
 _READ_AT_ONCE = 128
 _MAX_GAP = 16
@@ -53,8 +50,10 @@ class Indexer:
         index: Index,
         collected: CollectedHeaders,
         checkpoint: Callable[[], Awaitable[None]],
+        sizes: EngineSizes,
     ) -> None:
         self._store, self._payloads = store, payloads
+        self._part_rows, self._max_known = sizes.index_part_rows, sizes.index_messages
         self._log, self._index, self._collected = log, index, collected
         self._checkpoint = checkpoint
         self.hashes = Hashes()
@@ -171,7 +170,7 @@ class Indexer:
     def _remember(self, id: int, values: Values) -> Values:
         cache = self._known
         cache[id] = values
-        if len(cache) > REMEMBERED:
+        if len(cache) > self._max_known:
             cache.popitem(last=False)
         return values
 
@@ -198,7 +197,7 @@ class Indexer:
         part.rows += len(chunk)
         self.place = chunk.end
         self._log.indexed(self.place)
-        if part.rows >= PART_ROWS:
+        if part.rows >= self._part_rows:
             yield from self._freeze(part)
 
     def _index_attempts(self, part: Part, chunk: LogChunk, read: dict[int, Values]) -> Iterator[bool]:

@@ -20,6 +20,7 @@ from typing import Protocol
 from ..clock import Clock, TimeSlice
 from ..commit.commits import Commits
 from ..commit.route_counts import RouteCounts
+from ..engine_sizes import EngineSizes
 from ..operations.message_operations import Operations
 from ..operations.queue_loader import QueueLoader
 from ..read.settled_buckets import SettledBuckets
@@ -30,9 +31,6 @@ from ..state.queue_buckets import stored_deadline
 from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
 
-#: messages of one step, during which no checkpoint runs, and of one pass
-_STEP_ROWS = 500
-_PASS_ROWS = 100_000
 #: messages that one checkpoint deletes
 _GARBAGE_PER_CHECKPOINT = 10_000
 #: interval of the sweeps of a log with unlimited retention, for messages that are past their own deadlines
@@ -42,8 +40,9 @@ _ROUND_MS = 24 * 3_600_000
 class LogSweep:
     """The deletion of messages from the log after their retention."""
 
-    def __init__(self, store: SlateStore, state: StoreState, commits: Commits) -> None:
+    def __init__(self, store: SlateStore, state: StoreState, commits: Commits, sizes: EngineSizes) -> None:
         self._store, self._state, self._commits = store, state, commits
+        self._step_rows, self._pass_rows = sizes.sweep_messages, sizes.sweep_pass_messages
         self._next_at_ms: float = 0  # no message is due before
 
     def configure(self, seconds: float) -> None:
@@ -62,12 +61,12 @@ class LogSweep:
     async def sweep(self, now: int) -> int:
         """Make one bounded pass; return the number of messages that the next checkpoint deletes."""
         deleted = examined = 0
-        while (record := self._state.log.record) is not None and now >= self._next_at_ms and examined < _PASS_ROWS:
+        while (record := self._state.log.record) is not None and now >= self._next_at_ms and examined < self._pass_rows:
             start = asyncio.get_running_loop().time()
             async with self._commits.checkpointing:
                 outdated = await self._step(record, now)
             deleted += outdated
-            examined += _STEP_ROWS
+            examined += self._step_rows
             if len(self._state.dirty.outdated) >= _GARBAGE_PER_CHECKPOINT:
                 await self._commits.checkpoint()
             await asyncio.sleep(asyncio.get_running_loop().time() - start)  # leaves half of the time to other tasks
@@ -76,8 +75,8 @@ class LogSweep:
     async def _step(self, stored: LogRetention, now: int) -> int:
         """Sweep the next messages. No checkpoint may be running, so that the store's route counts are current."""
         start, end = keys.metadata_key(stored.position), keys.kind_range(keys.RecordKind.METADATA)[1]
-        rows = await self._store.scan(start, end, limit=_STEP_ROWS)
-        position, due, is_over = stored.position, [], len(rows) < _STEP_ROWS
+        rows = await self._store.scan(start, end, limit=self._step_rows)
+        position, due, is_over = stored.position, [], len(rows) < self._step_rows
         for key, value in rows:
             id = int.from_bytes(key[-8:], "big")
             ends_at = _ends_at(stored.retention_ms, key, value)
@@ -103,9 +102,9 @@ class LogSweep:
         deleted_count = 0
         rows: list[tuple[bytes, bytes]] = []
         position, end = 0, keys.kind_range(keys.RecordKind.METADATA)[1]
-        while deleted_count < min(count, self._state.log.kept) and (not position or len(rows) == _STEP_ROWS):
+        while deleted_count < min(count, self._state.log.kept) and (not position or len(rows) == self._step_rows):
             async with self._commits.checkpointing:
-                rows = await self._store.scan(keys.metadata_key(position), end, limit=_STEP_ROWS)
+                rows = await self._store.scan(keys.metadata_key(position), end, limit=self._step_rows)
                 ids = [int.from_bytes(key[-8:], "big") for key, _value in rows]
                 log_only_ids, outdated = await self._kept(ids), self._state.dirty.outdated
                 oldest = [id for id in log_only_ids if id not in outdated][: count - deleted_count]

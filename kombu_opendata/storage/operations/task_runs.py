@@ -22,6 +22,7 @@ from ..effects.tasks import (
     StartEffect,
     finish,
 )
+from ..engine_sizes import EngineSizes
 from ..messages.payloads import Payloads
 from ..records.session_records import RunningTask
 from ..state.queue_buckets import QueueEntry
@@ -29,12 +30,8 @@ from ..state.store_state import Queue, StoreState
 from ..state.task_state import Lease
 from .message_operations import Operations
 
-#: limit for the running tasks of a session; above it, the oldest task is lost
-MAX_RUNNING = 20_000
 #: outcome of a task without a report
 _UNKNOWN = TaskReport(0)
-#: texts of failures in one checkpoint: if more tasks fail, their errors are shortened and their tracebacks left out
-MAX_TEXTS = 8 << 20
 SHORT_ERROR = 255
 LEFT_OUT = "(the traceback was left out: too many tasks failed at once)"
 
@@ -55,11 +52,13 @@ class TaskRuns:
         clock: Clock,
         commits: Commits,
         operations: Operations,
+        sizes: EngineSizes,
         *,
         enabled: bool,
     ) -> None:
         """Create the runs. If not ``enabled``, a start is an ack; tasks that already run end by :meth:`lose`."""
         self.enabled = enabled
+        self._max_running, self._max_report_bytes = sizes.running_tasks, sizes.report_bytes
         self._state = state
         self._payloads = payloads
         self._clock = clock
@@ -84,7 +83,7 @@ class TaskRuns:
         else:
             self._effects.append(effect)
         running = self._state.running.by_session.get(session, {})
-        if len(running) > MAX_RUNNING:  # a client that sends no reports
+        if len(running) > self._max_running:  # a client that sends no reports
             self.finish(next(iter(running)), TaskReport(TaskState.LOST))
 
     def note_late(self, session: bytes, running_ms: dict[Lease, int]) -> None:
@@ -156,7 +155,7 @@ class TaskRuns:
             commits.check_room(size)
         except StoreFull:
             return replace(report, error="", traceback="")
-        if commits.text_bytes + size > MAX_TEXTS:
+        if commits.text_bytes + size > self._max_report_bytes:
             report = replace(report, error=shortened(report.error, SHORT_ERROR), traceback=LEFT_OUT)
         commits.text_bytes += len(report.error) + len(report.traceback)
         return report

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..clock import Clock
 from ..commit.commits import Commits
+from ..engine_sizes import EngineSizes
 from ..messages.payloads import Payloads
 from ..records import active, keys, settled
 from ..records.metadata import Metadata
@@ -30,9 +31,8 @@ STATES = (AVAILABLE, IN_FLIGHT, DELAYED, *LISTS)
 RUNNING = "running"
 #: most buckets that one call reads from the store
 MAX_READS = 256
-#: the newest buckets of a settled list, whose entries are counted, and the number of buckets in one read
+#: the newest buckets of a settled list, whose entries are counted
 _COUNTED = 4096
-_COUNTED_AT_ONCE = 64
 #: a position in a settled list is bucket × this + place
 _PLACES = 1 << 16
 
@@ -119,8 +119,15 @@ class QueuePages:
     """The messages of durable queues, read from memory and from the store."""
 
     def __init__(
-        self, store: SlateStore, clock: Clock, commits: Commits, payloads: Payloads, buckets: SettledBuckets
+        self,
+        store: SlateStore,
+        clock: Clock,
+        commits: Commits,
+        payloads: Payloads,
+        buckets: SettledBuckets,
+        sizes: EngineSizes,
     ) -> None:
+        self._count_buckets = sizes.count_buckets
         self._store, self._clock, self._commits = store, clock, commits
         self._payloads, self._buckets = payloads, buckets
 
@@ -188,7 +195,7 @@ class QueuePages:
         log = queue.settled_list(which)
         while log.unread > (oldest := max(log.first, log.tail - _COUNTED)):
             async with self._commits.checkpointing:
-                numbers = range(max(oldest, log.unread - _COUNTED_AT_ONCE), log.unread)
+                numbers = range(max(oldest, log.unread - self._count_buckets), log.unread)
                 values = await self._store.get_many([bucket_key(queue.name, which, number) for number in numbers])
                 log.learn(numbers.start, [0 if value is None else settled.count_of(value) for value in values])
         return log.length

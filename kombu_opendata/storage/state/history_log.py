@@ -27,7 +27,7 @@ evicted    it was saved, and too many rows waited for the indexer       the inde
 =========  ===========================================================  ==============================================
 
 A chunk is only removed from memory once it is saved, whether it is indexed or evicted. So the indexer finds each chunk
-in memory or in the store, and memory is bounded by ``KEPT_ROWS`` and the rows since the last checkpoint.
+in memory or in the store, and memory is bounded by ``log_rows`` and the rows since the last checkpoint.
 
 **Unknown headers.** The effect of a publish has the headers. Effects of staged jobs have not: their messages have
 ``None``, and the chunk ``waits``, which means that the chunk and the messages' metadata must be stored before the
@@ -52,6 +52,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from ...protocol.task_reports import TaskReport
+from ..engine_sizes import SIZES, EngineSizes
 from ..records import failures, history_log, keys
 from ..records.failures import TaskFailure
 from ..records.history_log import ACKED, DETAILED, MANUAL, REASONS, REDRIVEN, Attempt, ChunkRows, Left
@@ -59,13 +60,6 @@ from ..records.history_trail import BLOCK_BITS
 from ..records.session_records import RunningTask
 from ..slatedb.ffi import WriteBatch
 from .queue_buckets import QueueEntry
-
-#: the most messages or attempts of a chunk, which limits the time of handling one
-CHUNK_ROWS = 4096
-#: messages and attempts in memory of chunks that are stored but not indexed
-KEPT_ROWS = 16_384
-#: most blocks of messages with attempts that are recorded for chunks that left memory
-MAX_BLOCKS = 65_536
 
 Headers = Mapping[str, str] | None
 Place = tuple[int, int]
@@ -133,7 +127,8 @@ class HistoryLog:
     ``chunks`` are closed, in order, and neither evicted nor indexed; the next rows are added to ``open``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: EngineSizes = SIZES) -> None:
+        self._chunk_rows, self._max_rows, self._max_blocks = sizes.log_chunk_rows, sizes.log_rows, sizes.log_blocks
         self.begin_at((0, 0))
         self.chunks: deque[LogChunk] = deque()
         self._indexed: Place = (0, 0)
@@ -151,7 +146,7 @@ class HistoryLog:
     def published(self, id: int, places: Iterable[tuple[str, int]], headers: Headers) -> None:
         """Add a new message in these queues."""
         chunk = self.open
-        if len(chunk.headers) >= CHUNK_ROWS:
+        if len(chunk.headers) >= self._chunk_rows:
             chunk = self.close_chunk()
         chunk.headers[id] = headers
         if headers is None:
@@ -176,7 +171,7 @@ class HistoryLog:
         The outcome of the task is in the arguments or, if it has texts, in ``reports``.
         """
         attempts = self.open.attempts
-        if len(attempts) >= CHUNK_ROWS:
+        if len(attempts) >= self._chunk_rows:
             attempts = self.close_chunk().attempts
         claimed = entry.claimed_at if entry.claimed_at < at else at  # a claim may be dated ahead by a millisecond
         report = self.reports.pop((entry.queue, entry.id), None) if self.reports else None
@@ -190,7 +185,7 @@ class HistoryLog:
 
     def finished(self, queue: str, task: RunningTask, consumer: str, at: int, report: TaskReport) -> None:
         """Add the end of a task whose message was acknowledged at its start."""
-        if len(self.open.attempts) >= CHUNK_ROWS:
+        if len(self.open.attempts) >= self._chunk_rows:
             self.close_chunk()
         claimed = task.claimed_at_ms if task.claimed_at_ms < at else at
         id, number = task.message_id, task.number
@@ -268,7 +263,7 @@ class HistoryLog:
             chunk.failures = {}
         self.indexed(self._indexed)
         row_count = sum(map(len, self.chunks))
-        while row_count > KEPT_ROWS and self.chunks[0].saved:
+        while row_count > self._max_rows and self.chunks[0].saved:
             chunk = self.chunks.popleft()
             row_count -= len(chunk)
             self._forget(chunk)
@@ -277,10 +272,10 @@ class HistoryLog:
         """Record the blocks of the messages of a chunk that leaves memory before it is indexed."""
         end = self._forgotten_upto = chunk.end[0]
         self._forgotten.update(dict.fromkeys({id >> BLOCK_BITS for id in chunk.attempted}, end))
-        if len(self._forgotten) > MAX_BLOCKS:
+        if len(self._forgotten) > self._max_blocks:
             done = self._indexed[0]
             self._forgotten = {block: upto for block, upto in self._forgotten.items() if upto > done}
-            if len(self._forgotten) > MAX_BLOCKS // 2:
+            if len(self._forgotten) > self._max_blocks // 2:
                 self._forgotten, self._unknown_upto = {}, end
 
     def indexed(self, upto: Place) -> None:

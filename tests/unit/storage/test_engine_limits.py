@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import InvalidMessage, NewerFormat, RequestError, StoreFull, UnsupportedFormat
-from kombu_opendata.storage.commit import commits
 from kombu_opendata.storage.commit.journal import Journal
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import keys, store_records
@@ -97,8 +96,6 @@ def test_three_thousand_messages_over_cold_buckets_come_in_order(tmp_path: Path)
 
 
 def test_a_full_disk_refuses_publishes_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "RESERVED_BYTES", 8 << 10)
-
     def full(*_arguments: Any) -> None:
         raise StoreFull("no space")
 
@@ -123,7 +120,7 @@ def test_a_full_disk_refuses_publishes_and_loses_nothing(tmp_path: Path, monkeyp
         await world.crash()
         assert len(world.queue("q").messages) == sent - 20 + 1
 
-    run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, sized(reserved_bytes=8 << 10))
 
 
 def test_effects_that_found_no_room_are_committed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

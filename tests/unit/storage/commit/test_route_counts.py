@@ -80,15 +80,14 @@ def test_more_queues_than_can_be_counted_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 100])
-def test_portions_are_whole_blocks(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route_counts, "_BLOCKS_AT_ONCE", at_once)
+def test_portions_are_whole_blocks(at_once: int) -> None:
     ids = [0, 1, 255, 256, 1000, 1001, 70_000, 70_001, 900_000]
-    found = list(portions(ids))
+    found = list(portions(ids, at_once))
     assert [id for part in found for id in part] == ids
     blocks = [{id >> 8 for id in part} for part in found]
     assert all(len(part) <= at_once for part in blocks)
     assert sum(map(len, blocks)) == len(set().union(*blocks))
-    assert list(portions([])) == []
+    assert list(portions([], at_once)) == []
 
 
 def test_a_block_shrinks_and_grows_between_its_forms(tmp_path: Path) -> None:

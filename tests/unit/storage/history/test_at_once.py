@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
-from kombu_opendata.storage.history import indexer
-from tests.support.engine import SESSION, SMALL_BUCKETS, World, run
-from tests.support.history import attempts, index_all, message_ids, tiny_history
+from tests.support.engine import SESSION, World, run, sized
+from tests.support.history import TINY, attempts, index_all, message_ids, tiny_history
 from tests.support.waiting import turns
 
 ROUNDS = 40
@@ -65,12 +62,11 @@ def test_lists_are_right_while_everything_goes_on(tmp_path: Path) -> None:
         await asyncio.gather(background, return_exceptions=True)
 
     with tiny_history():
-        run(tmp_path / "s", steps, SMALL_BUCKETS)
+        run(tmp_path / "s", steps, TINY)
 
 
-def test_attempts_are_found_by_headers_that_nobody_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempts_are_found_by_headers_that_nobody_remembers(tmp_path: Path) -> None:
     """Also where the messages are forgotten while their attempts are being indexed, or are not in the store yet."""
-    monkeypatch.setattr(indexer, "REMEMBERED", 2)
 
     async def steps(world: World) -> None:
         for task in ("old", "new"):
@@ -83,4 +79,4 @@ def test_attempts_are_found_by_headers_that_nobody_remembers(tmp_path: Path, mon
         for task, ids in (("old", [0, 1, 2, 3, 4]), ("new", [5, 6, 7, 8, 9])):
             assert [row[1] for row in await attempts(world.engine, headers={"task": [task]})] == ids
 
-    run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, sized(index_messages=2))

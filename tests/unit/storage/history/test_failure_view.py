@@ -19,8 +19,8 @@ from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.records.failures import DISMISSED, RETRIED
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import SETTINGS, SMALL_BUCKETS, World, run
-from tests.support.history import index_all, tiny_history
+from tests.support.engine import SETTINGS, World, run
+from tests.support.history import TINY, index_all, tiny_history
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
 
@@ -95,7 +95,7 @@ def test_every_page_size_and_order_has_each_once(tmp_path: Path, limit: int) -> 
         world.engine.failures.free_memory()
         assert ids_of(await everything(world, limit)) == ids
 
-    run(tmp_path / "s", steps, SMALL_BUCKETS)
+    run(tmp_path / "s", steps, TINY)
 
 
 def test_filters_find_what_a_look_at_each_finds(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_filters_find_what_a_look_at_each_finds(tmp_path: Path) -> None:
                     found = await everything(world, limit, descending=descending, **filters)
                     assert sorted(ids_of(found)) == [one.open.message_id for one in whole if matches(one)], filters
 
-    run(tmp_path / "s", steps, SMALL_BUCKETS)
+    run(tmp_path / "s", steps, TINY)
 
 
 def test_what_left_the_lists_is_gone(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_what_left_the_lists_is_gone(tmp_path: Path) -> None:
         (handled,) = await everything(world, handled=True)
         assert handled.open.place == numbers[3]
 
-    run(tmp_path / "s", steps, SMALL_BUCKETS)
+    run(tmp_path / "s", steps, TINY)
 
 
 def test_marks_survive_a_crash_and_leave_with_the_history(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_marks_survive_a_crash_and_leave_with_the_history(tmp_path: Path) -> Non
             await world.engine.commits.checkpoint()
         assert one.place not in world.engine.state.handled
 
-    world = run(tmp_path / "s", steps, SMALL_BUCKETS)
+    world = run(tmp_path / "s", steps, TINY)
     assert not PlainStore(world.root).of[RecordKind.HANDLED_FAILURES]
     assert_verified(world.root)
 
@@ -181,7 +181,7 @@ def test_groups_count_each_once(tmp_path: Path) -> None:
             assert group.acknowledged == sum(one.open.kind == "acknowledged" for one in members)
             assert (group.first_at_ms, group.last_at_ms) == (members[0].open.at_ms, members[-1].open.at_ms)
 
-    run(tmp_path / "s", steps, SMALL_BUCKETS)
+    run(tmp_path / "s", steps, TINY)
 
 
 def test_without_history_failed_messages_are_shown(tmp_path: Path) -> None:
@@ -193,4 +193,4 @@ def test_without_history_failed_messages_are_shown(tmp_path: Path) -> None:
         assert (one.open.message_id, one.facts.task, one.facts.reason) == (id, "app.pay", "")
         assert ids_of(await everything(world, ids=[id])) == [id]
 
-    run(tmp_path / "s", steps, replace(SMALL_BUCKETS, history=False))
+    run(tmp_path / "s", steps, replace(TINY, history=False))

@@ -12,11 +12,11 @@ from kombu_opendata.storage.records import history_index, keys
 from kombu_opendata.storage.records.history_index import ATTEMPTS, MESSAGES, SEGMENT_SIZE
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import SESSION, SMALL_BUCKETS, World, nothing, run
-from tests.support.history import attempts, index_all, message_ids, records, tiny_history
+from tests.support.engine import SESSION, World, nothing, run
+from tests.support.history import TINY, attempts, index_all, message_ids, records, tiny_history
 
 HOUR_MS = 3_600_000
-SETTINGS = replace(SMALL_BUCKETS, history_retention_seconds=2 * 3600)
+SETTINGS = replace(TINY, history_retention_seconds=2 * 3600)
 
 
 def publish(world: World, queue: str, count: int) -> list[int]:

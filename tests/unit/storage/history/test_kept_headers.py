@@ -17,11 +17,10 @@ from kombu_opendata.storage.history import indexer, kept_headers
 from kombu_opendata.storage.records import decode_any, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.metadata import Pairs
-from kombu_opendata.storage.state import history_log
 from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import SESSION, SETTINGS, SMALL_BUCKETS, World, run
-from tests.support.history import attempts, index_all, tiny_history
+from tests.support.engine import SESSION, SETTINGS, World, run, sized
+from tests.support.history import TINY, attempts, index_all, tiny_history
 from tests.support.waiting import turns
 
 TASKS = ("add", "mul")
@@ -96,8 +95,8 @@ def test_attempts_of_what_was_purged_are_found(
         await then(world)
         assert await found(world.engine, ids)
 
-    with tiny_history(part_rows):
-        run(tmp_path / "s", steps, SMALL_BUCKETS)
+    with tiny_history():
+        run(tmp_path / "s", steps, sized(TINY, index_part_rows=part_rows))
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -121,8 +120,8 @@ def test_a_part_in_memory_may_be_lost_after_the_metadata(tmp_path: Path, crashes
             await world.crash()
         assert await found(world.engine, ids)
 
-    with tiny_history(20):
-        run(tmp_path / "s", steps, SMALL_BUCKETS)
+    with tiny_history():
+        run(tmp_path / "s", steps, sized(TINY, index_part_rows=20))
 
 
 def test_a_part_that_becomes_records_meanwhile_may_be_lost(tmp_path: Path) -> None:
@@ -139,7 +138,7 @@ def test_a_part_that_becomes_records_meanwhile_may_be_lost(tmp_path: Path) -> No
         assert await found(world.engine, ids)
 
     with tiny_history():
-        run(tmp_path / "s", steps, SMALL_BUCKETS)
+        run(tmp_path / "s", steps, TINY)
 
 
 def test_a_part_that_the_same_checkpoint_stores_needs_nothing(tmp_path: Path) -> None:
@@ -156,7 +155,7 @@ def test_a_part_that_the_same_checkpoint_stores_needs_nothing(tmp_path: Path) ->
         assert await found(world.engine, ids)
 
     with tiny_history():
-        run(tmp_path / "s", steps, SMALL_BUCKETS)
+        run(tmp_path / "s", steps, TINY)
 
 
 def test_a_record_stays_while_the_stored_index_has_some_of_its_attempts(tmp_path: Path) -> None:
@@ -176,7 +175,7 @@ def test_a_record_stays_while_the_stored_index_has_some_of_its_attempts(tmp_path
         assert await found(world.engine, ids)
 
     with tiny_history():
-        run(tmp_path / "s", steps, SMALL_BUCKETS)
+        run(tmp_path / "s", steps, TINY)
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -198,7 +197,7 @@ def test_a_record_goes_when_the_stored_index_has_passed_it(tmp_path: Path, crash
         assert await found(world.engine, ids)
 
     with tiny_history():
-        run(tmp_path / "s", steps, SMALL_BUCKETS)
+        run(tmp_path / "s", steps, TINY)
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -233,7 +232,7 @@ def test_what_the_stored_index_has_is_not_kept(tmp_path: Path, crashes: bool) ->
         assert not await kept(engine)
 
     with tiny_history():
-        run(tmp_path / "s", steps, SMALL_BUCKETS)
+        run(tmp_path / "s", steps, TINY)
 
 
 def test_without_history_nothing_is_kept(tmp_path: Path) -> None:
@@ -246,12 +245,8 @@ def test_without_history_nothing_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("blocks", "wanted"), [(100, False), (0, True)])
-def test_chunks_that_left_memory_say_of_which_blocks_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int, wanted: bool
-) -> None:
+def test_chunks_that_left_memory_say_of_which_blocks_they_are(tmp_path: Path, blocks: int, wanted: bool) -> None:
     """Where they are too many, or were there before the start, it may be any message."""
-    monkeypatch.setattr(history_log, "KEPT_ROWS", 0)
-    monkeypatch.setattr(history_log, "MAX_BLOCKS", blocks)
 
     async def steps(world: World) -> None:
         ids = attempt(world, 4)
@@ -272,7 +267,7 @@ def test_chunks_that_left_memory_say_of_which_blocks_they_are(
         await purge(world)
         assert await kept(world.engine) == before, "by now the index has been there"
 
-    run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, sized(log_rows=0, log_blocks=blocks))
 
 
 def test_many_are_kept_in_several_records_and_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +324,6 @@ def test_a_deleted_queue_takes_no_headers_along(tmp_path: Path) -> None:
 def test_looking_while_the_checkpoint_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At any time the headers are either in the metadata or in the record."""
     monkeypatch.setattr(indexer, "_READ_AT_ONCE", 1)
-    monkeypatch.setattr(history_log, "KEPT_ROWS", 0)
     monkeypatch.setattr(kept_headers, "RECORD_MESSAGES", 3)
     monkeypatch.setattr(kept_headers, "_READ_AT_ONCE", 2)
 
@@ -344,7 +338,7 @@ def test_looking_while_the_checkpoint_collects(tmp_path: Path, monkeypatch: pyte
         await collecting
         assert await found(world.engine, ids)
 
-    run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, sized(log_rows=0))
 
 
 def test_damaged_metadata_is_no_reason_to_keep_the_message(tmp_path: Path) -> None:

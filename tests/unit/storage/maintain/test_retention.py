@@ -13,13 +13,12 @@ import pytest
 
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
-from kombu_opendata.storage.maintain import retention
 from kombu_opendata.storage.operations.repeated_requests import Call
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
-from tests.support.engine import SESSION, SETTINGS, SMALL_BUCKETS, World, nothing, run
+from tests.support.engine import SESSION, SETTINGS, SMALL_BUCKETS, World, nothing, run, sized
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
 from tests.support.waiting import turns
@@ -298,10 +297,7 @@ def test_a_shorter_retention_counts_for_what_is_there(tmp_path: Path, to: float)
     assert bool(PlainStore(world.root).of[RecordKind.LOG_RETENTION]) == bool(to)
 
 
-def test_a_pass_looks_at_a_bounded_number_of_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "_STEP_ROWS", 3)
-    monkeypatch.setattr(retention, "_PASS_ROWS", 6)
-
+def test_a_pass_looks_at_a_bounded_number_of_messages(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         await settled(world, 14)
         world.clock.advance(1000 * WEEK)
@@ -310,4 +306,4 @@ def test_a_pass_looks_at_a_bounded_number_of_messages(tmp_path: Path, monkeypatc
             rows = await world.engine.store.scan(*keys.kind_range(RecordKind.METADATA))
             assert len(rows) == left
 
-    run(tmp_path / "s", steps, keeping(WEEK))
+    run(tmp_path / "s", steps, sized(keeping(WEEK), sweep_messages=3, sweep_pass_messages=6))

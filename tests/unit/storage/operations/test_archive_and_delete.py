@@ -10,7 +10,6 @@ import pytest
 from kombu_opendata.selectors import compile_selector
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.operations.moves import MoveCounts, MoveTarget
-from kombu_opendata.storage.read import queue_pages
 from kombu_opendata.storage.read.settled_buckets import SettledBuckets
 from kombu_opendata.storage.records import keys, settled
 from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN, Attempt
@@ -230,11 +229,7 @@ def test_history_tells_of_both_moves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("restart", [True, False])
-def test_a_list_is_counted_exactly_also_where_buckets_are_not_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
-) -> None:
-    monkeypatch.setattr(queue_pages, "_COUNTED_AT_ONCE", 3)
-
+def test_a_list_is_counted_exactly_also_where_buckets_are_not_full(tmp_path: Path, restart: bool) -> None:
     async def steps(world: World) -> None:
         ids = await failed(world, 50)
         await world.engine.commits.checkpoint()
@@ -249,7 +244,7 @@ def test_a_list_is_counted_exactly_also_where_buckets_are_not_full(
             assert await world.engine.pages.count_settled(world.queue("q"), "failed") == left
         assert await world.engine.pages.count_settled(world.queue("q"), "done") == 0
 
-    run(tmp_path / "store", steps, sized(settled_entries=4))
+    run(tmp_path / "store", steps, sized(settled_entries=4, count_buckets=3))
 
 
 # ---------------------------------------------------------------------- archived

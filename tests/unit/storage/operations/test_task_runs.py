@@ -15,7 +15,7 @@ from kombu_opendata.storage.operations import task_runs
 from kombu_opendata.storage.records.failures import TaskFailure
 from kombu_opendata.storage.records.history_log import Attempt
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
-from tests.support.engine import World, run
+from tests.support.engine import World, run, sized
 
 SUCCEEDED = TaskReport(TaskState.SUCCEEDED, 5, 6)
 RAISED = TaskReport(TaskState.RAISED, 5, 6, "task", "app.Bad", "no", "Traceback: …")
@@ -84,9 +84,7 @@ def test_a_reported_task_began_between_its_lease_and_now(tmp_path: Path, running
     run(tmp_path / "store", steps)
 
 
-def test_a_client_that_reports_nothing_fills_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_runs, "MAX_RUNNING", 3)
-
+def test_a_client_that_reports_nothing_fills_no_memory(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         entries = await claimed(world, 5)
         for entry in entries:
@@ -95,7 +93,7 @@ def test_a_client_that_reports_nothing_fills_no_memory(tmp_path: Path, monkeypat
         attempts = ended(world)
         assert [(one.message_id, one.state) for one in attempts] == [(one.id, TaskState.LOST) for one in entries[:2]]
 
-    run(tmp_path / "store", steps)
+    run(tmp_path / "store", steps, sized(running_tasks=3))
 
 
 def test_on_a_full_disk_a_failure_goes_without_its_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,11 +117,7 @@ def test_on_a_full_disk_a_failure_goes_without_its_texts(tmp_path: Path, monkeyp
     run(tmp_path / "store", steps)
 
 
-def test_of_very_many_failures_at_once_some_go_without_tracebacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(task_runs, "MAX_TEXTS", 2 * len(RAISED.error + RAISED.traceback))
-
+def test_of_very_many_failures_at_once_some_go_without_tracebacks(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         engine, queue = world.engine, world.queue("q")
         noted, started = await claimed(world, 2), await claimed(world, 2)
@@ -147,4 +141,4 @@ def test_of_very_many_failures_at_once_some_go_without_tracebacks(
         world.engine.operations.ack(world.queue("q"), (entry,))
         assert [one.traceback for one in failures(world)] == [RAISED.traceback]
 
-    run(tmp_path / "store", steps)
+    run(tmp_path / "store", steps, sized(report_bytes=2 * len(RAISED.error + RAISED.traceback)))

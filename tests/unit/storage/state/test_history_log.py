@@ -17,11 +17,10 @@ from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import history_log, keys
 from kombu_opendata.storage.records.history_log import Attempt, Left
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state import history_log as log
 from kombu_opendata.storage.state.history_log import HistoryLog
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.store_state import QueueSettings, StoreState
-from tests.support.engine import OTHER, SESSION, World, run
+from tests.support.engine import OTHER, SESSION, World, run, sized
 from tests.support.history import attempts
 
 
@@ -81,9 +80,7 @@ def test_what_a_crash_interrupts_comes_again_with_the_same_numbers(tmp_path: Pat
     run(tmp_path / "s", steps)
 
 
-def test_long_chunks_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "CHUNK_ROWS", 10)
-
+def test_long_chunks_are_cut(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         for _ in range(25):
             world.publish("q")
@@ -94,7 +91,7 @@ def test_long_chunks_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert [len(rows.attempts) for rows in stored if rows.attempts] == [10, 10, 5]
         assert [number for number, _id, _outcome in await attempts(world.engine)] == list(range(25))
 
-    run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, sized(log_chunk_rows=10))
 
 
 def test_every_outcome(tmp_path: Path) -> None:
