@@ -20,24 +20,23 @@ class Worker:
     """Client that is connected, was connected recently, or still holds messages.
 
     Attributes:
-        id: the id of the worker in other calls.
         name: the name that the client has set.
         since: the time of its first connection; None if it only holds messages.
         connected: whether it has a connection now.
         connections: the number of its connections. Each waiting read and each iterator has a separate one.
         suspended: whether its deliveries are suspended until it is resumed.
-        held: the number of its messages whose tasks have not begun. A task that is acknowledged at its end counts as
-            begun once it has run for a second or two.
+        held: the number of its messages whose tasks have not begun. A task with late acknowledgement counts as begun
+            after it has run for a second or two.
         running: the number of its running tasks.
         consumers: the queues that it consumes.
         reader: whether it holds messages by reads and not only as a consumer.
-        prefetch: the limit for messages of stored queues that its consumers may hold together; 0 means no limit, None
-            means that it consumes no such queue.
+        prefetch: the total limit for messages that its consumers of stored queues may hold; 0 means no limit, None that
+            it has no such consumer.
         oldest_since: the time from which it holds or runs its oldest message.
         oldest_id: the id of that message.
         done_per_minute: the number of messages and tasks that it finished, in the last minute.
         failed_per_minute: the number of its messages and tasks that failed, in the last minute.
-        user: its user; empty if it did not log in.
+        user: empty if it did not log in.
     """
 
     id: str
@@ -58,25 +57,25 @@ class Worker:
     user: str = ""
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Worker:
-        oldest_at_ms, oldest_id = found.get("oldest") or (0, None)
+    def of(cls, row: Mapping[str, Any]) -> Worker:
+        oldest_at_ms, oldest_id = row.get("oldest") or (0, None)
         return cls(
-            found["session"].hex(),
-            found["name"],
-            moment(found["since_ms"]),
-            found["connected"],
-            found["suspended"],
-            found["held"],
-            tuple(found["consumers"]),
-            found["reader"],
-            found.get("connections", int(found["connected"])),  # an older broker has a row for each connection
-            found.get("running", 0),
-            found.get("prefetch"),
+            row["session"].hex(),
+            row["name"],
+            moment(row["since_ms"]),
+            row["connected"],
+            row["suspended"],
+            row["held"],
+            tuple(row["consumers"]),
+            row["reader"],
+            row.get("connections", int(row["connected"])),  # an older broker has a row for each connection
+            row.get("running", 0),
+            row.get("prefetch"),
             moment(oldest_at_ms),
             oldest_id,
-            found.get("done_per_minute", 0.0),
-            found.get("failed_per_minute", 0.0),
-            found.get("user", ""),
+            row.get("done_per_minute", 0.0),
+            row.get("failed_per_minute", 0.0),
+            row.get("user", ""),
         )
 
 
@@ -97,14 +96,7 @@ class Administration(Base):
     def maintain(self, duties: Iterable[str] = ()) -> dict[str, Any]:
         """Run maintenance duties in the broker and return its report. Other calls are not blocked.
 
-        This is safe at any time and from several clients concurrently: a request for a running duty waits for its end.
-
-        Args:
-            duties: some of ``route``, ``expire_leases`` and ``collect``; empty means all of them.
-
-        Returns:
-            The report that :func:`kombu_opendata.client.maintain.maintain` describes; that function has a
-            timeout.
+        :func:`kombu_opendata.client.maintain.maintain`, which has a timeout, describes the duties and the report.
         """
         return self.calls.call_apart(m.Maintain(0, list(duties), 0.0)).report
 
@@ -135,10 +127,7 @@ class Administration(Base):
         return self.calls.call(m.CreateInstance(0, name)).created
 
     def list_instances(self) -> dict[str, bool]:
-        """Return the names of the instances, with True for open ones.
-
-        For a store in a bucket, only open ones are listed.
-        """
+        """Return the names of the instances, with True for open ones. A store in a bucket lists only open ones."""
         answer = self.calls.call(m.ListInstances(0))
         return dict(sorted(answer.instances.items()))
 
@@ -166,17 +155,11 @@ class Administration(Base):
         return [state_of(queue, row) for queue, row in answer.messages]
 
     def release_worker_messages(self, id: str) -> int:
-        """Release all messages that a worker holds, without counting an attempt; return their number.
-
-        The worker's tokens become stale.
-        """
+        """Release all messages that a worker holds, without counting an attempt; return their number."""
         return self._control(id, "release")
 
     def suspend_worker(self, id: str) -> int:
-        """Suspend deliveries to a worker until it is resumed or disconnects; it keeps its messages.
-
-        The call returns the number of its consumers.
-        """
+        """Suspend deliveries to a worker until it is resumed or disconnects; return the number of its consumers."""
         return self._control(id, "suspend")
 
     def resume_worker(self, id: str) -> int:
@@ -191,11 +174,7 @@ class Administration(Base):
         return self._control(id, "shutdown")
 
     def heartbeat(self) -> None:
-        """Check by a commit that the broker is alive and its store accepts writes.
-
-        Raises:
-            OpenDataError: the broker is not alive, or its store accepts no writes.
-        """
+        """Check by a commit that the broker is alive and its store accepts writes; raise OpenDataError otherwise."""
         self.calls.call(m.Ping(0))
 
     def is_healthy(self) -> bool:

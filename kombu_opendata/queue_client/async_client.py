@@ -2,7 +2,7 @@
 
 Each call of :class:`AsyncQueueClient` runs the method of the same name of a :class:`.QueueClient` on one of the
 client's threads. The code that resumes connections, publishes exactly once and repeats unconfirmed settlements is long
-and subtle, so it exists once, and blocks. The switch to a thread costs less than the commit for which a call waits.
+and subtle, so there is only a blocking version. The switch to a thread costs less than the commit that a call awaits.
 
 =============  ===============================================  ==========
 threads        calls                                            limit
@@ -13,8 +13,8 @@ waits          reads that wait for a message                    64
 consumes       those of one iterator over pushed messages       1 each
 =============  ===============================================  ==========
 
-A thread can't be interrupted, so a cancelled call may still be executed. It makes no further request
-(:class:`.Calls`), a waiting read is interrupted, and messages that a cancelled read has leased are released.
+A thread can't be interrupted, so a request that was sent before the cancellation of its call is still executed. The
+call makes no further request (:class:`.Calls`), its waiting read is interrupted, and leased messages are released.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _apart(method: _Method[P, T]) -> _AsyncMethod[P, T]:
 
 
 def _read(method: _Method[P, list[Message]], *, waits: bool = False) -> _AsyncMethod[P, list[Message]]:
-    """Return the asynchronous call of a read, which waits for a message by default if ``waits`` is set."""
+    """Return the asynchronous call of a read; ``waits`` means that the read waits for a message by default."""
     return _asynchronous(
         method,
         lambda client, kwargs: client.waiting_threads if kwargs.get("max_poll_seconds", waits) else client.threads,
@@ -183,12 +183,7 @@ class AsyncQueueClient:
         call: Callable[[QueueClient], T],
         undo: Callable[[QueueClient, T], object] | None = None,
     ) -> T:
-        """Run a call of the blocking client on a thread.
-
-        Args:
-            name: the name of the method.
-            undo: receives the result if the caller is cancelled during the call.
-        """
+        """Run a call of the blocking client on a thread; ``undo`` receives its result if the caller is cancelled."""
         client = self.blocking.cancellable()
         if self._is_closed:
             client.calls.cancel(CLOSED)

@@ -79,7 +79,7 @@ def encode(body: Any) -> tuple[bytes | str, str, str]:
             return body, *_TEXT
         encoded = _encode_json(body)
         if b"null" in encoded:
-            _refuse_what_json_has_not(msgspec.to_builtins(body))
+            _check_floats(msgspec.to_builtins(body))
         return encoded.decode(), *_JSON
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidMessage(
@@ -87,17 +87,17 @@ def encode(body: Any) -> tuple[bytes | str, str, str]:
         ) from exc
 
 
-def _refuse_what_json_has_not(value: Any) -> None:
+def _check_floats(value: Any) -> None:
     """Refuse infinities and NaN, which the encoder would write as null."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"JSON does not have {value!r}; send None, or a text")
     elif isinstance(value, dict):
         for item in value.values():
-            _refuse_what_json_has_not(item)
+            _check_floats(item)
     elif isinstance(value, (list, tuple, set, frozenset)):
         for item in value:
-            _refuse_what_json_has_not(item)
+            _check_floats(item)
 
 
 class Budget:
@@ -114,10 +114,7 @@ class Budget:
 
     @classmethod
     def of_use(cls) -> Budget:
-        """Return the budget of a compressed body that a program receives.
-
-        Other bodies keep the size in which they were sent.
-        """
+        """Return the budget of a compressed body that a program receives; other bodies need none."""
         return cls(64 << 20, 2_000_000)
 
 
@@ -133,10 +130,7 @@ def decode(raw: bytes, content_type: str, content_encoding: str, headers: Mappin
 def displayed(
     raw: bytes, content_type: str, content_encoding: str, headers: Mapping[Any, Any], budget: Budget | None = None
 ) -> Any:
-    """Return the value to display; return the bytes if they can't be decoded.
-
-    Args:
-        budget: the budget of the page; by default, one for this body.
+    """Return the value to display; return the bytes if they can't be decoded. Bodies of a page share a budget.
 
     Raises:
         BodyTooLarge: the body is too large, or nested too deep.
@@ -148,7 +142,7 @@ def displayed(
 
 
 def json_elements(raw: bytes, enough: int) -> int:
-    """Return the number of elements that a JSON text may have; numbers up to ``enough`` are upper bounds."""
+    """Return an upper bound of the number of elements of a JSON text; the bound is inexact up to ``enough``."""
     count = sum(map(raw.count, (b",", b"[", b"{")))
     return count if count <= enough else sum(map(_TEXTS_IN_JSON.sub(b"", raw).count, (b",", b"[", b"{")))
 

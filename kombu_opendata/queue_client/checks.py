@@ -112,7 +112,7 @@ def outgoing(
     now_ms: int,
     properties: Mapping[str, Any] | None = None,
 ) -> tuple[Outgoing, bytes]:
-    """Return a message for the wire, and the digest of its body, which an idempotency key is bound to.
+    """Return a message for the wire, and the digest of its body, with which the broker stores an idempotency key.
 
     Raises:
         InvalidMessage, RequestError: the message can't be sent; the text has the reason.
@@ -127,11 +127,11 @@ def outgoing(
     for own, argument in _OWN_PROPERTIES.items():
         if own in (properties or {}):
             raise RequestError(f"give the property {own!r} as the argument {argument!r}", name=own)
-    known = {"priority": priority, "delivery_mode": 2, "timestamp": now_ms // 1000, **(properties or {})}
+    values = {"priority": priority, "delivery_mode": 2, "timestamp": now_ms // 1000, **(properties or {})}
     if ttl_ms >= 0:
-        known["expiration"] = str(ttl_ms)
+        values["expiration"] = str(ttl_ms)
     try:
-        envelope = encode_envelope(raw, content_type, content_encoding, header_values, known, exchange, routing_key)
+        envelope = encode_envelope(raw, content_type, content_encoding, header_values, values, exchange, routing_key)
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidMessage(f"the headers or properties can't be encoded: {exc}", name="headers") from exc
     texts = metadata_headers(header_values, exchange, routing_key, priority, content_type)

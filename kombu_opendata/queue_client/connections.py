@@ -63,7 +63,7 @@ class ClientConnection(BrokerConnection):
                 raise
 
     def call_waiting(self, message: Request[Reply]) -> Reply:
-        """Send a request as :meth:`call`, for a reply that arrives late: the lock is free during the wait.
+        """Send a request as :meth:`call`, but release the lock during the wait, because the reply may arrive late.
 
         Raises:
             OpenDataError: the broker's reply is an error, or the connection was closed or could not be resumed.
@@ -93,7 +93,7 @@ class ClientConnection(BrokerConnection):
         return message.reply(answer)
 
     def _wait_for(self, rid: int, data: bytes, deadline: float) -> Any:
-        """Return the reply to a request; from the deadline on, the broker is requested to reply immediately."""
+        """Return the reply to a read; after the deadline, request that the broker replies immediately."""
         link, io, session = self.link, self.io, self.session
         stopped_socket = None  # after a resume over another socket, the read waits again
         while True:
@@ -141,7 +141,7 @@ class ClientConnection(BrokerConnection):
             return is_held
 
     def forget_held(self, lease: tuple[str, int, int]) -> None:
-        """Forget a lease that was ended in another way."""
+        """Forget a lease that another call has ended."""
         with self.link.lock:
             self.session.held.pop(lease, None)
 
@@ -179,11 +179,7 @@ class ClientConnections:
             return self._connection
 
     def connect(self) -> None:
-        """Connect immediately instead of with the first call.
-
-        Raises:
-            OpenDataError: no broker answers, or it refuses the login.
-        """
+        """Connect now, not with the first call; raise OpenDataError if no broker answers or it refuses the login."""
         self.usable().connect()
 
     def call_apart(self, message: Request[Reply]) -> Reply:
@@ -244,11 +240,7 @@ class ClientConnections:
             self._subscriptions.discard(subscription)
 
     def close(self) -> None:
-        """End the sessions.
-
-        Messages of a subscription return to their queue immediately; messages of reads return when their visibility
-        timeouts end.
-        """
+        """End the sessions. Leases of reads last until their timeouts; messages of iterators return to their queues."""
         with self._lock:
             self._is_closed = True
             subscriptions, idle = list(self._subscriptions), list(self._idle)
@@ -263,10 +255,10 @@ class ClientConnections:
 
 
 class Calls:
-    """Requests of a client, or of one method that another thread can cancel: no request follows the cancellation.
+    """Requests of a client, or of one method call that another thread can cancel.
 
     Attributes:
-        waiting: the read that waits for a message, if there was one.
+        waiting: the last read that may wait for a message.
     """
 
     def __init__(self, connections: ClientConnections) -> None:
@@ -284,12 +276,10 @@ class Calls:
         return unnumbered(self.connections.usable().call(message))
 
     def call_apart(self, message: Request[Reply]) -> Reply:
-        """Send a request that may take long, on a separate connection."""
         self._check(message)
         return unnumbered(self.connections.call_apart(message))
 
     def send(self, message: Send) -> Sent:
-        """Store messages; return when they are durable."""
         self._check()
         return self.connections.usable().send_messages(message)
 
@@ -319,7 +309,7 @@ class Calls:
 
 
 def unnumbered(answer: Reply) -> Reply:
-    """Remove a reply's number, so that a user who gets the same values twice sees that they are equal."""
+    """Remove a reply's number, so that replies with equal values are equal."""
     answer.rid = 0
     return answer
 

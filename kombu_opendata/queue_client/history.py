@@ -55,13 +55,11 @@ class HistoryQueries(Base):
         return self.calls.call_apart(request("list_messages", m.ListMessages, query, MessageQuery))
 
     def list_attempts(self, **query: Unpack[AttemptQuery]) -> m.AttemptPage:
-        """Return a page of the finished attempts, ordered by the time of their ends.
-
-        Otherwise as :meth:`list_messages`.
+        """Return a page of the finished attempts as :meth:`list_messages`, ordered by the time of their ends.
 
         Attempts are kept for some time after their messages are collected. With ``bodies=True``, each has the body of
-        its message if that is still stored; a page then ends early at 4 MiB. Bodies that would become larger are
-        returned as bytes.
+        its message if that is still stored, and a page ends early at 4 MiB. A body that would exceed this limit when it
+        is decoded is returned as bytes.
         """
         return _with_bodies(self.calls.call_apart(request("list_attempts", m.ListAttempts, query, AttemptQuery)))
 
@@ -74,15 +72,15 @@ class HistoryQueries(Base):
         yield from _items(self.list_attempts, query)
 
     def retrieve_message(self, id: int) -> MessageInfo | None:
-        """Return a message's metadata and its state in each queue; None if it is not stored (any more)."""
+        """Return a message's metadata and its state in each queue; None if it is not stored."""
         answer = self.calls.call_apart(m.RetrieveMessage(0, id))
         return next(iter(answer.items), None)
 
     def retrieve_attempt(self, id: str, *, bodies: bool = False) -> AttemptInfo | None:
-        """Return an attempt by its id from a list, optionally with its message's body; None if it no longer exists.
+        """Return an attempt by its id, optionally with its message's body; None if it no longer exists.
 
         Raises:
-            RequestError: it is not the id of an attempt.
+            RequestError: the text is not the id of an attempt.
         """
         return next(iter(_with_bodies(self.calls.call_apart(m.RetrieveAttempt(0, id, bodies))).items), None)
 
@@ -122,8 +120,8 @@ class HistoryQueries(Base):
 
         Args:
             by: any of task, exception, queue, reason, worker.
-            bucket_seconds: also count failures over time, in ``over_time`` of each group: by the start of the bucket in
-                ms since the epoch, without zeros. The limit is 1,000 buckets from ``gte`` on.
+            bucket_seconds: the length of the buckets, at most 1,000 from ``gte`` on, in ``over_time`` of each group:
+                counts by the start of the bucket in ms since the epoch, without zeros. 0 means no buckets.
 
         Returns:
             ``groups``, and ``complete``: True if all failures were counted and all groups are listed. The newest
@@ -143,9 +141,9 @@ class HistoryQueries(Base):
     ) -> m.FailuresRetried:
         """Retry failures, the oldest first; failures that occur during the call are excluded.
 
-        A failed message becomes available again, with no attempts and the same id. A task whose message was
-        acknowledged is published again: as a new message with a new task id, whose ``parent_id`` is the old one and
-        which keeps ``root_id``. Each failure is retried once, even if the call is interrupted and repeated.
+        A failed message becomes ready again, with no attempts and the same id. A task whose message was acknowledged is
+        published as a new message with a new task id; its ``parent_id`` is the old task id, and its ``root_id`` is the
+        same. Each failure is retried once, even if the call is interrupted and repeated.
 
         Args:
             target: the queue that receives the messages; by default, their own.
@@ -168,7 +166,7 @@ class HistoryQueries(Base):
     ) -> m.FailuresDeleted:
         """Delete failures; arguments are as in :meth:`retry_failures`.
 
-        The attempts of dismissed failures stay in the history.
+        Their attempts stay in the history.
         """
         step = request("delete_failures", m.DeleteFailures, query, FailureFilters, limit=page_limit("limit", limit))
         return self._in_steps(step, m.FailuresDeleted(0), limit, progress)
@@ -216,13 +214,13 @@ def _with_bodies(page: m.AttemptPage) -> m.AttemptPage:
     """Replace the envelopes of a page by their bodies."""
     body_of = bodies_of_page()
 
-    def opened(attempt: AttemptInfo) -> AttemptInfo:
+    def with_body(attempt: AttemptInfo) -> AttemptInfo:
         event = attempt.event
         if event is None or event.body is None:
             return attempt
         return replace(attempt, event=replace(event, body=body_of(event.body)))
 
-    return m.AttemptPage(page.rid, tuple(map(opened, page.items)), page.next, page.prev)
+    return m.AttemptPage(page.rid, tuple(map(with_body, page.items)), page.next, page.prev)
 
 
 def _buckets(answer: m.Counts) -> tuple[Bucket, ...]:

@@ -24,12 +24,8 @@ class Message:
     Attributes:
         id: the message id, which is never reused; ids ascend with time.
         queue: the queue from which it was read.
-        headers: the headers of the message, as they were sent.
-        content_type: the content type of the body.
-        content_encoding: the content encoding of the body.
         properties: the properties of AMQP, as Kombu names them.
-        exchange: the exchange to which it was published.
-        routing_key: the routing key with which it was published.
+        exchange, routing_key: as it was published.
         attempts: the number of its deliveries, including this one.
         redelivered: whether it was delivered before.
         token: the token of the lease, which is valid for one settlement; 0 if the message is not leased.
@@ -37,8 +33,8 @@ class Message:
         received_at: the time of its receipt by the broker; None in a delivery of ``consume``.
         visible_at: the time from which it can be read; only in a peek.
         raw: the bytes of the body as they are stored.
-        error: the reason why the message can't be read, for example that its batch object is missing. ``body`` then
-            raises it, and the other contents of the message are empty.
+        error: the reason why the message can't be read, such as a missing batch object. ``body`` then raises it, and
+            the other contents of the message are empty.
     """
 
     id: int
@@ -89,7 +85,7 @@ class Message:
 
 
 def message_of(id: int, queue: str, envelope: bytes, *, error: OpenDataError | None = None, **fields: Any) -> Message:
-    """Return a message from its envelope; bytes that are not an envelope become its body."""
+    """Return a message from its envelope. If the bytes are no envelope, they are its body."""
     if error is not None:
         return Message(id, queue, error=error, **fields)
     try:
@@ -111,7 +107,7 @@ def message_of(id: int, queue: str, envelope: bytes, *, error: OpenDataError | N
 
 
 def bodies_of_page() -> Callable[[bytes], Any]:
-    """Return a function that returns an envelope's body; the bytes if those of a page would become too large."""
+    """Return a function that decodes the body of an envelope, or returns its bytes above the limit of a page."""
     budget = bodies.Budget.of_display()
 
     def body_of(envelope: bytes) -> Any:
@@ -153,8 +149,8 @@ class MessageState:
     """State of a message in a queue.
 
     Attributes:
-        state: ``available``, ``delayed``, ``in_flight``, ``running`` (its task began), ``done``, ``failed``
-            or ``archived_failed``.
+        state: ``available`` (that is, ready), ``delayed``, ``in_flight``, ``running`` (its task began), ``done``,
+            ``failed`` or ``archived_failed``.
         priority: higher comes first; 0 for settled messages.
         attempts: the number of its deliveries.
         visible_at: the time from which it can be read.
@@ -207,7 +203,7 @@ class StoredMessage:
     """Message by its id, and its state in each queue.
 
     Attributes:
-        message: payload and headers, or its ``error``; its ``queue`` is the first one in ``states``, or empty.
+        message: payload and headers, or its ``error``; its ``queue`` is the first queue in ``states``, or empty.
         metadata: the headers that filters see, as texts.
         created_at: the time of sending, by the sender's clock.
         received_at: the time of its receipt, by the broker's clock.
@@ -226,7 +222,7 @@ class StoredMessage:
 
 
 def stored_message_of(id: int, queue: str, answer: m.FoundMessage) -> StoredMessage:
-    """Return a message from the broker's reply, which has it."""
+    """Return a message from the broker's reply."""
     states = tuple(state_of(name, row) for name, row in answer.states)
     return StoredMessage(
         message_of(id, states[0].queue if states else queue, answer.envelope or b"", error=_error_of(answer.error)),

@@ -1,8 +1,8 @@
 """Queries of the history and of failures: the filters that users give, and their conversion to requests.
 
-Times are milliseconds since the Unix epoch, UTC, or :class:`~datetime.datetime` (UTC if it has no time zone). Filters
-that are None or empty do not filter. An item must match all filters, and any one of the values of each. An unknown
-argument is a TypeError.
+Times are milliseconds since the Unix epoch, or :class:`~datetime.datetime` (UTC if it has no time zone). Filters that
+are None or empty do not filter. An item must match all filters, each by one of its values. An unknown argument is a
+TypeError.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class PageOf(Window, total=False):
     Attributes:
         order: ``desc`` (newest first, the default) or ``asc``.
         limit: 1 to 1,000, by default 100.
-        next: the cursor of a page of the same list, for the page after it.
-        prev: the cursor of a page of the same list, for the page before it.
+        next: a page's cursor ``next``, to get the page after it.
+        prev: a page's cursor ``prev``, to get the page before it.
     """
 
     order: str
@@ -64,8 +64,8 @@ class MessageFilters(TypedDict, total=False):
 
     Attributes:
         queues: messages that were routed to one of these queues.
-        statuses: ``ready``, ``in_flight``, ``running``, ``done`` or ``failed``, in one of ``queues`` if they are
-            given.
+        statuses: messages with the status ``ready``, ``in_flight``, ``running``, ``done`` or ``failed`` in a queue; in
+            one of ``queues`` if these are set.
         headers: names of metadata headers, each with the value or values to match.
         ids: ids of messages.
     """
@@ -136,7 +136,6 @@ class FailureFilters(TypedDict, total=False):
     An empty text among tasks, exceptions, reasons or workers selects failures without such a value.
 
     Attributes:
-        queues: of these queues.
         kinds: ``failed``, ``acknowledged`` (these two by default) or ``archived``.
         tasks: names of Celery tasks.
         exceptions: types of exceptions.
@@ -170,7 +169,7 @@ class FailureList(FailureFilters, total=False):
         limit: 1 to 1,000, by default 100.
         next: the cursor of an earlier page.
         tracebacks: include them.
-        handled: list acknowledged failures that were retried or dismissed instead of open ones.
+        handled: list the acknowledged failures that were retried or deleted, not the unhandled ones.
     """
 
     order: str

@@ -21,7 +21,7 @@ class QueueOptions:
         filter_mode: ``any`` (the filter or a binding must match) or ``all`` (both must match).
         start: the position from which a new queue receives messages: ``now``, ``first``, a time or a message id.
         max_attempts: the number of deliveries after which a returned message fails; -1 means unlimited attempts.
-        lease_seconds: the time for which a message waits for the consumer that held it, after a restart of the broker.
+        lease_seconds: after a restart of the broker, the time for which a message waits for the consumer that held it.
         done_retention_seconds: the retention of acknowledged messages; 0 means no limit.
         failed_retention_seconds: the retention of failed messages; 0 means no limit.
         message_ttl_seconds: the time after which a ready message expires.

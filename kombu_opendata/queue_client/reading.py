@@ -44,7 +44,7 @@ class Reading(Base):
         """Lease up to ``qty`` messages for ``vt`` seconds; a message that is not settled by then can be read again.
 
         The lease outlives this client, ends exactly at its timeout, and counts an attempt. Messages are ordered by
-        priority, then by id. There may be fewer than requested if they are large (4 MiB in all).
+        priority, then by id. The call returns at most 4 MiB, so it may return fewer messages than requested.
 
         Args:
             vt: the visibility timeout, from a millisecond to thirty days.
@@ -66,10 +66,9 @@ class Reading(Base):
         max_poll_seconds: Seconds = 5,
         where: str | Mapping[str, Any] | None = None,
     ) -> list[Message]:
-        """Read as :meth:`read`, but wait up to an hour for the first message, which the broker reports without polling.
+        """Read as :meth:`read`, but wait for the first message, up to an hour; the broker does not poll its queue.
 
-        Other calls of this client are not blocked. If this call is cancelled, the messages that it has leased are
-        released.
+        Other calls of this client are not blocked. Messages that a cancelled call has leased are released.
         """
         return self._read(queue, vt, qty, max_poll_seconds, where)
 
@@ -86,8 +85,8 @@ class Reading(Base):
         """Read in groups: the messages of a group are delivered in the order of their ids; otherwise as :meth:`read`.
 
         Messages with the same value of a header form a group, and so do messages without the header. No message of a
-        group is delivered while another one is in flight, or an earlier one is delayed. Priorities have no effect.
-        :meth:`read` and consumers ignore groups.
+        group is delivered while another message of it is in flight, or an earlier one is delayed. Priorities have no
+        effect. :meth:`read` and consumers ignore groups.
 
         Args:
             order: ``fill`` takes all messages of the first group, then those of the next one; ``round_robin`` takes one
@@ -106,7 +105,7 @@ class Reading(Base):
     def pop(self, queue: str, qty: int = 1) -> list[Message]:
         """Take up to ``qty`` messages and acknowledge them immediately.
 
-        They are kept as done, so a message that this client loses can be recovered. A lost connection loses none.
+        They are kept as done, so a message that this client loses can be recovered. A lost connection loses no message.
         """
         return self._read(queue, 60, qty, 0.0, None, pop=True)
 
@@ -184,7 +183,7 @@ class Reading(Base):
         """Return a message by its id: payload, headers, and its states in all queues or in one.
 
         Raises:
-            MessageNotFound: the message does not exist (any more).
+            MessageNotFound: the message does not exist.
         """
         checks.whole(id, "a message id", 0, (1 << 63) - 1)
         answer = self.calls.call(m.GetMessage(0, id, queue))
@@ -245,7 +244,7 @@ class Reading(Base):
         Raises:
             NotFound: there is no such queue or message.
             SelectorError: the filter is not valid; the text shows the position.
-            RequestError: not exactly one of queue and filter was given; or both a message id and headers were.
+            RequestError: both or neither of queue and filter are given, or both a message id and headers.
         """
         if id is not None:
             checks.whole(id, "a message id", 0, (1 << 63) - 1)
@@ -287,14 +286,11 @@ def header_texts(where: Mapping[str, Any]) -> dict[str, str]:
 
 
 def metadata_texts(headers: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return headers as filters see them: as texts, with those that every message has.
-
-    None and nested values are omitted.
-    """
-    seen = {"exchange": "", "routing_key": "", "priority": "0"}
+    """Return headers as filters read them: as texts, with those of every message, without None and nested values."""
+    texts = {"exchange": "", "routing_key": "", "priority": "0"}
     if headers is not None and not isinstance(headers, Mapping):
         raise RequestError(f"headers must be a mapping, not {type(headers).__name__}")
     for name, value in (headers or {}).items():
         if (text := header_text(value)) is not None:
-            seen[name] = text
-    return seen
+            texts[name] = text
+    return texts

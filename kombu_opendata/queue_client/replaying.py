@@ -24,7 +24,7 @@ class Replaying(Base):
 
         Args:
             start: the first message: "first", a time with its offset (datetime, or ISO 8601), or a message id.
-            until: the first message that is excluded.
+            until: the message after the last one.
             where: only messages that match this filter.
 
         Raises:
@@ -77,15 +77,13 @@ class Replaying(Base):
             state: ``archived_failed`` for messages of :meth:`archive_failed`.
 
         Returns:
-            ``moved``, and counts of those that stayed: ``already`` (the target has them), ``expired``, ``waiting``
-            (dead letters that are not published yet), ``unmatched`` (every message of the target must match its
-            filter). ``is_full`` is True if the target reached its maximum length.
+            ``moved``, and the counts that :meth:`move_messages` describes.
 
         Raises:
             QueuePaused: publishes to the target are paused.
         """
-        chosen = None if ids is None else checks.message_ids(ids)
-        return self.calls.call_apart(m.Redrive(0, queue, target, where, chosen, limit, state))
+        id_list = None if ids is None else checks.message_ids(ids)
+        return self.calls.call_apart(m.Redrive(0, queue, target, where, id_list, limit, state))
 
     def move_messages(
         self,
@@ -146,8 +144,8 @@ class Replaying(Base):
         states: Iterable[str],
         copy: bool,
     ) -> m.Moved:
-        chosen = None if ids is None else checks.message_ids(ids)
-        request = m.MoveMessages(0, queue, target, where, chosen, limit, list(map(checks.wire_state, states)), copy)
+        id_list = None if ids is None else checks.message_ids(ids)
+        request = m.MoveMessages(0, queue, target, where, id_list, limit, list(map(checks.wire_state, states)), copy)
         return self.calls.call_apart(request)
 
     def archive_failed(
@@ -169,15 +167,16 @@ class Replaying(Base):
             where: only messages that match this filter.
             ids: only these messages.
             older_than: only messages that failed at least this many seconds ago.
-            limit: the maximum number of messages; 0 means all. If the broker is killed, the call and its count restart.
+            limit: the maximum number of messages; 0 means all. If the broker is killed, the call starts again, with a
+                new count.
 
         Raises:
             NotFound: there is no such queue.
             RequestError: the filter is not valid, or the queue is not stored.
         """
         age = _age_ms(older_than)
-        chosen = None if ids is None else checks.message_ids(ids)
-        return self.calls.call_apart(m.ArchiveFailed(0, queue, age, chosen, where, limit)).count
+        id_list = None if ids is None else checks.message_ids(ids)
+        return self.calls.call_apart(m.ArchiveFailed(0, queue, age, id_list, where, limit)).count
 
     def delete_settled(
         self,
@@ -190,8 +189,8 @@ class Replaying(Base):
     ) -> int:
         """Delete settled messages (done, failed or archived failed) and return their number.
 
-        Other calls are not blocked. If the broker is killed, the call and its count restart. Exactly one of the
-        following arguments must be given.
+        Other calls are not blocked. If the broker is killed, the call starts again, with a new count. Exactly one of
+        the following arguments must be given.
 
         Args:
             older_than: delete messages that were settled at least this many seconds ago.
@@ -199,8 +198,8 @@ class Replaying(Base):
             all: delete all of them.
         """
         age = _age_ms(older_than)
-        chosen = None if ids is None else checks.message_ids(ids)
-        return self.calls.call_apart(m.DeleteSettled(0, queue, state, age, chosen, all)).count
+        id_list = None if ids is None else checks.message_ids(ids)
+        return self.calls.call_apart(m.DeleteSettled(0, queue, state, age, id_list, all)).count
 
 
 def _age_ms(older_than: Seconds | None) -> int:

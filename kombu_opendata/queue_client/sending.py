@@ -39,13 +39,13 @@ class MessageSending(Base):
 
         Args:
             body: bytes, text, or any JSON value.
-            headers: headers; filters can use the scalar ones.
-            delay: the message can be read after this many seconds …
-            at: … or from this time on (a datetime, or seconds since the epoch).
+            headers: filters can use those with scalar values.
+            delay: seconds until the message can be read.
+            at: alternatively, the time from which it can be read: a datetime, or seconds since the epoch.
             priority: 0 to 255; higher comes first.
             ttl: the message is removed if it is not read within this many seconds.
-            idempotency_key: a second send to this queue with the same key and body stores nothing and returns the first
-                id, unless the queue was deleted. A queue in memory remembers only its newest 10,000 keys.
+            idempotency_key: a second send to this queue with the same key and body stores nothing and returns the id of
+                the first. The deletion of a queue deletes its keys. A queue in memory keeps only its newest 10,000.
             key_seconds: the time for which the key is remembered: by default a day, at most thirty days.
             properties: properties of AMQP for Kombu consumers, except those that are arguments here.
 
@@ -58,10 +58,10 @@ class MessageSending(Base):
         """
         now = self._now_ms()
         due = checks.due_at_ms(delay, at, now)
-        sent, digest = checks.outgoing(
+        message, digest = checks.outgoing(
             body, headers, "", queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now, properties=properties
         )
-        answer = self._send_to(queue, [sent], idempotency_key, digest, key_seconds)
+        answer = self._send_to(queue, [message], idempotency_key, digest, key_seconds)
         return answer.ids[0]
 
     def send_batch(
@@ -87,11 +87,11 @@ class MessageSending(Base):
         """
         now = self._now_ms()
         due = checks.due_at_ms(delay, at, now)
-        made = checks.outgoing_batch(bodies, headers, queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now)
-        if not made:
+        pairs = checks.outgoing_batch(bodies, headers, queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now)
+        if not pairs:
             return []
-        digest = hashlib.blake2b(b"".join(part for _sent, part in made), digest_size=checks.DIGEST_BYTES).digest()
-        answer = self._send_to(queue, [sent for sent, _part in made], idempotency_key, digest, key_seconds)
+        digest = hashlib.blake2b(b"".join(part for _message, part in pairs), digest_size=checks.DIGEST_BYTES).digest()
+        answer = self._send_to(queue, [message for message, _part in pairs], idempotency_key, digest, key_seconds)
         return answer.ids
 
     def send_each_once(
@@ -109,13 +109,13 @@ class MessageSending(Base):
     ) -> list[Published]:
         """Send up to 10,000 messages, each of them once: only those with new keys are stored, in one commit.
 
-        This holds even if several clients send the same messages at the same time, or a key occurs twice in a batch.
+        Several clients may send the same messages at the same time, and a key may occur twice in a batch.
 
         Args:
             idempotency_keys: one for each body, as in :meth:`send`. An empty key means no key.
 
-        The other arguments are as in :meth:`send_batch`. The result has the messages in order; ``new`` is True if
-        this call stored it.
+        The other arguments are as in :meth:`send_batch`. The result has the messages in order; ``new`` is True for
+        those that this call stored.
 
         Raises:
             KeyReused: a key was used with another body, before or in this batch; nothing was stored.
@@ -124,13 +124,13 @@ class MessageSending(Base):
         """
         now = self._now_ms()
         due = checks.due_at_ms(delay, at, now)
-        made = checks.outgoing_batch(bodies, headers, queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now)
+        pairs = checks.outgoing_batch(bodies, headers, queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now)
         keys = [checks.text(key, "the idempotency key") for key in checks.listed(idempotency_keys, "idempotency keys")]
-        checks.whole(len(keys), "the number of idempotency keys", len(made), len(made))
-        if not made:
+        checks.whole(len(keys), "the number of idempotency keys", len(pairs), len(pairs))
+        if not pairs:
             return []
-        call = _send_request("", queue, [sent for sent, _part in made], "", b"", 0, now, to_queue=True)
-        call.keys, call.digests = keys, [part for _sent, part in made]
+        call = _send_request("", queue, [message for message, _part in pairs], "", b"", 0, now, to_queue=True)
+        call.keys, call.digests = keys, [part for _message, part in pairs]
         call.key_ttl_ms = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001)
         answer = _with_ids(self.calls.send(call))
         return [Published(id, (queue,), repeated=not new) for id, new in zip(answer.ids, answer.new, strict=True)]

@@ -37,7 +37,7 @@ class Settling(Base):
         """Archive a message as done; the queue's done retention applies. The message may also be ready or delayed.
 
         Raises:
-            MessageNotFound: the message is not in the queue (any more).
+            MessageNotFound: the message is not in the queue.
             StaleLease: the lease has ended, and another client may hold the message.
             LeaseHeld: a consumer's connection holds it.
         """
@@ -84,9 +84,9 @@ class Settling(Base):
         return self._end(queue, messages, Ending.RELEASE, delay)
 
     def set_vt(self, queue: str, message: Target, vt: Seconds, *, token: int | None = None) -> datetime:
-        """Set the end of a read's lease, or the due time of a message, to ``vt`` seconds from now (0: immediately).
+        """Set the end of a read's lease, or the due time of a message, to ``vt`` seconds from now; return that time.
 
-        The call returns that time. A lease that ends counts an attempt. Raises as :meth:`archive`.
+        0 means immediately. A lease that ends counts an attempt. Raises as :meth:`archive`.
         """
         settled = self._end_one(queue, message, Ending.SET_VT, token, vt)
         assert settled.until is not None

@@ -28,7 +28,8 @@ class TaskResult:
     """Result in the broker's store. A pickle is never loaded.
 
     Attributes:
-        encoding: ``json``; or ``pickle``, ``unknown`` or ``too large`` to display, and then everything else is empty.
+        encoding: ``json``; or ``pickle``, ``unknown`` or ``too large`` (to display): then all attributes but the size
+            are empty.
         size: the size of the stored result, in bytes.
         state: Celery's state: ``SUCCESS``, ``FAILURE``, …
         value: the return value of the task; for a failure, a mapping with ``exc_type`` and ``exc_message``.
@@ -59,8 +60,9 @@ class Task:
 
     Attributes:
         id, name: Celery's id and name; the name is empty if the message is no longer stored and the task did not fail.
-        state: ``available``, ``delayed``, ``in_flight``, ``running``, ``done`` or ``failed``, from its newest message;
-            for a task that ended, the outcome of its last attempt, such as ``raised``; ``collected`` if it is unknown.
+        state: the state of its newest message: ``available`` (ready), ``delayed``, ``in_flight``, ``running``, ``done``
+            or ``failed``; for a task that ended, the outcome of its last attempt, such as ``raised``; ``collected`` if
+            it is unknown.
         queues: the queues of its newest message.
         message_ids: its messages, the oldest first.
         args, kwargs: None if the body can't be displayed; ``arguments_note`` has the reason. A pickle is never loaded.
@@ -70,7 +72,7 @@ class Task:
         result: its result, if the broker is its result backend and the user may read results.
         children: tasks that it started.
         failures: its unhandled failures.
-        handled: its failures that were retried or dismissed.
+        handled: its failures that were retried or deleted.
         again: the tasks that retry it.
     """
 
@@ -162,7 +164,7 @@ class Tasks(Reading, HistoryQueries):
             return self.list_attempts(**query).items
 
     def _children_of(self, id: str, others: set[int]) -> tuple[RelatedTask, ...]:
-        """Return the tasks that it started, except those of these messages."""
+        """Return the tasks that a task started, except those of the messages ``others``."""
         page = self.list_messages(headers={"parent_id": id}, order="asc", limit=_MOST)
         return tuple(_related(child) for child in page.items if child.id not in others)
 
