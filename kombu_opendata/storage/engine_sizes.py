@@ -15,7 +15,7 @@ class EngineSizes:
         settled_entries: entries of a full bucket of a settled list; with typical commits, rewriting the tail costs less
             than the messages' payloads.
         load_messages: messages that a load from cold buckets reads ahead.
-        load_below: messages at hand, below which such a load begins.
+        load_below: ready messages in memory, below which such a load begins.
         load_first: messages that are read first if a delivery waits for them.
         move_messages: messages that one step of a move, a copy or a redrive moves.
         count_buckets: buckets of a settled list whose entries are counted in one read.
