@@ -247,7 +247,7 @@ def read_cursor(text: str, filters: FailureFilterValues, *, descending: bool) ->
     """
     try:
         version, digest, is_descending, at_ms, message_id, queue = _decode(query.cursor_bytes(text))
-    except msgspec.MsgspecError as exc:
+    except ValueError as exc:  # not MessagePack, other fields, or not UTF-8
         raise query.malformed_cursor(text) from exc
     if version != _CURSOR_VERSION:
         raise query.cursor_of_other_version(version, _CURSOR_VERSION)
