@@ -60,6 +60,7 @@ class StoredQueue(BrokerQueue):
         self._loader = storage.loader
         self._payloads = storage.payloads
         self._pages = storage.pages
+        self._wake = storage.wake
         self._cold_received: dict[int, int] = {}  # of the oldest and the newest message, if they are not in memory
         if stored.overrides != NO_OVERRIDES:
             self._take_over(stored.overrides, arguments)
@@ -79,7 +80,7 @@ class StoredQueue(BrokerQueue):
         if entry is None or entry.deadline or (
             entry.id not in payloads.pending and payloads.find(entry.id) is None
         ):  # fmt: skip
-            return self._loader.next_entry(self.stored, now, self._storage.wake)
+            return self._loader.next_entry(self.stored, now, self._wake)
         self.stored.at_hand -= 1
         return entry, False
 
