@@ -101,7 +101,7 @@ class QueueMetricsCalls(Base):
     def metrics_all(self) -> dict[str, QueueMetrics]:
         """Return the metrics of all queues, by name."""
         answer = self.calls.call(m.GetMetrics(0, []))
-        return {name: metrics_of(name, figures, answer.at_ms) for name, figures in sorted(answer.queues.items())}
+        return {name: metrics_of(name, values, answer.at_ms) for name, values in sorted(answer.queues.items())}
 
     def metrics_update(self, previous: AllMetrics | None = None) -> AllMetrics:
         """Return the metrics of all queues; the broker sends only those that changed since a previous reply.
@@ -111,7 +111,7 @@ class QueueMetricsCalls(Base):
         answer = self.calls.call(m.GetMetrics(0, [], previous.mark if previous is not None else 0))
         return all_metrics(previous, answer)
 
-    def recent_metrics(self, queues: Iterable[str] = (), *, since: datetime | None = None) -> m.Figures:
+    def recent_metrics(self, queues: Iterable[str] = (), *, since: datetime | None = None) -> m.RecentMetrics:
         """Return the metrics of queues, and of all queues together, over the last ten minutes.
 
         The broker keeps them in memory, from its startup on: for idle queues, for the thousand busiest of the others,
@@ -123,7 +123,7 @@ class QueueMetricsCalls(Base):
         """
         names = [checks.name(queue, "the queue's name") for queue in queues]
         since_ms = 0 if since is None else round(1000 * since.timestamp())
-        return self.calls.call(m.GetFigures(0, names, since_ms))
+        return self.calls.call(m.GetRecentMetrics(0, names, since_ms))
 
     def count_due(
         self, queues: Iterable[str] = (), *, bucket_seconds: float = 3600, buckets: int = 24
@@ -155,21 +155,21 @@ _SAME = (
     "failed", "delivered_per_second", "acked_per_second",
 )  # fmt: skip
 _NEWER = ("archived_failed", "paused", "publishes_paused", "failed_per_second")  # an older broker does not send these
-_FIGURES = frozenset((*_SAME, *_NEWER, "visible", "published_per_second", "counted_since_ms"))
+_FIELDS = frozenset((*_SAME, *_NEWER, "visible", "published_per_second", "counted_since_ms"))
 
 
-def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetrics:
+def metrics_of(queue: str, values: Mapping[str, Any], at_ms: int) -> QueueMetrics:
     """Return a queue's metrics from the broker's reply."""
-    known = {name: figures[name] for name in _SAME}
+    known = {name: values[name] for name in _SAME}
     return QueueMetrics(
         queue=queue,
-        ready=figures["visible"],
-        total=figures["published"],
-        sent_per_second=figures["published_per_second"],
-        counts={name: value for name, value in figures.items() if name not in _FIGURES},
-        counted_since=moment(figures["counted_since_ms"]),
+        ready=values["visible"],
+        total=values["published"],
+        sent_per_second=values["published_per_second"],
+        counts={name: value for name, value in values.items() if name not in _FIELDS},
+        counted_since=moment(values["counted_since_ms"]),
         at=moment(at_ms),
-        **{name: figures[name] for name in _NEWER if name in figures},
+        **{name: values[name] for name in _NEWER if name in values},
         **known,
     )
 
@@ -177,7 +177,7 @@ def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetri
 def all_metrics(previous: AllMetrics | None, answer: m.Metrics) -> AllMetrics:
     """Return the metrics of the broker's reply, completed by those of the previous one."""
     at = datetime.fromtimestamp(answer.at_ms / 1000, UTC)
-    changed = {name: metrics_of(name, figures, answer.at_ms) for name, figures in answer.queues.items()}
+    changed = {name: metrics_of(name, values, answer.at_ms) for name, values in answer.queues.items()}
     queues = dict(changed)
     if previous is not None and answer.gone is not None:
         later = (at - previous.at).total_seconds()

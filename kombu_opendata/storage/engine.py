@@ -17,7 +17,7 @@ from .clock import Clock
 from .commit import recovery
 from .commit.commits import Commits
 from .commit.journal import Journal
-from .commit.measurements import EngineFigures
+from .commit.measurements import EngineMetrics
 from .commit.store_files import StoreFiles, prepare
 from .engine_settings import EngineSettings
 from .history.failure_view import FailureView
@@ -68,7 +68,7 @@ class Engine:
         self._staged_folder = StagedFolder(store.location.url, store.location.name)
         state = self.state = StoreState(settings.sizes)
         self.payloads = Payloads(store, PayloadReader(store, self._staged_folder), settings.payload_cache_bytes)
-        self.figures = EngineFigures(settings.slow_commit_seconds)
+        self.metrics = EngineMetrics(settings.slow_commit_seconds)
         self.history = History(
             store,
             state,
@@ -78,7 +78,7 @@ class Engine:
             settings.sizes,
         )
         self.commits = Commits(
-            store, journal, clock, state, self.payloads, self.figures, self.history, sync=settings.sync,
+            store, journal, clock, state, self.payloads, self.metrics, self.history, sync=settings.sync,
             on_full=lambda is_full: on_full(is_full and not self.stalled_seconds), sizes=settings.sizes,
         )  # fmt: skip
         self._compose_queues()
@@ -277,7 +277,7 @@ class Engine:
 
     def _last_checkpoint(self) -> dict[str, Any]:
         """Return the end (0 before the first), the duration and the size of the last checkpoint."""
-        at_ms, seconds, size = self.figures.last_checkpoint or (0, 0.0, 0)
+        at_ms, seconds, size = self.metrics.last_checkpoint or (0, 0.0, 0)
         return {"at_ms": at_ms, "seconds": round(seconds, 4), "bytes": size}
 
 

@@ -82,7 +82,9 @@ class InstanceCalls:
             ResultCalls(engine.results, state.results.chords, i.results, i.sessions, commits, largest),
             ReplayCalls(i.replays, engine.router, state, engine.moves, engine.settled_moves, i.outbox, clock),
             HistoryCalls(engine.history, engine.failures, state, bulks, clock),
-            MetricsCalls(i.queues, i.figures, periodic, clock, InstanceChanges(i.queues, i.figures, clock)),
+            MetricsCalls(
+                i.queues, i.recent_metrics, periodic, clock, InstanceChanges(i.queues, i.recent_metrics, clock)
+            ),
             StagingCalls(i.name, i.staging, engine.staging, state.running, largest),
             SendCalls(publishing, keys, operations, commits, i.policies),
             SettleCalls(i.leases, i.timed, holders, i.queues, i.outbox, clock),

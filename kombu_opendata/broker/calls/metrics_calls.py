@@ -43,11 +43,11 @@ class MetricsCalls(BrokerCalls):
             queues = [queue for queue in queues if not queue.deleting and may_watch(queue.name)]
         metrics, pace = {}, TimeSlice()
         async for queue in pace.over(queues):
-            metrics[queue.name] = encoded(await self._figures(queue, pace))
+            metrics[queue.name] = encoded(await self._metrics_of(queue, pace))
         deleted = None if deleted is None else [name for name in deleted if may_watch(name)]
         return m.Metrics(msg.rid, self._clock.now_ms(), metrics, mark, deleted)
 
-    async def _figures(self, queue: BrokerQueue, pace: TimeSlice) -> dict[str, Any]:
+    async def _metrics_of(self, queue: BrokerQueue, pace: TimeSlice) -> dict[str, Any]:
         now = self._clock.now_ms()
         ready, in_flight, delayed = await levels(queue.messages, now, pace)
         oldest, newest = await _ages(queue, now)
@@ -67,15 +67,15 @@ class MetricsCalls(BrokerCalls):
             "counted_since_ms": queue.counts.since_ms,
         }
 
-    @handles(m.GetFigures)
-    async def get_figures(self, call: Context, msg: m.GetFigures) -> m.Figures:
+    @handles(m.GetRecentMetrics)
+    async def get_recent_metrics(self, call: Context, msg: m.GetRecentMetrics) -> m.RecentMetrics:
         check_range("the number of queues", len(msg.queues), 0, MAX_QUEUES)
         memory, series = self._memory, {}
         numbers, times = memory.points(msg.since_ms)
         async for queue in TimeSlice().over(self._queues.existing(dict.fromkeys(msg.queues))):
             series[queue.name] = encoded(memory.of(queue, numbers))
         total = encoded(memory.total(numbers)) if "monitor" in call.session.rights.roles else None
-        return m.Figures(msg.rid, times, series, total)
+        return m.RecentMetrics(msg.rid, times, series, total)
 
     @handles(m.CountDue)
     async def count_due(self, call: Context, msg: m.CountDue) -> m.DueCountsReply:

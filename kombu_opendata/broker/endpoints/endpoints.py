@@ -86,16 +86,16 @@ class QueueListEndpoint:
             async for stored in pace.over(list(instance.engine.state.queues.values())):
                 queue = instance.queues.get(stored.name)
                 if queue is not None and not queue.deleting:
-                    queues.append(await _figures(instance, queue, now, pace))
+                    queues.append(await _listed(instance, queue, now, pace))
         return sorted(queues, key=lambda queue: (queue.instance, queue.queue))
 
 
-async def _figures(instance: Instance, queue: BrokerQueue, now: int, pace: TimeSlice) -> ListedQueue:
+async def _listed(instance: Instance, queue: BrokerQueue, now: int, pace: TimeSlice) -> ListedQueue:
     standing = await standing_of(queue.messages, now, pace)
     oldest = max(now - standing.oldest_at_ms, 0) / 1000 if standing.oldest_at_ms else 0.0
     return ListedQueue(
         instance.name, queue.name, standing.ready, len(queue.messages.in_flight), standing.delayed, oldest,
-        len(queue.consumers), paused=queue.is_paused, **instance.figures.rates(queue),
+        len(queue.consumers), paused=queue.is_paused, **instance.recent_metrics.rates(queue),
     )  # fmt: skip
 
 

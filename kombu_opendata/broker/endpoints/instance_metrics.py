@@ -10,7 +10,7 @@ from collections import Counter
 
 from ...protocol.task_reports import STATES
 from ...storage.clock import TimeSlice
-from ...storage.commit.measurements import EngineFigures, Histogram, Standing
+from ...storage.commit.measurements import EngineMetrics, Histogram, Standing
 from ...storage.state.queue_counters import QueueCounts
 from ..delivery.task_outcomes import TaskOutcomes
 from ..instance.instance import Instance
@@ -125,7 +125,7 @@ class InstanceView:
         _put(snapshot, "buckets", instance.name, loaded=loaded[StoredQueue.kind], cold=cold)
         _put_instance(snapshot, instance)
         _put_duties(snapshot, instance.name, instance.maintenance)
-        _put_histograms(snapshot, instance.name, instance.engine.figures)
+        _put_histograms(snapshot, instance.name, instance.engine.metrics)
         _put_tasks(snapshot, instance.name, instance.task_outcomes)
 
 
@@ -176,13 +176,13 @@ def _put_duties(snapshot: MetricsSnapshot, name: str, maintenance: Maintenance) 
         snapshot.set("maintenance_last_run_duration_seconds", last.seconds, name, duty)
 
 
-def _put_histograms(snapshot: MetricsSnapshot, name: str, figures: EngineFigures) -> None:
+def _put_histograms(snapshot: MetricsSnapshot, name: str, metrics: EngineMetrics) -> None:
     for metric, histogram in {
-        "commit_duration_seconds": figures.commit_seconds,
-        "commit_effects": figures.commit_effects,
-        "commit_size_bytes": figures.commit_bytes,
-        "checkpoint_duration_seconds": figures.checkpoint_seconds,
-        "checkpoint_size_bytes": figures.checkpoint_bytes,
+        "commit_duration_seconds": metrics.commit_seconds,
+        "commit_effects": metrics.commit_effects,
+        "commit_size_bytes": metrics.commit_bytes,
+        "checkpoint_duration_seconds": metrics.checkpoint_seconds,
+        "checkpoint_size_bytes": metrics.checkpoint_bytes,
     }.items():
         snapshot.set(metric, _ranges(histogram), name)
 

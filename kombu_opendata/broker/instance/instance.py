@@ -109,7 +109,7 @@ class Instance:
         self._stalled_seconds = 0.0
         # queues, and their recent past
         self.maker = self._recover_queues()
-        self.figures = MetricsMemory(self.queues, clock)
+        self.recent_metrics = MetricsMemory(self.queues, clock)
         self.client_rates = ClientRates(self.sessions, clock)
 
     def _recover_queues(self) -> QueueMaker:
@@ -146,7 +146,7 @@ class Instance:
         """Do periodic work. Called twice per second."""
         self.maintenance.tick()
         self.policies.tick()
-        self.figures.tick()
+        self.recent_metrics.tick()
         self.client_rates.tick()
         self._watch_store()
         self._set_pace()
@@ -162,7 +162,7 @@ class Instance:
     def _set_pace(self) -> None:
         """Limit a turn to the time of its commit, which blocks the loop if there is a journal."""
         if self.engine.journal is not None:
-            seconds = self.engine.figures.take_mean()
+            seconds = self.engine.metrics.take_mean()
             self.flow.turn_seconds = min(max(seconds, LEAST_TURN_SECONDS), MOST_TURN_SECONDS)
 
     def _watch_store(self) -> None:
@@ -176,7 +176,7 @@ class Instance:
         elif not stalled and before:
             log.info("instance %s: the store accepts writes again, after %.0f s", self.name, before, extra=extra)
         self._stalled_seconds = stalled
-        count, slowest = self.engine.figures.take_slow()
+        count, slowest = self.engine.metrics.take_slow()
         if count:
             text = "instance %s: %d commits were slow, the slowest took %.2f s"
             self.notices.say(logging.WARNING, "slow commits", text, self.name, count, slowest)
@@ -228,12 +228,12 @@ class Instance:
             "maintenance": self.maintenance.report(),
         }
 
-    async def queue_figures(self) -> dict[str, Any]:
+    async def queue_metrics(self) -> dict[str, Any]:
         """Return the encoded metrics of all stored queues, by name."""
         encoded_by_name = {}
         async for stored in TimeSlice().over(list(self.engine.state.queues.values())):
             messages, queue = stored.messages, self.queues.get(stored.name)
-            figures: dict[str, Any] = {
+            metrics: dict[str, Any] = {
                 "available": len(messages),
                 "in_flight": len(messages.in_flight),
                 "loaded_buckets": len(messages.buckets),
@@ -244,6 +244,6 @@ class Instance:
             }
             replay = self.replays.report(stored.name)
             if replay is not None:
-                figures["replay"] = replay
-            encoded_by_name[stored.name] = encoded(figures)
+                metrics["replay"] = replay
+            encoded_by_name[stored.name] = encoded(metrics)
         return encoded_by_name

@@ -161,7 +161,7 @@ BROKER = (
         "certificate",
     ),
     _broker_gauge("event_loop_delay_seconds", "How long this scrape waited for the broker's event loop."),
-    _broker_gauge("snapshot_duration_seconds", "How long collecting the figures of this scrape took."),
+    _broker_gauge("snapshot_duration_seconds", "How long collecting the metrics of this scrape took."),
 )
 
 ALL = (*QUEUE_GAUGES, *QUEUE_AGES, *QUEUE_COUNTERS.values(), *INSTANCE, *TASKS, *BROKER)

@@ -18,13 +18,13 @@ from .metrics_memory import MetricsMemory
 
 #: maximum number of deleted queues that are remembered; a client that missed more gets all queues again
 MAX_GONE = 1000
-_figures = attrgetter(*(f"counts.{name}" for name in NAMES), "is_paused", "refuses_publishes", "tasks_failed")
+_values_of = attrgetter(*(f"counts.{name}" for name in NAMES), "is_paused", "refuses_publishes", "tasks_failed")
 
 
 class _Seen(NamedTuple):
     """The metrics of a queue, as one number, and the mark of the call that first saw them."""
 
-    figures: int
+    values_hash: int
     mark: int
 
 
@@ -80,12 +80,12 @@ class InstanceChanges:
 
     def _see(self, queue: BrokerQueue, now: int) -> int:
         """Return the mark of the call that first saw the newest metrics."""
-        figures, record = self._figures_of(queue, now), self._seen.get(queue)
-        if record is None or figures is None or record.figures != figures:
-            record = self._seen[queue] = _Seen(figures or 0, self._mark)
+        values_hash, record = self._hash_of(queue, now), self._seen.get(queue)
+        if record is None or values_hash is None or record.values_hash != values_hash:
+            record = self._seen[queue] = _Seen(values_hash or 0, self._mark)
         return record.mark
 
-    def _figures_of(self, queue: BrokerQueue, now: int) -> int | None:
+    def _hash_of(self, queue: BrokerQueue, now: int) -> int | None:
         """Return a number that differs if the metrics do; None if they change with time."""
         messages = queue.messages
         due = messages.next_visible_at()
@@ -96,4 +96,4 @@ class InstanceChanges:
                 return None
         backlog, in_flight = len(messages), len(messages.in_flight)
         depths = backlog, in_flight, messages.delays, len(queue.consumers), due, self._memory.recent_in(queue)
-        return hash((_figures(queue), depths, queue.settled_version()))
+        return hash((_values_of(queue), depths, queue.settled_version()))

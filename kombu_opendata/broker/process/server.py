@@ -316,7 +316,7 @@ class Server:
     # ------------------------------------------------------------------ status
     async def status(self) -> dict[str, Any]:
         """Return the report of the status call. The metrics of different queues may be some milliseconds apart."""
-        queues = {name: await instance.queue_figures() for name, instance in list(self.instances.open.items())}
+        queues = {name: await instance.queue_metrics() for name, instance in list(self.instances.open.items())}
         return {
             "version": __version__,
             "pid": os.getpid(),

@@ -210,7 +210,7 @@ def _facts(metrics: QueueMetrics) -> dict[str, Any]:
     }
 
 
-#: fields of :class:`~kombu_opendata.protocol.messages.queue_messages.FigureSeries`, by their headings
+#: fields of :class:`~kombu_opendata.protocol.messages.MetricSeries`, by their headings
 _SERIES = {
     "sent/s#": "published_per_second", "delivered/s#": "delivered_per_second", "acked/s#": "acked_per_second",
     "failed/s#": "failed_per_second", "ready#": "ready", "in flight#": "in_flight", "delayed#": "delayed",

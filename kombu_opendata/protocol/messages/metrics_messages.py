@@ -96,8 +96,8 @@ class Metrics(Numbered, tag=177):
     gone: list[str] | None = None
 
 
-class FigureSeries(msgspec.Struct, gc=False):
-    """Metrics of a queue, or of all queues together, at each of :attr:`Figures.times`.
+class MetricSeries(msgspec.Struct, gc=False):
+    """Metrics of a queue, or of all queues together, at each of :attr:`RecentMetrics.times`.
 
     A value is None if the broker has no sample for that time. Rates are messages per second since the previous sample.
 
@@ -115,7 +115,7 @@ class FigureSeries(msgspec.Struct, gc=False):
     delayed: tuple[int | None, ...]
 
 
-class Figures(Numbered, tag=182):
+class RecentMetrics(Numbered, tag=182):
     """Metrics of the last ten minutes.
 
     Attributes:
@@ -125,8 +125,8 @@ class Figures(Numbered, tag=182):
     """
 
     times_ms: list[int]
-    queues: dict[str, FigureSeries]
-    total: FigureSeries | None
+    queues: dict[str, MetricSeries]
+    total: MetricSeries | None
 
     @property
     def times(self) -> tuple[datetime, ...]:
@@ -163,7 +163,7 @@ class GetMetrics(Request[Metrics], tag=77):
 
 
 @operation("get recent metrics of queues", on_queues("read", or_role="monitor"), query=True, overtakes=True)
-class GetFigures(Request[Figures], tag=85):
+class GetRecentMetrics(Request[RecentMetrics], tag=85):
     """Request to get the recent metrics of these queues, and the sums of all queues, after ``since_ms``."""
 
     queues: list[str]

@@ -25,7 +25,7 @@ from ..slatedb.store_writer import SlateStore
 from ..state.store_state import Queue, StoreState
 from . import checkpoint
 from .journal import Journal
-from .measurements import EngineFigures, stopwatch
+from .measurements import EngineMetrics, stopwatch
 
 #: a batch of this size is written immediately; writing it takes about five times as much memory
 LARGE_BATCH_BYTES = 2 << 20
@@ -79,7 +79,7 @@ class Commits:
         clock: Clock,
         state: StoreState,
         payloads: Payloads,
-        figures: EngineFigures,
+        metrics: EngineMetrics,
         history: Participant,
         *,
         sync: bool,
@@ -97,7 +97,7 @@ class Commits:
         self._clock = clock
         self._state = state
         self._payloads = payloads
-        self._figures = figures
+        self._metrics = metrics
         self._history = history
         self._sync, self._on_full = sync, on_full
         self._reserved_bytes = sizes.reserved_bytes
@@ -195,7 +195,7 @@ class Commits:
                 self.is_large.set()
         if self.needs_sync:
             self.needs_sync = self.sync_soon = False
-        self._figures.committed(stopwatch() - start, count, size)
+        self._metrics.committed(stopwatch() - start, count, size)
 
     async def commit(self) -> None:
         """Make the pending effects durable in any kind of store."""
@@ -277,9 +277,9 @@ class Commits:
                 self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
                 raise
             seconds = asyncio.get_running_loop().time() - start
-            self._figures.checkpointed(seconds, batch.nbytes, self._clock.now_ms())
+            self._metrics.checkpointed(seconds, batch.nbytes, self._clock.now_ms())
             if self._journal is None:
-                self._figures.committed(seconds, count, batch.nbytes)
+                self._metrics.committed(seconds, count, batch.nbytes)
             self._end_flush(touched, now)
             if self.batch.nbytes < FULL_BATCH_BYTES:
                 self._on_full(False)

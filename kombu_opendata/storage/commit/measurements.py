@@ -18,7 +18,7 @@ from ..state.cold_summaries import Summary
 from ..state.queue_buckets import QueueEntry
 from ..state.queue_state import QueueState
 
-__all__ = ["EngineFigures", "Histogram", "Standing", "stopwatch"]
+__all__ = ["EngineMetrics", "Histogram", "Standing", "stopwatch"]
 
 #: seconds, for a write with its sync: from a tenth of a millisecond to a stall
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -59,7 +59,7 @@ class LastCheckpoint(NamedTuple):
     size: int
 
 
-class EngineFigures:
+class EngineMetrics:
     """The histograms of one engine.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from ...control_queues import is_control_queue
 from ...errors import AccessRefused
-from ...protocol.messages import Figures, FigureSeries
+from ...protocol.messages import MetricSeries, RecentMetrics
 from ...queue_client.metrics import QueueMetrics
 from ..brokers import UserBroker
 from .wire_structs import WireStruct
@@ -116,13 +116,13 @@ class Trend:
     settled: int
 
 
-async def recent_metrics(broker: UserBroker, queues: Iterable[str]) -> Figures:
+async def recent_metrics(broker: UserBroker, queues: Iterable[str]) -> RecentMetrics:
     """Return the recent metrics of these queues, at most 1,000, and of all together."""
     names = tuple(queues)
     return await broker.recent(("recent", names), _RECENT_SECONDS, lambda: broker.client.recent_metrics(names))
 
 
-def charts(recent: Figures, series: FigureSeries | None) -> tuple[Chart, ...]:
+def charts(recent: RecentMetrics, series: MetricSeries | None) -> tuple[Chart, ...]:
     """Return the charts of a queue, or of all queues together; none without metrics."""
     if series is None:
         return ()
@@ -140,7 +140,7 @@ def charts(recent: Figures, series: FigureSeries | None) -> tuple[Chart, ...]:
     return Chart("Messages per second", times, rates), Chart("Messages", times, levels)
 
 
-def trend(recent: Figures, queue: str) -> Trend | None:
+def trend(recent: RecentMetrics, queue: str) -> Trend | None:
     """Return the trend of a queue; None if it is not known yet."""
     series = recent.queues.get(queue)
     known = [at for at, ready in enumerate(series.ready) if ready is not None] if series is not None else []

@@ -20,7 +20,7 @@ MAX_MESSAGES = 100
 
 
 @dataclass(frozen=True)
-class WorkerFigures:
+class WorkerMetrics:
     """A worker: a client that consumes, or that holds or runs messages.
 
     Attributes:
@@ -54,7 +54,7 @@ class OtherClients:
 class WorkerReport:
     """Workers by name, and all other clients by name."""
 
-    workers: Paged[WorkerFigures]
+    workers: Paged[WorkerMetrics]
     others: tuple[OtherClients, ...]
     search: str
 
@@ -63,7 +63,7 @@ class WorkerReport:
 class WorkerDetails:
     """A worker and its messages, the oldest first; ``more`` is the number of messages that are not included."""
 
-    figures: WorkerFigures
+    figures: WorkerMetrics
     messages: tuple[MessageRow, ...]
     more: int
 
@@ -78,8 +78,8 @@ async def list_workers(visit: AVisit, search: str = "", page: int = 1) -> Worker
     rows = paged(consuming, page)
     names = await _tasks(broker, (client.oldest_id for client in rows.rows if client.oldest_id is not None))
     others = _others(client for client in matching if not _works(client))
-    figures = tuple(_figures(client, names) for client in rows.rows)
-    return WorkerReport(Paged(figures, rows.matching, rows.page, rows.pages), others, search)
+    metrics = tuple(_metrics_of(client, names) for client in rows.rows)
+    return WorkerReport(Paged(metrics, rows.matching, rows.page, rows.pages), others, search)
 
 
 @VIEWS.view("/worker", "worker.html")
@@ -95,16 +95,16 @@ async def get_worker(visit: AVisit, id: str) -> WorkerDetails:
         key=lambda row: (row.since is None, row.since, row.id),
     )
     left = max(client.held + client.running - len(rows), 0)
-    return WorkerDetails(_figures(client, await _tasks(broker, oldest)), tuple(rows), left)
+    return WorkerDetails(_metrics_of(client, await _tasks(broker, oldest)), tuple(rows), left)
 
 
 def _works(client: Worker) -> bool:
     return bool(client.consumers or client.held or client.running)
 
 
-def _figures(client: Worker, tasks: dict[int, str]) -> WorkerFigures:
+def _metrics_of(client: Worker, tasks: dict[int, str]) -> WorkerMetrics:
     oldest = "" if client.oldest_id is None else tasks.get(client.oldest_id, "")
-    return WorkerFigures(client, tuple(queue for queue in client.consumers if not is_control_queue(queue)), oldest)
+    return WorkerMetrics(client, tuple(queue for queue in client.consumers if not is_control_queue(queue)), oldest)
 
 
 def _others(clients: Iterable[Worker]) -> tuple[OtherClients, ...]:

@@ -16,7 +16,7 @@ from kombu_opendata.queue_client import QueueOptions
 
 from ...support.processes import Child, Children, tail, wait_until
 from ...support.users import user_table, write_users
-from .test_figures import SECONDS, serve, signed_in
+from .test_recent_metrics import SECONDS, serve, signed_in
 
 HOURS = 6
 SCHEDULE = """

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kombu_opendata.storage.commit import measurements
-from kombu_opendata.storage.commit.measurements import EngineFigures, Histogram, Standing
+from kombu_opendata.storage.commit.measurements import EngineMetrics, Histogram, Standing
 from kombu_opendata.storage.state.cold_summaries import Summary
 from kombu_opendata.storage.state.queue_state import QueueState
 from tests.support.engine import SMALL_BUCKETS, World, run
@@ -24,7 +24,7 @@ def test_a_bound_belongs_to_its_range() -> None:
 
 
 def test_slow_commits_are_told_once() -> None:
-    engine = EngineFigures(slow_seconds=1.0)
+    engine = EngineMetrics(slow_seconds=1.0)
     for seconds in (0.5, 1.0, 1.5, 3.0):
         engine.committed(seconds, 1, 10)
     assert engine.take_slow() == (2, 3.0)
@@ -32,7 +32,7 @@ def test_slow_commits_are_told_once() -> None:
 
 
 def test_a_commit_without_effects_has_no_size() -> None:
-    engine = EngineFigures(slow_seconds=1.0)
+    engine = EngineMetrics(slow_seconds=1.0)
     engine.committed(0.1, 0, 0)
     assert (sum(engine.commit_seconds.counts), sum(engine.commit_effects.counts)) == (1, 0)
 

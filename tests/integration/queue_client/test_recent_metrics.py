@@ -1,4 +1,4 @@
-"""The figures of the last ten minutes, from a real broker: its own samples, and what users may see."""
+"""The metrics of the last ten minutes, from a real broker: its own samples, and what users may see."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import AccessRefused, RequestError
-from kombu_opendata.protocol.messages import Figures, FigureSeries
+from kombu_opendata.protocol.messages import MetricSeries, RecentMetrics
 
 from ...support.processes import Children, wait_until
 from ...support.served import ServedBroker
@@ -38,8 +38,8 @@ def signed_in(broker: ServedBroker, user: str = "") -> QueueClient:
     return QueueClient(f"opendata://{login}127.0.0.1:{broker.port}", connect_timeout=SECONDS)
 
 
-def sampled(client: QueueClient, queue: str, ready: int) -> Figures:
-    """The figures of a queue, once a sample has so many messages."""
+def sampled(client: QueueClient, queue: str, ready: int) -> RecentMetrics:
+    """The metrics of a queue, once a sample has so many messages."""
     found = client.recent_metrics([queue])
 
     def is_there() -> bool:
@@ -51,13 +51,13 @@ def sampled(client: QueueClient, queue: str, ready: int) -> Figures:
     return found
 
 
-def count(found: Figures, rates: tuple[float | None, ...]) -> float:
+def count(found: RecentMetrics, rates: tuple[float | None, ...]) -> float:
     """How many messages the rates after the first point are."""
     seconds = [(after - before).total_seconds() for before, after in zip(found.times, found.times[1:], strict=False)]
     return sum((rate or 0) * each for rate, each in zip(rates[1:], seconds, strict=True))
 
 
-def check(found: Figures, series: FigureSeries) -> None:
+def check(found: RecentMetrics, series: MetricSeries) -> None:
     assert round(count(found, series.published_per_second), 1) == SENT + 2
     assert round(count(found, series.delivered_per_second), 1) == ACKED + REJECTED
     assert round(count(found, series.acked_per_second), 1) == ACKED
