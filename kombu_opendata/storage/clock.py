@@ -54,9 +54,9 @@ LOOKS = 16
 class TimeSlice:
     """A slice of long work in the event loop; other tasks run between two slices."""
 
-    def __init__(self, seconds: float | None = None) -> None:
+    def __init__(self, seconds: float = _PIECE_SECONDS, *, looks: int = LOOKS) -> None:
         self._loop = asyncio.get_running_loop()
-        self._seconds = _PIECE_SECONDS if seconds is None else seconds
+        self._seconds, self._looks = seconds, looks
         self._until = self._loop.time() + self._seconds
 
     @property
@@ -76,6 +76,6 @@ class TimeSlice:
     async def over(self, items: Iterable[T]) -> AsyncIterator[T]:
         """Iterate with a pause after each slice. The items must not change during the iteration."""
         for number, item in enumerate(items):
-            if number % LOOKS == 0 and self.is_over:
+            if number % self._looks == 0 and self.is_over:
                 await self.rest()
             yield item

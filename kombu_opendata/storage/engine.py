@@ -103,7 +103,7 @@ class Engine:
             store, state, clock, commits, payloads, buckets, self.pages, self.loader, self.repeats, sizes
         )
         self.router = Router(store, state, clock, commits, buckets)
-        self.failures = FailureView(state, self.history, buckets)
+        self.failures = FailureView(state, self.history, buckets, sizes)
 
     def _compose_tasks(self) -> None:
         """Create the services of tasks, their results, and staged jobs."""

@@ -29,6 +29,12 @@ class EngineSizes:
         log_rows: stored rows of the history's log in memory.
         log_chunk_rows: rows of a chunk of the log, each of its kind.
         log_blocks: blocks of messages that are known for chunks that left memory before they were indexed.
+        header_messages, header_bytes: messages, and bytes of their headers, of a record of kept headers.
+        header_records: such records in the store, above which the open part of the index is written before it is full.
+        header_reads: metadata that is read together for them.
+        failure_reads: failures whose facts are read together.
+        list_rows: rows of one read of settled lists at startup; some have tens of kilobytes.
+        list_parts: parts of the queues whose lists are read at the same time: a request to a bucket takes long.
     """
 
     bucket_entries: int = 256
@@ -50,6 +56,13 @@ class EngineSizes:
     log_rows: int = 16_384
     log_chunk_rows: int = 4096
     log_blocks: int = 65_536
+    header_messages: int = 4096
+    header_bytes: int = 1 << 20
+    header_records: int = 16
+    header_reads: int = 256
+    failure_reads: int = 100
+    list_rows: int = 16
+    list_parts: int = 16
 
 
 SIZES = EngineSizes()

@@ -18,7 +18,7 @@ from .engine import SMALL_BUCKETS, sized
 KINDS = [kind for kind in RecordKind if kind.name.startswith("HISTORY_")]
 
 
-TINY = sized(SMALL_BUCKETS, index_part_rows=24, index_merge_runs=2)
+TINY = sized(SMALL_BUCKETS, index_part_rows=24, index_merge_runs=2, failure_reads=3)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ _IN_MEMORY = frozenset({"ramfs", "rootfs", "tmpfs"})
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-def check_file_system(folder: Path) -> None:
+def check_file_system(folder: Path, mounts: Path = _MOUNTS) -> None:
     """Refuse a folder that other hosts may use at the same time; log a warning if that is not known.
 
     Args:
@@ -46,7 +46,7 @@ def check_file_system(folder: Path) -> None:
     Raises:
         StoreUnwritable: its file system is a network or cluster file system.
     """
-    kind = file_system(folder)
+    kind = file_system(folder, mounts)
     if kind in _IN_MEMORY:
         log.warning("%s is on a %s: everything in it is lost when the machine restarts", folder, kind)
     elif kind.removeprefix("fuse.").lower() in _SHARED:

@@ -109,11 +109,7 @@ _SETTINGS = (
     keys.RecordKind.EXCHANGE, keys.RecordKind.BINDING, keys.RecordKind.PRODUCER, keys.RecordKind.REMOVAL,
     keys.RecordKind.OVERRIDES,
 )  # fmt: skip
-#: rows of one read of settled lists, some of which have tens of kilobytes
-_LIST_ROWS = 16
 _LIST_READ_AHEAD_BYTES = 256 << 10
-#: parts of the queues whose lists are read at the same time: a request to a bucket takes long
-_PARTS = 16
 
 
 async def _load_settings(store: Reads, state: StoreState) -> None:
@@ -171,14 +167,14 @@ async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], c
         first_done[name], first_failed[name] = record.first_done_bucket, record.first_failed_bucket
 
     async def load_lists(which: ListName, firsts: dict[str, int], names: list[str]) -> None:
-        async with aclosing(_tails(store, which, names[0], names[-1])) as tails:
+        async with aclosing(_tails(store, which, names[0], names[-1], state.sizes.list_rows)) as tails:
             async for name, key, value in tails:
                 if (queue := state.queues.get(name)) is not None:
                     rows = settled.decode(key, value)
                     queue.settled_list(which).restore(firsts[name], keys.parse(key).bucket or 0, rows)
 
     names = sorted(first_done, key=keys.done_key)
-    size = -(-len(names) // _PARTS) or 1
+    size = -(-len(names) // state.sizes.list_parts) or 1
     parts = [names[at : at + size] for at in range(0, len(names), size)]
     await asyncio.gather(
         *(load_lists("done", first_done, part) for part in parts),
@@ -187,7 +183,7 @@ async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], c
 
 
 async def _tails(
-    store: Reads, which: ListName, first_name: str, last_name: str
+    store: Reads, which: ListName, first_name: str, last_name: str, rows_of_a_read: int
 ) -> AsyncGenerator[tuple[str, bytes, bytes], None]:
     """Yield name and last record of this settled list for each queue from ``first_name`` to ``last_name``.
 
@@ -198,11 +194,11 @@ async def _tails(
     while True:
         last: tuple[str, bytes, bytes] | None = None
         is_long = False
-        batches = store.scan_batches(start, end, batch=_LIST_ROWS, read_ahead_bytes=_LIST_READ_AHEAD_BYTES)
+        batches = store.scan_batches(start, end, batch=rows_of_a_read, read_ahead_bytes=_LIST_READ_AHEAD_BYTES)
         async with aclosing(batches) as reading:
             async for rows in reading:
                 names = [keys.parse(key).name or "" for key, _value in rows]
-                is_long = len(rows) == _LIST_ROWS and names[0] == names[-1]
+                is_long = len(rows) == rows_of_a_read and names[0] == names[-1]
                 for name, (key, value) in zip(names, rows, strict=True):
                     if last is not None and last[0] != name:
                         yield last

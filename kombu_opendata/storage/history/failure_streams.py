@@ -46,8 +46,6 @@ from .sources import values_source, walk
 
 #: failures whose facts stay in memory, in about 20 MB
 KEPT = 65_536
-#: failures whose facts are read together
-READ_AT_ONCE = 100
 _SETTLED = (GIVEN_UP, REJECTED)
 
 #: time, message id and queue: the first fields of an :class:`OpenFailure`
@@ -59,7 +57,8 @@ _V = TypeVar("_V")
 class FactsCache:
     """The facts of one instance's failures, evicted in the order of insertion."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_at_once: int) -> None:
+        self._read_at_once = read_at_once
         self._listed: OrderedDict[_Place, Facts] = OrderedDict()  # of messages in lists
         self._acknowledged: OrderedDict[int, Failure] = OrderedDict()  # by the number of the attempt
         self._texts: dict[str, str] = {}  # one copy of each name
@@ -71,7 +70,7 @@ class FactsCache:
             cache.clear()
 
     async def of(self, reader: ListReader, open_failures: Sequence[OpenFailure]) -> list[Failure]:
-        """Return these failures with their facts, at most :data:`READ_AT_ONCE`."""
+        """Return these failures with their facts, at most as many as are read together."""
         failures = {failure.open.place: failure for failure in await self.acknowledged(reader, [
             failure.place for failure in open_failures if failure.kind == ACKNOWLEDGED
         ])}  # fmt: skip
@@ -92,8 +91,8 @@ class FactsCache:
             async with self._reading:
                 unknown = [number for number in numbers if number not in failures]
                 piece = TimeSlice()
-                for start in range(0, len(unknown), READ_AT_ONCE):
-                    failures |= await self._read_attempts(reader, unknown[start : start + READ_AT_ONCE])
+                for start in range(0, len(unknown), self._read_at_once):
+                    failures |= await self._read_attempts(reader, unknown[start : start + self._read_at_once])
                     await piece.pause()
         return [failures[number] for number in numbers if number in failures]
 

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ..clock import TimeSlice
+from ..engine_sizes import EngineSizes
 from ..read.settled_buckets import SettledBuckets
 from ..read.stored_messages import matching
 from ..records.failures import NO_FAILURE
@@ -25,7 +26,7 @@ from .failure import (
     OpenFailure,
     make_cursor,
 )
-from .failure_streams import READ_AT_ONCE, FactsCache, FailureWindow, Stream, narrowed
+from .failure_streams import FactsCache, FailureWindow, Stream, narrowed
 from .reader import ListReader
 from .service import PAGE_BYTES, History, ListPage
 
@@ -70,9 +71,10 @@ class GroupCounts(NamedTuple):
 class FailureView:
     """The failures of one instance."""
 
-    def __init__(self, state: StoreState, history: History, buckets: SettledBuckets) -> None:
+    def __init__(self, state: StoreState, history: History, buckets: SettledBuckets, sizes: EngineSizes) -> None:
+        self._read_at_once = sizes.failure_reads
         self._state, self._history, self._buckets = state, history, buckets
-        self._facts = FactsCache()
+        self._facts = FactsCache(sizes.failure_reads)
 
     def free_memory(self) -> None:
         """Clear the cache of facts, which can be read again from the store."""
@@ -106,8 +108,8 @@ class FailureView:
         items: list[Failure] = []
         size = 0
         async with self._history.reading(indexed=False) as reader:
-            for start in range(0, len(failures), READ_AT_ONCE):
-                batch = failures[start : start + READ_AT_ONCE]
+            for start in range(0, len(failures), self._read_at_once):
+                batch = failures[start : start + self._read_at_once]
                 texts = await reader.failures([failure.facts.number for failure in batch if failure.facts.detailed])
                 for failure in batch:
                     text = texts.get(failure.facts.number, NO_FAILURE)
@@ -156,8 +158,8 @@ class FailureView:
                         if after is None
                         else [failure for failure in batch if _is_after(failure, after, descending)]
                     )
-                    for start in range(0, len(rest), READ_AT_ONCE):
-                        chunk = rest[start : start + READ_AT_ONCE]
+                    for start in range(0, len(rest), self._read_at_once):
+                        chunk = rest[start : start + self._read_at_once]
                         yield await self._matching(reader, filters, shows, chunk), chunk[-1].position, len(chunk)
                         await piece.pause()
             finally:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ...errors import CorruptRecord
 from ..clock import TimeSlice
+from ..engine_sizes import EngineSizes
 from ..messages.payloads import Payloads
 from ..read.stored_messages import read_metadata_records
 from ..records import history_headers, keys, metadata
@@ -25,15 +26,8 @@ from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog
 from .history_index import Index
 
-#: most messages of one record, and the bytes of headers at which it ends
-RECORD_MESSAGES = 4096
-_RECORD_BYTES = 1 << 20
-#: messages of one read of metadata
-_READ_AT_ONCE = 256
 #: records that remain in memory after a search
 _TABLES = 4
-#: number of records at which the open part of the index is frozen before it is full
-_MANY = 16
 
 
 class _Stored(NamedTuple):
@@ -48,7 +42,10 @@ class _Stored(NamedTuple):
 class CollectedHeaders:
     """The kept headers of one engine."""
 
-    def __init__(self, store: SlateStore, payloads: Payloads, log: HistoryLog, index: Index) -> None:
+    def __init__(
+        self, store: SlateStore, payloads: Payloads, log: HistoryLog, index: Index, sizes: EngineSizes
+    ) -> None:
+        self._sizes = sizes
         self._store, self._payloads = store, payloads
         self._log, self._index = log, index
         self._records: deque[_Stored] = deque()  # in order of their attempts
@@ -58,7 +55,7 @@ class CollectedHeaders:
     @property
     def are_many(self) -> bool:
         """True if the records use so much space that the index should be stored soon, which deletes them."""
-        return len(self._records) >= _MANY
+        return len(self._records) >= self._sizes.header_records
 
     async def load(self) -> None:
         """Load the list of records in the store.
@@ -67,7 +64,7 @@ class CollectedHeaders:
             CorruptRecord: a record does not decode.
         """
         kind = keys.kind_range(keys.RecordKind.HISTORY_HEADERS)
-        async for rows in self._store.scan_batches(*kind, batch=_TABLES, read_ahead_bytes=_RECORD_BYTES):
+        async for rows in self._store.scan_batches(*kind, batch=_TABLES, read_ahead_bytes=self._sizes.header_bytes):
             for key, value in rows:
                 self._note(key, HeaderTable(key, value).ids)
 
@@ -97,9 +94,9 @@ class CollectedHeaders:
         """
         ids = sorted(self._needed(deleted_ids))
         entries: list[tuple[int, bytes]] = []
-        size, piece = 0, TimeSlice()
-        for start in range(0, len(ids), _READ_AT_ONCE):
-            batch_ids = ids[start : start + _READ_AT_ONCE]
+        size, piece, sizes = 0, TimeSlice(), self._sizes
+        for start in range(0, len(ids), sizes.header_reads):
+            batch_ids = ids[start : start + sizes.header_reads]
             records = await read_metadata_records(self._store, self._payloads, batch_ids)
             for id in batch_ids:
                 part = _headers_of(id, records.get(id))
@@ -107,7 +104,7 @@ class CollectedHeaders:
                     continue
                 entries.append((id, part))
                 size += len(part)
-                if len(entries) >= RECORD_MESSAGES or size >= _RECORD_BYTES:
+                if len(entries) >= sizes.header_messages or size >= sizes.header_bytes:
                     self._put(entries, batch)
                     entries, size = [], 0
             await piece.pause()

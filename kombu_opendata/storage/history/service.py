@@ -78,7 +78,7 @@ class History:
         self.retention_ms = retention_ms
         self.log = HistoryLog(sizes)
         self.index = Index()
-        self.collected = CollectedHeaders(store, payloads, self.log, self.index)
+        self.collected = CollectedHeaders(store, payloads, self.log, self.index, sizes)
         self.indexer = Indexer(store, payloads, self.log, self.index, self.collected, checkpoint, sizes)
         self.sweeper = Sweep(store, state, payloads, self.index, checkpoint, retention_ms, sizes)
         self._saving: list[LogChunk] = []

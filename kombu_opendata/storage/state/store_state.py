@@ -234,7 +234,7 @@ class StoreState:
     """The part of an instance's state that must survive a restart."""
 
     def __init__(self, sizes: EngineSizes = SIZES) -> None:
-        self._sizes = sizes
+        self.sizes = sizes
         self.queues: dict[str, Queue] = {}
         self.changed: set[str] = set()  # queues with changes for the next checkpoint; always the same set
         self.topology = Topology()
@@ -313,7 +313,7 @@ class StoreState:
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueSettings, at: int = 0) -> Queue:
         """Create a queue. ``at`` is in ms since the epoch; 0 means that the time is unknown."""
-        queue = self.queues[name] = Queue(name, options, at, self.changed, self._sizes)
+        queue = self.queues[name] = Queue(name, options, at, self.changed, self.sizes)
         self.topology.add_queue(name, options.arguments)
         self.dirty.queues.add(name)
         return queue

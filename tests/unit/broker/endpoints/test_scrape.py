@@ -19,7 +19,6 @@ from kombu_opendata.broker.model.queue import QueueProperties
 from kombu_opendata.broker.model.queue_arguments import parse
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
-from kombu_opendata.storage import clock
 from kombu_opendata.storage.clock import TimeSlice
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.processes import wait_until
@@ -43,14 +42,11 @@ def figure(snapshot: MetricsSnapshot, name: str, queue: str) -> Any:
     return snapshot.samples[name].get(("default", queue))
 
 
-@pytest.fixture
-def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The snapshot rests after each queue."""
-    monkeypatch.setattr(clock, "_PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(clock, "LOOKS", 1)
+def short_slice() -> TimeSlice:
+    """A snapshot with it rests after each queue."""
+    return TimeSlice(0.0, looks=1)
 
 
-@pytest.mark.usefixtures("short_pieces")
 def test_others_have_their_turn_between_the_queues() -> None:
 
     async def steps(world: World) -> None:
@@ -66,7 +62,7 @@ def test_others_have_their_turn_between_the_queues() -> None:
                 await turns()
 
         task = asyncio.create_task(others())
-        await InstanceView(world.instance, 10).collect(MetricsSnapshot(), TimeSlice())
+        await InstanceView(world.instance, 10).collect(MetricsSnapshot(), short_slice())
         done = True
         await task
         assert count >= 50
@@ -74,7 +70,6 @@ def test_others_have_their_turn_between_the_queues() -> None:
     run(steps)
 
 
-@pytest.mark.usefixtures("short_pieces")
 def test_queues_that_come_and_go_meanwhile() -> None:
 
     async def steps(world: World) -> None:
@@ -83,7 +78,7 @@ def test_queues_that_come_and_go_meanwhile() -> None:
             world.declare(f"q{number}")
         world.publish()
         before = MetricsSnapshot()
-        await view.collect(before, TimeSlice())
+        await view.collect(before, short_slice())
 
         async def others() -> None:
             for number in range(20):
@@ -93,12 +88,12 @@ def test_queues_that_come_and_go_meanwhile() -> None:
         task = asyncio.create_task(others())
         for _ in range(5):
             snapshot = MetricsSnapshot()
-            await view.collect(snapshot, TimeSlice())
+            await view.collect(snapshot, short_slice())
             assert figure(snapshot, "messages_published_total", "q") == 1
             assert len(snapshot.samples["messages_ready"]) <= 5, "three queues and the two sums"
         await task
         last = MetricsSnapshot()
-        await view.collect(last, TimeSlice())
+        await view.collect(last, short_slice())
         assert last.samples["queues"][("default", "stored")] == 22
 
     run(steps)
@@ -135,7 +130,6 @@ def test_a_restart_sets_sums_back_to_0_and_nothing_else() -> None:
     run(steps)
 
 
-@pytest.mark.usefixtures("short_pieces")
 def test_a_queue_that_goes_meanwhile_is_counted_once() -> None:
     async def steps(world: World) -> None:
         view = InstanceView(world.instance, 1)
@@ -155,7 +149,7 @@ def test_a_queue_that_goes_meanwhile_is_counted_once() -> None:
         task: asyncio.Task[None] | None = None
         for number in range(10):
             snapshot = MetricsSnapshot()
-            await view.collect(snapshot, TimeSlice())
+            await view.collect(snapshot, short_slice())
             published = snapshot.samples["messages_published_total"]
             assert sum(float(value) for value in published.values() if not isinstance(value, tuple)) == 47
             assert published[("default", "(transient)")] == 7

@@ -29,45 +29,44 @@ TYPES = {
 
 
 @pytest.fixture
-def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mounts(tmp_path: Path) -> Path:
     file = tmp_path / "mountinfo"
     file.write_text(MOUNTS)
-    monkeypatch.setattr(file_system, "__defaults__", (file,))
     return file
 
 
 @pytest.mark.parametrize(("folder", "kind"), TYPES.items())
 def test_the_innermost_and_latest_mount_counts(mounts: Path, folder: str, kind: str) -> None:
-    assert file_system(Path(folder)) == kind
+    assert file_system(Path(folder), mounts) == kind
 
 
 @pytest.mark.parametrize("folder", ["/srv/queue", "/mnt/my disk/queue", "/over/queue", "/juice"])
 def test_what_several_hosts_can_mount_is_refused(mounts: Path, folder: str) -> None:
     with pytest.raises(StoreUnwritable, match=r"which other hosts can mount.*Use a local disk.*or a bucket") as caught:
-        check_file_system(Path(folder))
+        check_file_system(Path(folder), mounts)
     assert isinstance(caught.value, StartError)
     assert caught.value.values["file_system"] in caught.value.text
 
 
 def test_a_link_leads_to_the_file_system_of_its_target(mounts: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/srv/queue")
-    assert file_system(tmp_path / "link") == "nfs4"
+    assert file_system(tmp_path / "link", mounts) == "nfs4"
 
 
 def test_what_is_in_memory_or_unknown_is_warned_about(mounts: Path, caplog: pytest.LogCaptureFixture) -> None:
-    check_file_system(Path("/memory/queue"))
-    check_file_system(Path("/odd/queue"))
+    check_file_system(Path("/memory/queue"), mounts)
+    check_file_system(Path("/odd/queue"), mounts)
     assert ["lost when the machine restarts" in caplog.messages[0], "no other host" in caplog.messages[1]] == [True] * 2
     caplog.clear()
-    check_file_system(Path("/srv/local/queue"))
-    check_file_system(Path("/queue"))
+    check_file_system(Path("/srv/local/queue"), mounts)
+    check_file_system(Path("/queue"), mounts)
     assert not caplog.messages
 
 
-def test_a_system_without_a_list_of_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_system, "__defaults__", (tmp_path / "none",))
-    assert file_system(Path("/srv")) == ""
-    check_file_system(Path("/srv"))
+def test_a_system_without_a_list_of_mounts(tmp_path: Path) -> None:
+    mounts = tmp_path / "none"
+    assert file_system(Path("/srv"), mounts) == ""
+    check_file_system(Path("/srv"), mounts)
 
 
 def test_the_types_are_each_of_one_kind() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.storage.commit import recovery
 from kombu_opendata.storage.state.settled_list import SettledList
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World, run, sized
@@ -25,12 +24,8 @@ _SETTLED = {
 
 
 @pytest.mark.parametrize(("rows_of_a_read", "parts"), [(1, 1), (2, 1), (3, 2), (16, 3), (2, 16)])
-def test_the_settled_lists_of_all_queues_are_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_of_a_read: int, parts: int
-) -> None:
-    settings = sized(settled_entries=4)
-    monkeypatch.setattr(recovery, "_LIST_ROWS", rows_of_a_read)
-    monkeypatch.setattr(recovery, "_PARTS", parts)
+def test_the_settled_lists_of_all_queues_are_found_again(tmp_path: Path, rows_of_a_read: int, parts: int) -> None:
+    settings = sized(settled_entries=4, list_rows=rows_of_a_read, list_parts=parts)
     before: dict[str, list[tuple[int, int, list[bytes]]]] = {}
 
     def lists(world: World) -> dict[str, list[tuple[int, int, list[bytes]]]]:

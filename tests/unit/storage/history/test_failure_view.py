@@ -12,7 +12,7 @@ import pytest
 
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.effects.tasks import HandleFailuresEffect
-from kombu_opendata.storage.history import failure, failure_streams, failure_view
+from kombu_opendata.storage.history import failure
 from kombu_opendata.storage.history.failure import Failure
 from kombu_opendata.storage.history.service import ListPage
 from kombu_opendata.storage.operations.archive_and_delete import Selection
@@ -31,9 +31,7 @@ REPORTS.append(TaskReport.cut(TaskState.TIMED_OUT))
 
 @pytest.fixture(autouse=True)
 def small() -> Iterator[None]:
-    with tiny_history(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(failure_streams, "READ_AT_ONCE", 3)
-        patch.setattr(failure_view, "READ_AT_ONCE", 3)
+    with tiny_history():
         yield
 
 

@@ -13,7 +13,7 @@ import pytest
 from kombu_opendata.staging.batch_block import IndexBlock, encode_block
 from kombu_opendata.storage.effects.staged_jobs import StagedChunk
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.history import indexer, kept_headers
+from kombu_opendata.storage.history import indexer
 from kombu_opendata.storage.records import decode_any, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.metadata import Pairs
@@ -270,10 +270,8 @@ def test_chunks_that_left_memory_say_of_which_blocks_they_are(tmp_path: Path, bl
     run(tmp_path / "s", steps, sized(log_rows=0, log_blocks=blocks))
 
 
-def test_many_are_kept_in_several_records_and_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_are_kept_in_several_records_and_not_for_long(tmp_path: Path) -> None:
     """Nor does the index wait for more rows then, before it is stored."""
-    monkeypatch.setattr(kept_headers, "RECORD_MESSAGES", 4)
-    monkeypatch.setattr(kept_headers, "_MANY", 3)
 
     async def steps(world: World) -> None:
         ids = attempt(world, 4)
@@ -292,19 +290,17 @@ def test_many_are_kept_in_several_records_and_not_for_long(tmp_path: Path, monke
         assert not await world.engine.history.indexer.work(1.0)
         assert await found(world.engine, ids)
 
-    run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, sized(header_messages=4, header_records=3))
 
 
-def test_long_headers_are_kept_in_several_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_headers, "_RECORD_BYTES", 100)
-
+def test_long_headers_are_kept_in_several_records(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         attempt(world, 5, long=60 * "x")
         await purge(world)
         assert [len(some) for some in await kept(world.engine)] == [2, 2, 1]
         assert len(await attempts(world.engine, headers={"long": [60 * "x"]})) == 5
 
-    run(tmp_path / "s", steps)
+    run(tmp_path / "s", steps, sized(header_bytes=100))
 
 
 def test_a_deleted_queue_takes_no_headers_along(tmp_path: Path) -> None:
@@ -324,8 +320,6 @@ def test_a_deleted_queue_takes_no_headers_along(tmp_path: Path) -> None:
 def test_looking_while_the_checkpoint_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At any time the headers are either in the metadata or in the record."""
     monkeypatch.setattr(indexer, "_READ_AT_ONCE", 1)
-    monkeypatch.setattr(kept_headers, "RECORD_MESSAGES", 3)
-    monkeypatch.setattr(kept_headers, "_READ_AT_ONCE", 2)
 
     async def steps(world: World) -> None:
         ids = attempt(world, 40)
@@ -338,7 +332,7 @@ def test_looking_while_the_checkpoint_collects(tmp_path: Path, monkeypatch: pyte
         await collecting
         assert await found(world.engine, ids)
 
-    run(tmp_path / "s", steps, sized(log_rows=0))
+    run(tmp_path / "s", steps, sized(log_rows=0, header_messages=3, header_reads=2))
 
 
 def test_damaged_metadata_is_no_reason_to_keep_the_message(tmp_path: Path) -> None:
