@@ -14,11 +14,7 @@ MAX_ARGUMENTS_DEPTH = 20
 
 
 def check_short(text: str, what: str, error: type[RequestError] = RequestError) -> None:
-    """Check the length of an AMQP short string: up to 255 bytes.
-
-    Raises:
-        RequestError: it is too long; ``error`` is the class that is raised.
-    """
+    """Check that an AMQP short string has at most 255 bytes; raise ``error`` if it has more."""
     if len(text) > MAX_NAME_BYTES // 4:  # a character has up to four bytes
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_NAME_BYTES:
@@ -26,11 +22,7 @@ def check_short(text: str, what: str, error: type[RequestError] = RequestError) 
 
 
 def check_name(name: str, what: str) -> None:
-    """Check the name of a queue or an exchange.
-
-    Raises:
-        RequestError: it is empty, too long, or not valid Unicode.
-    """
+    """Check the name of a queue or an exchange; raise RequestError if it is empty, too long, or invalid Unicode."""
     if not name:
         raise RequestError(f"the {what} name is empty: give one")
     check_short(name, f"{what} name")
@@ -44,7 +36,7 @@ def check_storable(arguments: dict[str, Any], what: str) -> None:
     """Check that arguments can be stored as JSON.
 
     Raises:
-        RequestError: they are not JSON, are nested too deeply, or are too long for a record.
+        RequestError: the arguments are not JSON, are nested too deeply, or are too long for a record.
     """
     level: list[Any] = [arguments]
     for _ in range(MAX_ARGUMENTS_DEPTH):

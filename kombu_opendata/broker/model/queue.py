@@ -1,4 +1,4 @@
-"""The common base of stored and transient queues."""
+"""Common base of stored and transient queues."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ...storage.state.queue_state import QueueState
 from ...storage.state.store_state import Queue
 from .sessions import ConsumedQueue, Session
 
-#: maximum number of sends with idempotency keys that a queue remembers
+#: maximum number of sends with idempotency keys that a queue holds
 MAX_SENDS = 10_000
-#: an outcome of a lease besides those of the protocol: the message is deleted without a history
+#: outcome of a lease in addition to those of the protocol: the message is deleted without a history
 DELETED = -1
 
 
 class QueueProperties(NamedTuple):
-    """The properties of a queue's declaration."""
+    """Properties of a queue's declaration."""
 
     durable: bool
     exclusive: bool
@@ -39,12 +39,12 @@ class QueueProperties(NamedTuple):
 
     @property
     def stored(self) -> bool:
-        """The queue's messages are stored. Those of other queues are only in memory."""
+        """True if the queue's messages are stored; the messages of other queues are only in memory."""
         return self.durable and not self.auto_delete and not self.exclusive
 
 
 class Located(NamedTuple):
-    """The location of a message in a queue: its row and payload, None if not known; and the remaining reads."""
+    """Row and payload of a message in a queue, None if they are unknown; and the number of remaining reads."""
 
     row: Row | None
     envelope: bytes | None
@@ -52,22 +52,21 @@ class Located(NamedTuple):
 
 
 class BrokerQueue(ConsumedQueue):
-    """A queue of either kind. Its methods define the differences between the kinds.
+    """Queue, stored or transient. The abstract methods are the differences between the two kinds.
 
     Attributes:
         kind: "stored" or "transient".
-        stored: the queue's state in the store; None if it is not stored.
-        properties: the properties of its declaration.
+        stored: the queue's state in the store; None for a transient queue.
         overrides: the changes of an operator.
         arguments: the arguments in effect, parsed.
-        is_guarded: a publish must check whether the queue accepts messages.
-        resumed: how often its deliveries were resumed.
-        refuses_publishes: an operator has paused publishes.
-        creator: the user who declared it since startup; empty if it is older, or if clients don't log in.
-        counts: its counters; those of a transient queue are not stored.
-        tasks_failed: tasks that failed since startup although their messages were acknowledged.
+        is_guarded: True if a publish must check whether the queue accepts messages.
+        resumed: the number of times that its deliveries were resumed.
+        refuses_publishes: True while an operator has paused publishes.
+        creator: the user who declared the queue since startup; empty for an older queue, or if clients don't log in.
+        counts: its counters; the counters of a transient queue are not stored.
+        tasks_failed: the number of tasks that failed since startup although their messages were acknowledged.
         sends: the newest sends with idempotency keys that were routed to transient queues only.
-        has_stored_sends: it had other sends with idempotency keys, which are in the store.
+        has_stored_sends: True if the store has other sends with idempotency keys.
     """
 
     kind: ClassVar[str]
@@ -99,12 +98,12 @@ class BrokerQueue(ConsumedQueue):
     # ------------------------------------------------------------------ settings
     @property
     def effective(self) -> dict[str, Any]:
-        """The arguments in effect."""
+        """Arguments in effect, not parsed."""
         return self.overrides.over(self.properties.arguments)
 
     @abstractmethod
     def override(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
-        """Replace the changes of an operator; ``arguments`` are then in effect."""
+        """Replace the changes of an operator; ``arguments`` are the parsed arguments in effect after it."""
 
     def _take_over(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
         self.overrides = overrides
@@ -128,7 +127,7 @@ class BrokerQueue(ConsumedQueue):
             )
 
     def is_too_long(self, messages: int = 0, size: int = 0) -> bool:
-        """Return whether the queue exceeds its maximum length, or would with this many more messages and bytes."""
+        """Return True if the queue exceeds its maximum length, with these additional messages and bytes."""
         limits, state = self.arguments, self.messages
         return (
             0 <= limits.max_length < len(state) + messages
@@ -138,7 +137,7 @@ class BrokerQueue(ConsumedQueue):
     # ------------------------------------------------------------------ leases
     @abstractmethod
     def claim(self, entry: QueueEntry, holder: Session, lease_ms: int) -> bytes | None:
-        """Claim a message for a time, independent of connections; returns its payload if that is in memory."""
+        """Lease a message for a time, independent of connections; return its payload if that is in memory."""
 
     @abstractmethod
     def end(
@@ -154,15 +153,15 @@ class BrokerQueue(ConsumedQueue):
         """End a lease by an outcome of the protocol, or by :data:`DELETED`.
 
         Args:
-            holder: the name of the session that held it.
-            report: the outcome of its task; None if it is not known.
-            delay_ms: after how long a returned message is visible; -1 means by the queue's arguments.
-            lease_expired: the lease ended by its time; the message was neither rejected nor released.
+            holder: the name of the session that held the lease.
+            report: the report of the message's task; None if it is unknown.
+            delay_ms: the time until a returned message is visible; -1 means by the queue's arguments.
+            lease_expired: True if the lease expired, so that the message was neither rejected nor released.
         """
 
     @abstractmethod
     def extend(self, entry: QueueEntry, lease_ms: int) -> None:
-        """Extend a timed lease to end this many ms from now."""
+        """Set the end of a timed lease to ``lease_ms`` from now."""
 
     # ------------------------------------------------------------------ ready and delayed messages
     @abstractmethod
@@ -179,18 +178,18 @@ class BrokerQueue(ConsumedQueue):
 
     @abstractmethod
     def delay(self, entry: QueueEntry, delay_ms: int) -> None:
-        """Make a message visible after this many ms, earlier or later than before."""
+        """Set the due time of a message to ``delay_ms`` from now."""
 
     @abstractmethod
     async def purge(self, call: Call) -> int:
-        """Remove all ready and delayed messages; returns their number.
+        """Remove all ready and delayed messages; return their number.
 
-        A repeated call continues where it was interrupted.
+        A repeated call continues an interrupted purge.
         """
 
     # ------------------------------------------------------------------ stored queues only
     async def delete(self, call: Call | None) -> int:
-        """Delete the queue from the store; returns the number of its messages. ``call`` as for a purge."""
+        """Delete the queue from the store; return the number of its messages. ``call`` is as for :meth:`purge`."""
         return 0
 
     async def load_bucket(self, number: int) -> None:
@@ -203,15 +202,11 @@ class BrokerQueue(ConsumedQueue):
         """Remove expired messages from cold buckets."""
 
     async def age_seconds(self, id: int, now: int) -> float | None:
-        """Return the age of a message that is not settled; None if it is not known."""
+        """Return the age of a message that is not settled; None if it is unknown."""
         return None
 
     def state(self) -> Queue:
-        """Return the queue's state in the store.
-
-        Raises:
-            RequestError: the queue is not stored.
-        """
+        """Return the queue's state in the store; raise RequestError for a transient queue."""
         raise RequestError(
             f"queue {self.name!r} is not stored (it is not durable, or exclusive, or auto-delete): its messages are "
             "only in memory, so it has no history, and they can't be moved",
@@ -221,17 +216,17 @@ class BrokerQueue(ConsumedQueue):
     # ------------------------------------------------------------------ reading without claiming
     @abstractmethod
     async def fetch(self, id: int) -> bytes | None:
-        """Load a message into memory; returns its payload, or None if it was deleted."""
+        """Load a message into memory; return its payload, or None if it was deleted."""
 
     @abstractmethod
     async def peek(self, id: int) -> tuple[int, bytes] | None:
-        """Return the time when a message was received (0 if not known) and its payload; None if it was deleted."""
+        """Return the time of a message's receipt (0: unknown) and its payload; None for a deleted message."""
 
     @abstractmethod
     async def page(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
-        """Return messages in these states with larger ids, ordered by id, and the next page's start (-1 at the end).
+        """Return messages in these states with ids above ``after``, ordered by id, and ``after`` for the next page.
 
-        For a settled list, ``after`` and the start of the next page are positions.
+        That is -1 at the end. For a settled list, ``after`` is a position in the list.
         """
 
     @abstractmethod
@@ -257,11 +252,11 @@ class BrokerQueue(ConsumedQueue):
 
     @abstractmethod
     def binds_in(self, exchange: Exchange) -> Definitions | Topology:
-        """Return the holder of the queue's bindings to an exchange: the store if both are durable."""
+        """Return the definitions that contain the queue's bindings to an exchange: stored if both are durable."""
 
     # ------------------------------------------------------------------ sends
     def note_send(self, name: bytes, sending: Sending) -> None:
-        """Remember a send with an idempotency key that was not routed to a stored queue."""
+        """Record a send with an idempotency key that was not routed to a stored queue."""
         self.sends.pop(name, None)
         self.sends[name] = sending
         if len(self.sends) > MAX_SENDS:

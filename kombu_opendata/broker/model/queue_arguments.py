@@ -1,4 +1,4 @@
-"""The check and parsing of the arguments of a queue's declaration, by the table :mod:`.protocol.queue_arguments`."""
+"""Validation and parsing of a queue's arguments, by the table in :mod:`.protocol.queue_arguments`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...protocol.queue_arguments import BY_NAME, FILTER, FILTER_MODE, KNOWN, Arg
 from ...storage.routing.queue_filters import filter_of
 from .name_checks import MAX_NAME_BYTES
 
-#: maximum number of unknown arguments that are compared with all known names, and maximum length of such a name
+#: limit for the unknown arguments that are compared with all known names
 _MAX_SUGGESTIONS = 8
 _MAX_COMPARED = 64
 
@@ -40,11 +40,7 @@ def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
 
 
 def check(argument: Argument, value: Any, place: str, **values: Any) -> None:
-    """Refuse a value that is not valid for an argument.
-
-    Raises:
-        RequestError: the value is not valid. The text begins with ``place``.
-    """
+    """Raise RequestError, with a text that begins with ``place``, if a value is not valid for an argument."""
     if not _takes(argument, value):
         raise RequestError(
             f"{place}: {argument.name} must be {argument.allowed}, not {value!r}", argument=argument.name, **values
@@ -101,7 +97,7 @@ def _check_dead_letters(queue: str, parsed: Mapping[str, Any]) -> None:
 
 
 def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
-    """Parse the arguments of a stored queue; ignores those that an older version accepted and this one does not."""
+    """Parse the arguments of a stored queue, except for values that only an older version of the broker accepted."""
     accepted = valid(arguments)
     for name in (FILTER, FILTER_MODE):  # the storage has compiled the filter, or logged that it is not valid
         accepted.pop(name, None)
@@ -114,12 +110,12 @@ def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
 
 
 def valid(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments without those whose values an older version accepted and this one does not."""
+    """Return the arguments without values that only an older version of the broker accepted."""
     return {name: value for name, value in arguments.items() if name not in BY_NAME or _takes(BY_NAME[name], value)}
 
 
 def unknown(what: str, name: str, arguments: Iterable[str], known: Collection[str] = BY_NAME.keys()) -> list[str]:
-    """Return warnings about unknown arguments: those that begin with ``x-``, or would be known with that prefix.
+    """Return warnings about unknown arguments: names that begin with ``x-``, or are known with that prefix.
 
     Args:
         what: "queue" or "exchange".
@@ -141,11 +137,7 @@ def _did_you_mean(name: str, known: Collection[str]) -> str:
 
 
 def refuse_unknown(queue: str, arguments: Iterable[str]) -> None:
-    """Refuse unknown arguments of a queue.
-
-    Raises:
-        RequestError: an argument is not known; the text suggests the probable name.
-    """
+    """Raise RequestError, with a suggestion of the probable name, for an unknown argument of a queue."""
     warnings = unknown("queue", queue, arguments)
     if warnings:
         text = warnings[0] if warnings[0].endswith("?") else f"{warnings[0]}."
@@ -153,7 +145,7 @@ def refuse_unknown(queue: str, arguments: Iterable[str]) -> None:
 
 
 def with_effect(arguments: Mapping[str, Any], *, stored: bool) -> dict[str, Any]:
-    """Return the arguments that distinguish two declarations: those that have an effect on such a queue."""
+    """Return the arguments that have an effect on a stored or transient queue, to compare two declarations."""
     return {
         name: value
         for name, value in arguments.items()

@@ -17,7 +17,7 @@ from ...storage.state.queue_state import QueueState
 from ..access.quotas import UNLIMITED
 from ..access.rights import ALL_RIGHTS, ANONYMOUS
 
-#: after this many bytes in one turn, a client gets no more deliveries in it, because it may not read them
+#: limit for the bytes of deliveries to a client in one turn of the event loop, because the client may not read them
 TURN_BYTES = 512 << 10
 # plain numbers, compared for each message and report
 _FAILED = frozenset(map(int, (TaskState.RAISED, TaskState.TIMED_OUT, TaskState.REJECTED, TaskState.LOST)))
@@ -29,11 +29,11 @@ class SessionConnection(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """The connection is a Unix socket, which only the client's end closes, without a network in between."""
+        """True for a Unix socket: without a network, only the end of the client closes the connection."""
 
     @property
     def writable(self) -> bool:
-        """The client reads as fast as the broker sends."""
+        """True if the client reads as fast as the broker sends."""
 
     def send_all(self, outgoing: list[WireMessage]) -> None:
         """Send messages in order."""
@@ -46,11 +46,11 @@ class SessionConnection(Protocol):
 
 
 class SessionChannel:
-    """A channel with ``held`` unsettled deliveries. A ``prefetch`` of 0 and a ``credit`` of None mean no limit.
+    """Channel with ``held`` unsettled deliveries. A ``prefetch`` of 0 and a ``credit`` of None mean no limit.
 
-    ``starved`` are the queues that had messages for it while it held as many as its prefetch, in this order.
-    ``returned`` counts the deliveries that were returned since the last one that was handled; while the channel
-    ``is_waiting`` because of them, its consumers get no deliveries.
+    ``starved`` has the queues, in order, that had messages for the channel while its prefetch was used up.
+    ``returned`` is the number of returned deliveries since a delivery was last handled. The channel ``is_waiting`` for
+    a time after too many of them; its consumers then get no deliveries.
     """
 
     __slots__ = ("consumers", "credit", "held", "is_waiting", "number", "prefetch", "returned", "starved", "waits")
@@ -62,18 +62,18 @@ class SessionChannel:
         self.credit: int | None = None
         self.returned = 0
         self.is_waiting = False
-        self.waits = 0  # number of waits since the last delivery that was handled
+        self.waits = 0  # number of such waits since a delivery was last handled
         self.consumers: dict[str, Consumer] = {}
         self.starved: dict[ConsumedQueue, None] = {}
 
     @property
     def is_full(self) -> bool:
-        """The channel holds as many deliveries as its prefetch allows."""
+        """True if the channel holds as many deliveries as its prefetch allows."""
         return 0 < self.prefetch <= self.held
 
 
 class Consumer:
-    """A consumer of one queue. Consumers with the highest ``priority`` that have credit get its messages."""
+    """Consumer of one queue. The consumers with credit and the highest ``priority`` get the queue's messages."""
 
     __slots__ = ("channel", "exclusive", "no_ack", "priority", "queue", "session", "tag")
 
@@ -102,7 +102,7 @@ class Consumer:
 
 
 class Session:
-    """A client, across reconnects. It has the ``leases`` of transient queues; the store's state has the others."""
+    """Client, across reconnects. ``leases`` are those of transient queues; the store's state has the other leases."""
 
     def __init__(self, id: bytes, name: str) -> None:
         self.id = id
@@ -122,7 +122,7 @@ class Session:
         self.lease_channels: dict[tuple[str, int], SessionChannel] = {}
         self.leases: dict[tuple[str, int], QueueEntry] = {}
         self.transient_publishes: dict[int, None] = {}  # publish numbers that are not in the store
-        self.declared: Declared | None = None  # if the client wants notifications about deletions of these objects
+        self.declared: Declared | None = None  # None if the client does not support Undeclared
         self.owned: set[ConsumedQueue] = set()  # its exclusive queues
         self.settled = 0
         self.reported_settled = 0
@@ -133,31 +133,27 @@ class Session:
 
     @property
     def described(self) -> str:
-        """The client, for the audit log."""
+        """Name and user of the client, for the audit log."""
         if not self.acting_as:
             return repr(self.name)
         return f"{self.name!r} of {f'user {self.login!r}' if self.login else 'anonymous'}"
 
     def note_transient(self, seq: int) -> None:
-        """Remember a publish to transient queues only, for as many publishes as the store remembers."""
+        """Record a publish to transient queues only, in the same window of publishes as the store."""
         publishes = self.transient_publishes
         publishes[seq] = None
         if len(publishes) > WINDOW:
             del publishes[next(iter(publishes))]
 
     def count(self, outcome: int, state: int = 0) -> None:
-        """Count a message or a task that this client has ended; ``state`` is the outcome of the task, if known."""
+        """Count a message or a task that this client has ended; a ``state`` of 0 is unknown."""
         if state == _SUCCEEDED or (not state and outcome == _ACK):
             self.done += 1
         elif state in _FAILED or (not state and outcome == _REJECT):
             self.failed += 1
 
     def channel(self, number: int) -> SessionChannel:
-        """Return the channel of this number, created on first use.
-
-        Raises:
-            LimitExceeded: the client has too many channels.
-        """
+        """Return the channel of this number, or create it; raise LimitExceeded if the client has too many."""
         channel = self.channels.get(number)
         if channel is None:
             for quota in self.quotas:
@@ -167,7 +163,7 @@ class Session:
 
 
 class Getter(Protocol):
-    """A client that takes messages from a queue without being its consumer: a Get, or a Read of the queue client.
+    """Request for messages by a client that is not a consumer: a Get, or a Read of the queue client.
 
     Each deliverable message goes to the first getter of the queue, before its consumers.
     """
@@ -175,23 +171,23 @@ class Getter(Protocol):
     session: Session
 
     def take(self, queue: ConsumedQueue, entry: QueueEntry) -> bool:
-        """Claim a message; returns whether this getter has as many as it requested."""
+        """Lease a message; return True if the request is complete."""
 
     def nothing(self) -> bool:
-        """Report that the queue has no message now; returns whether this getter is finished."""
+        """Handle that the queue has no message now; return True if the request is complete."""
 
     def end(self) -> None:
-        """Reply, because the queue is being deleted."""
+        """Reply before the queue is deleted."""
 
     def drop(self) -> None:
         """Discard the request of a lost connection; the client repeats it after reconnecting."""
 
 
 class ConsumedQueue(ABC):
-    """A queue with its consumers.
+    """Queue with its consumers.
 
-    ``consumers`` are ordered by priority, then by age. ``active`` identifies the single active consumer, which may be
-    disconnected for the grace period of its session.
+    ``consumers`` are ordered by priority, then by age. ``active`` is the key of the single active consumer, which may
+    be disconnected for the grace period of its session.
     """
 
     def __init__(self, messages: QueueState, *, single_active: bool, auto_delete: bool, now_ms: int) -> None:
@@ -203,7 +199,7 @@ class ConsumedQueue(ABC):
         self.auto_delete = auto_delete
         self.active: tuple[bytes, int, str] | None = None
         self.active_missing = False
-        #: sessions that held messages before a restart: one of these is active
+        #: sessions that held messages before a restart; one of them has the single active consumer
         self.previous_holders: frozenset[bytes] = frozenset()
         self.getters: deque[Getter] = deque()
         self.turn = 0
@@ -215,30 +211,27 @@ class ConsumedQueue(ABC):
     # ------------------------------------------------------------------ delivering
     @abstractmethod
     def next_entry(self, now: int) -> tuple[QueueEntry | None, bool]:
-        """Return the next message to deliver, or None and whether a message is being loaded."""
+        """Return the next message to deliver, or None; and True if a message is being loaded."""
 
     @abstractmethod
     def lease(self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool) -> Delivery:
-        """Claim a message for a session and return its delivery; without acknowledgements it is settled immediately."""
+        """Lease a message for a session and return its delivery; with ``no_ack`` it is settled immediately."""
 
     @abstractmethod
     def drop(self) -> int | None:
-        """Delete a transient queue; returns the number of its messages.
-
-        Returns None, without effect, for a stored queue.
-        """
+        """Delete a transient queue and return the number of its messages; do nothing for a stored queue."""
 
     # ------------------------------------------------------------------ the next consumer
     def add_consumer(self, consumer: Consumer) -> None:
-        """Insert a consumer behind those of its priority."""
-        place = len(self.consumers)
-        while place and self.consumers[place - 1].priority < consumer.priority:
-            place -= 1
-        self.consumers.insert(place, consumer)
+        """Insert a consumer after the consumers of its priority."""
+        index = len(self.consumers)
+        while index and self.consumers[index - 1].priority < consumer.priority:
+            index -= 1
+        self.consumers.insert(index, consumer)
         self.has_ranks = self.has_ranks or consumer.priority != 0
 
     def starve(self) -> None:
-        """Register with the full channels of its consumers: the queue has messages, and no consumer has credit."""
+        """Register with each full channel of a consumer that this queue has messages for it."""
         for consumer in self.consumers:
             if consumer.channel.is_full:
                 consumer.channel.starved[self] = None

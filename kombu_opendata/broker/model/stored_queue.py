@@ -1,4 +1,4 @@
-"""Queues whose messages are stored: each change is an operation of the storage engine."""
+"""Queue whose messages are stored: each change is an operation of the storage engine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ACK, _START = int(Outcome.ACK), int(Outcome.START)
 
 
 class Storage(NamedTuple):
-    """The components of the storage engine that stored queues use."""
+    """Components of the storage engine that stored queues use."""
 
     operations: Operations
     definitions: Definitions
@@ -48,7 +48,7 @@ class Storage(NamedTuple):
 
 
 class StoredQueue(BrokerQueue):
-    """A durable queue; ``stored`` is its state in the store."""
+    """Durable queue; ``stored`` is its state in the store."""
 
     kind = "stored"
 
@@ -155,7 +155,7 @@ class StoredQueue(BrokerQueue):
         return await self._storage.definitions.purge(self.stored, call)
 
     def drop(self) -> None:
-        """Return None: the queue is stored."""
+        """Do nothing: the queue is stored."""
 
     async def delete(self, call: Call | None) -> int:
         return await self._storage.definitions.delete_queue(self.stored, call)
@@ -236,5 +236,5 @@ class StoredQueue(BrokerQueue):
 
 
 def stored_in(queues: Iterable[BrokerQueue]) -> list[Queue]:
-    """Return the states of the stored queues among these: one operation puts a message into all of them."""
+    """Return the states of the stored queues, for the single operation that puts a message into all of them."""
     return [queue.stored for queue in queues if queue.stored is not None]

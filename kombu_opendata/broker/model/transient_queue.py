@@ -1,4 +1,4 @@
-"""Queues whose messages are only in memory: those that are not durable, auto-delete or exclusive."""
+"""Queue whose messages are only in memory: not durable, auto-delete or exclusive."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .sessions import Session, SessionChannel
 
 
 class Surroundings(NamedTuple):
-    """The components that the transient queues of an instance use.
+    """Components that the transient queues of an instance use.
 
     Attributes:
         readers: the names of sessions with timed leases.
         dead_letter: called with a message that may become a dead letter, and the reason.
-        drop: deletes a queue immediately; returns the number of its messages.
+        drop: deletes a queue immediately, and returns the number of its messages.
     """
 
     clock: Clock
@@ -43,7 +43,7 @@ class Surroundings(NamedTuple):
 
 
 class TransientQueue(BrokerQueue):
-    """A queue that needs no commits and does not survive a restart. It has no cold buckets."""
+    """Queue that needs no commits and does not survive a restart. All its messages are in memory."""
 
     kind = "transient"
 
@@ -65,7 +65,7 @@ class TransientQueue(BrokerQueue):
         self._take_over(overrides, arguments)
 
     def put(self, id: int, envelope: bytes, priority: int, visible: int, ttl: int) -> None:
-        """Add a new message, which may be routed to other queues, too."""
+        """Add a new message, which other queues may also have."""
         now = self._clock.now_ms()
         visible = max(visible, now)
         deadline = now + ttl if ttl >= 0 else 0
@@ -142,7 +142,7 @@ class TransientQueue(BrokerQueue):
             self._around.dead_letter(self, entry, "rejected")
 
     def finish(self, id: int, token: int, session: Session) -> bool:
-        """End a task that was started under this lease; returns whether it ran and this session may end it."""
+        """End a task that was started under this lease; return False if it does not run or has another session."""
         starter = self._running.get((id, token))
         if starter is None or not (starter == session.id or session.rights.read[self.name]):
             return False

@@ -1,7 +1,7 @@
-"""The instances (virtual hosts) of one broker: opening on first use, periodic work, closing.
+"""Instances (virtual hosts) of one broker: opening on first use, periodic work, closing.
 
-A client may name the instances that are open or in the store, and with an option any. So a misspelt name is an error,
-not a new empty database.
+A client may use instances that are open or in the store; an option also permits new instances. Without the option, a
+misspelt name is an error, not a new empty database.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SHORTEN_SECONDS = 5.0
 
 
 def check_name(name: str) -> None:
-    """Check that an instance can have this name. Raises RequestError if not."""
+    """Raise RequestError if no instance can have this name."""
     if not _NAME.fullmatch(name):
         raise RequestError(
             f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', without '.journal' or "
@@ -52,11 +52,7 @@ def check_name(name: str) -> None:
 
 
 class Instances:
-    """The instances of one broker.
-
-    Attributes:
-        open: the open instances, by name.
-    """
+    """Instances of one broker; ``open`` has the open instances by name."""
 
     def __init__(
         self,
@@ -79,7 +75,7 @@ class Instances:
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def get(self, name: str) -> Instance:
-        """Return the instance of this name, opened on first use.
+        """Return the instance of this name; open it on first use.
 
         Raises:
             RequestError: the name is not valid.
@@ -116,7 +112,7 @@ class Instances:
         return instance
 
     async def read_ahead(self, names: Iterable[str]) -> None:
-        """Read the data that opening these instances needs from a bucket, while another broker has them open."""
+        """Read the data to open these instances from a bucket, while another broker still has them open."""
 
         async def read(name: str) -> None:
             try:
@@ -154,7 +150,7 @@ class Instances:
         return self._hosts[hello.instance]
 
     def listing(self) -> dict[str, bool]:
-        """Return all known instances, and whether each is open."""
+        """Return the names of all instances, with True for an open instance."""
         return {name: name in self.open for name in {*databases(self._settings.store), *self.open}}
 
     async def _check_name(self, name: str, user: User) -> None:
@@ -162,7 +158,7 @@ class Instances:
 
         Raises:
             RequestError: the name is not valid.
-            InstanceNotFound: there is no such instance; the text explains how to create it.
+            InstanceNotFound: there is no such instance; the error text explains how to create it.
             StoreError: the store can't be read.
         """
         check_name(name)
@@ -181,18 +177,14 @@ class Instances:
         )
 
     async def create(self, name: str) -> bool:
-        """Open an instance for a client, creating it if needed; returns whether it is new. Raises as :meth:`get`."""
+        """Open or create an instance for a client; return True if it is new. Raise as :meth:`get`."""
         check_name(name)
         created = await self._check_count(name)
         await self.get(name)
         return created
 
     async def _check_count(self, name: str) -> bool:
-        """Return whether a client's use of an instance would create it.
-
-        Raises:
-            LimitExceeded: it would, and the maximum number of instances exists.
-        """
+        """Return True if the instance does not exist; raise LimitExceeded if it can't be created either."""
         if name in self.open or await database_exists(self._settings.store, name):
             return False
         limit = self._settings.max_instances
@@ -208,7 +200,7 @@ class Instances:
             instance.flow.change(Reason.MEMORY, is_full)
 
     def free_memory(self) -> None:
-        """Free caches, whose contents can be read again."""
+        """Free the caches of all instances."""
         for instance in self.open.values():
             instance.engine.free_memory()
 
@@ -225,18 +217,18 @@ class Instances:
             instance.failure.fail(exc)
 
     def tick(self) -> None:
-        """Do periodic work. Called twice per second."""
+        """Run the periodic work; called twice per second."""
         for instance in self.open.values():
             instance.tick()
 
     async def shorten_recovery(self) -> None:
-        """Shorten the recovery of a successor; gives up after some seconds."""
+        """Shorten the recovery of a successor, with a timeout of some seconds."""
         with suppress(TimeoutError, OpenDataError):
             async with asyncio.timeout(_SHORTEN_SECONDS):
                 await asyncio.gather(*(instance.engine.upkeep.shorten_recovery() for instance in self.open.values()))
 
     async def end_calls(self) -> list[BaseException]:
-        """Stop long calls and commit their changes so far; returns the errors."""
+        """Stop long calls and commit their changes so far; return the errors."""
         results = await asyncio.gather(
             *(instance.end_calls() for instance in self.open.values()), return_exceptions=True
         )
@@ -248,7 +240,7 @@ class Instances:
             await instance.stop()
 
     async def close(self) -> list[BaseException]:
-        """Close all instances; returns the errors."""
+        """Close all instances; return the errors."""
         await self.stop()
         failed = [
             instance.failure.future.exception() for instance in self.open.values() if instance.failure.future.done()
@@ -261,11 +253,7 @@ class Instances:
 
 
 def _failures(results: Iterable[BaseException | None]) -> list[BaseException]:
-    """Return the errors among the results of gather().
-
-    Raises:
-        Exception: an error that is not of this package.
-    """
+    """Return the errors of this package among the results of gather(); raise any other error."""
     failures = [failure for failure in results if failure is not None]
     for failure in failures:
         if not isinstance(failure, OpenDataError):

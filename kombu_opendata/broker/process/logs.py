@@ -1,4 +1,4 @@
-"""The broker's log: text lines for people, or JSON lines for machines.
+"""Log of the broker: text lines for people, or JSON lines for machines.
 
 ==============  ====================================================================
 field           value
@@ -34,7 +34,7 @@ _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter that writes a record as one JSON object, in ASCII without line breaks."""
+    """Formatter that writes a record as one JSON object, in ASCII without line breaks."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
@@ -74,7 +74,7 @@ def set_up(form: str, level: str) -> None:
 
 
 def _log_thread(args: threading.ExceptHookArgs) -> None:
-    """Log an error that ends a thread. Otherwise its traceback would appear between the JSON lines."""
+    """Log an error that ends a thread. By default, Python would print its traceback between the JSON lines."""
     if args.exc_value is not None:
         name = args.thread.name if args.thread is not None else "unknown"
         logging.getLogger(__name__).error("thread %s failed", name, exc_info=args.exc_value)

@@ -1,4 +1,4 @@
-"""The memory of the broker's process: its size, its limit, and its return to the system.
+"""Memory of the broker's process: its size, its limit, and the return of unused memory to the system.
 
 While the process uses more than its limit, caches are freed and publishes are delayed.
 """
@@ -18,13 +18,13 @@ from ..metrics.catalogue import MetricsSnapshot
 
 log = logging.getLogger(__name__)
 
-# from malloc.h; blocks of this size are returned to the system immediately, and so is this much at the end of the heap.
-# Such a block costs a page fault for every 4 kB each time: with 256 kB here, bodies of 1 MB took twice as much CPU.
+# Parameters of mallopt(3), from malloc.h. glibc returns a block of _MMAP_BYTES to the system immediately, and unused
+# memory at the end of the heap above _TRIM_BYTES. Each new block of _MMAP_BYTES costs a page fault for every 4 kB: with
+# 256 kB as the limit, bodies of 1 MB took twice as much CPU.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MMAP_BYTES, _TRIM_BYTES = 1200 << 10, 1 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: number of new containers before a collection of the youngest generation, and of collections before one of the next
-#: generation
+#: thresholds of gc.set_threshold()
 _THRESHOLDS = (5000, 20, 20)
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 #: publishes resume below this part of the limit
@@ -32,16 +32,16 @@ _RESUME = 0.9
 #: above this part of the limit, or after this growth, unused memory is returned to the system
 _TRIM = 0.8
 _GROWTH_BYTES = 16 << 20
-#: the minimum interval between two such returns; until the next, the heap grows by what fits into no gap of earlier
-#: messages
+#: minimum interval between two trims of the heap; until the next trim, the heap grows by messages that fit into no gap
 _TRIM_SECONDS = 0.25
 
 
 def bound_heap() -> None:
     """Make glibc return memory to the system.
 
-    With an arena for each of SlateDB's threads, freed memory would not be reused. And glibc raises its thresholds when
-    a large block is freed, unless they are set: then memory that SlateDB needs briefly to write a file would be kept.
+    With an arena for each of SlateDB's threads, one thread could not reuse the memory that another freed. By default,
+    glibc also raises its thresholds when a large block is freed, so it would not return the memory that SlateDB needs
+    briefly to write a file.
     """
     mallopt = _function("mallopt")
     if mallopt is not None:
@@ -51,17 +51,17 @@ def bound_heap() -> None:
 
 
 def trim_heap() -> None:
-    """Return the unused pages between used ones to the system. Takes some milliseconds."""
+    """Return unused pages inside the heap to the system, which takes some milliseconds."""
     malloc_trim = _function("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(0)
 
 
 def freeze_objects() -> None:
-    """Exclude the objects of the startup from Python's garbage collections, and make collections rarer.
+    """Exclude the objects of the startup from Python's garbage collections, and make collections less frequent.
 
-    A full collection visits every container and blocks the event loop. After startup, a broker has about 60,000 of
-    them, nearly all permanent, which took 80 to 200 ms each time on a busy machine.
+    A full collection visits every container and blocks the event loop. After startup, a broker has about 60,000
+    containers, nearly all permanent, and a full collection took 80 to 200 ms on a busy machine.
     """
     gc.collect()
     gc.freeze()
@@ -78,7 +78,7 @@ def _function(name: str) -> Any:
 
 
 def resident_bytes(proc: Path = _PROC) -> int:
-    """Return the memory that this process uses; 0 if it is not known."""
+    """Return the memory that this process uses; 0 if it is unknown."""
     try:
         return int((proc / "self" / "statm").read_bytes().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):
@@ -86,13 +86,13 @@ def resident_bytes(proc: Path = _PROC) -> int:
 
 
 def available_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
-    """Return the memory that this process may use at most: that of the machine, or the limit of a control group."""
+    """Return the maximum memory of this process: the memory of the machine, or the limit of a control group."""
     physical = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
     return min([physical, *_group_limits(proc, cgroups)])
 
 
 def _group_limits(proc: Path, cgroups: Path) -> Iterator[int]:
-    """Yield the limits of this process's control groups and their parents, of version 1 and 2."""
+    """Yield the limits of this process's control groups (version 1 and 2) and their parents."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -119,24 +119,24 @@ def _number_in(path: Path) -> int | None:
 
 
 def memory_limit(text: str) -> int:
-    """Return the bytes of ``--memory-limit``, which is a number, or a part of the available memory such as ``40%``."""
+    """Return the bytes of ``--memory-limit``, a number or a percentage of the available memory such as ``40%``."""
     if text.endswith("%"):
         return int(available_bytes() * float(text[:-1]) / 100)
     return int(text)
 
 
 class MemoryWatch:
-    """The measurement of the process's memory, and its limit.
+    """Measurement of the process's memory, and enforcement of its limit.
 
     Args:
         limit_bytes: 0 means no limit.
         free: frees caches.
         changed: called with True when the memory becomes full, and with False when it no longer is.
-        resident: returns the memory in use; 0 means that it is not known.
+        resident: returns the memory in use; 0 if it is unknown.
 
     Attributes:
         resident_bytes: the last measurement.
-        is_full: publishes are delayed.
+        is_full: True while publishes are delayed.
     """
 
     def __init__(
@@ -159,11 +159,11 @@ class MemoryWatch:
     def tick(self) -> None:
         """Measure the memory, and enforce the limit.
 
-        Called twice per second, and whenever some megabytes have arrived.
+        Called twice per second, and after every few received megabytes.
         """
         resident = self._measure()
         if not resident:
-            return  # not known now
+            return  # unknown
         self.resident_bytes = resident
         limit, now = self.limit_bytes, self._loop.time()
         self._least = min(self._least, resident)
@@ -183,7 +183,7 @@ class MemoryWatch:
             self._free()
 
     def _trim(self) -> None:
-        """Trim in a thread, so that the loop is not blocked."""
+        """Trim the heap; runs in a thread, because it would block the event loop."""
         trim_heap()
         self._least = self._measure()
 

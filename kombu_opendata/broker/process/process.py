@@ -1,4 +1,4 @@
-"""The broker's process: the lock on its store, readiness, signals, exit code."""
+"""Process of the broker: the lock on its store, readiness, signals, exit code."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from .start_settings import broker_settings, choose_active_role
 
 log = logging.getLogger(__name__)
 
-#: how long a broker that has closed its stores waits for its threads
+#: maximum wait for the threads of a broker that has closed its stores
 _THREADS_SECONDS = 3.0
 
 
 class Readiness:
-    """The report of the startup's result, as one JSON line on a file descriptor."""
+    """Report of the result of the startup, as one JSON line on a file descriptor."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
 
     def report(self, message: dict[str, Any]) -> None:
-        """Send the line, once."""
+        """Send the line; later calls do nothing."""
         if self._fd is not None:
             try:
                 os.write(self._fd, json.dumps(message, default=str).encode() + b"\n")
@@ -56,7 +56,7 @@ class Readiness:
 
 
 def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[str] = ()) -> int:
-    """Run a broker until a signal or idleness ends it; returns the exit code.
+    """Run a broker until a signal or idleness ends it; return the exit code.
 
     Args:
         ready_fd: a file descriptor that receives the readiness report.
@@ -75,7 +75,7 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
             _hide_store(options.folder)
     except OpenDataError as exc:
         return _failed(readiness, exc, options.log_format)
-    _say_start(options)
+    _log_start(options)
     ending: list[threading.Timer] = []
 
     async def serve_and_end() -> int:
@@ -92,7 +92,7 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
 
 
 def _end_soon(exit_code: int) -> threading.Timer:
-    """End the process even if threads run: a thread that waits for an unresponsive store can't be interrupted."""
+    """End the process after a timeout: a thread that waits for an unresponsive store can't be interrupted."""
     timer = threading.Timer(_THREADS_SECONDS, os._exit, (exit_code,))
     timer.daemon = True
     timer.start()
@@ -118,7 +118,7 @@ def _hide_store(folder: Path) -> None:
         store_folder.hide_entries()
 
 
-def _say_start(options: BrokerOptions) -> None:
+def _log_start(options: BrokerOptions) -> None:
     text = "kombu-opendata %s (SlateDB %s, Python %s, pid %d) starts on %s: %s"
     versions = __version__, version("slatedb"), platform.python_version()
     log.info(text, *versions, os.getpid(), masked(options.store), ", ".join(options.described()))
@@ -177,7 +177,7 @@ async def _run(server: Server, options: BrokerOptions, readiness: Readiness, rep
 
 
 async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, report: dict[str, Any]) -> None:
-    """Serve; a standby listens immediately, and serves after a take-over.
+    """Listen and serve; a standby listens immediately, and serves after a take-over.
 
     Raises:
         StartError, StoreError: the broker can't start.
@@ -200,7 +200,7 @@ async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, r
 
 
 async def _listen(server: Server, options: BrokerOptions) -> list[Listen]:
-    """Begin to listen; returns the addresses, with the ports that the system chose.
+    """Begin to listen; return the addresses, with the ports that the system chose.
 
     Raises:
         StartError: an address is not available.

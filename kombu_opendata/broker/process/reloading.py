@@ -1,4 +1,4 @@
-"""Reloading of the users file and the certificates: after a change, at a SIGHUP, and at a client's request."""
+"""Reload of the users file and the certificates: after a change, after a SIGHUP, and at a client's request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _audit_log = logging.getLogger(audit.NAME)
 
 
 class ReloadWatcher(Protocol):
-    """An observer of reloads; ``fault`` is the error, or an empty text."""
+    """Observer of reloads; ``fault`` is the error, or an empty text."""
 
     def reloading(self) -> None: ...
 
@@ -27,10 +27,10 @@ class ReloadWatcher(Protocol):
 
 
 class Reloading:
-    """The application of changed files to open and new connections. Invalid files are logged, and the old state stays.
+    """Application of changed files to open and new connections. An invalid file is logged and has no effect.
 
     Attributes:
-        watchers: notified of requested reloads.
+        watchers: observers of requested reloads.
     """
 
     def __init__(self, connections: Connections, logins: Logins | None, tls: ServerTls | None) -> None:
@@ -43,7 +43,7 @@ class Reloading:
         """Read all files again, whether they changed or not.
 
         Raises:
-            StartError: a file can't be used, and its old state stays; the others are applied.
+            StartError: a file is not valid. It has no effect; the other files are applied.
         """
         for watcher in self.watchers:
             watcher.reloading()
@@ -77,14 +77,14 @@ class Reloading:
         return done
 
     def on_signal(self) -> None:
-        """Reload for a SIGHUP. Errors are logged."""
+        """Reload after a SIGHUP; errors are only logged."""
         try:
             self.reload("SIGHUP")
         except OpenDataError:
             return
 
     def tick(self) -> None:
-        """Read the users file again if it changed. Never raises."""
+        """Read the users file again if it changed; errors are only logged."""
         try:
             self._reload_users("its change", always=False)
         except InvalidUsersFile:

@@ -1,4 +1,4 @@
-"""The broker: composes instances and connections, listens, and does periodic work."""
+"""Broker: composition of instances and connections, startup, periodic work and shutdown."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from .reloading import Reloading
 log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.5
-#: how long the reply to a hand-over request has to be sent
+#: delay of the shutdown after a hand-over request, for its reply to be sent
 _ANSWER_SECONDS = 0.05
-#: how long a stopped broker continues to open its store
+#: maximum time that a stopped broker continues to open its store
 _BEGIN_SECONDS = 10.0
 
 
 class Server:
-    """A broker. :meth:`run` serves until :meth:`stop`."""
+    """Broker. :meth:`run` serves until :meth:`stop`."""
 
     def __init__(
         self, settings: BrokerSettings, active_role: ActiveRole | None = None, clock: Clock | None = None
@@ -105,10 +105,10 @@ class Server:
 
     # ------------------------------------------------------------------ life cycle
     async def run(self, begin: Coroutine[Any, Any, None] | None = None) -> str:
-        """Serve until stopped; returns the reason for the stop.
+        """Serve until stopped; return the reason for the stop.
 
         Args:
-            begin: runs immediately, and is awaited at the end; if it fails, the broker stops.
+            begin: runs in parallel; if it fails, the broker stops.
 
         Raises:
             OpenDataError: ``begin`` failed, or an engine failed permanently.
@@ -128,7 +128,7 @@ class Server:
             self._stop_periodic()
 
     async def _begun_at_last(self, beginning: asyncio.Task[None]) -> None:
-        """Wait for the startup of a broker that was stopped during it.
+        """Wait for the end of the startup, during which the broker was stopped.
 
         Raises:
             StoreSilent: its store does not respond.
@@ -155,13 +155,13 @@ class Server:
             task.cancel()
 
     async def become_active(self, addresses: tuple[str, ...], instances: tuple[str, ...]) -> bool:
-        """Wait until this broker is the active one, and open the instances; returns False if it was stopped before.
+        """Wait until this broker is active, and open the instances; return False if it was stopped before.
 
         Args:
-            addresses: where clients reach it, as far as that is known.
+            addresses: the addresses of this broker for clients, as far as they are known.
 
         Raises:
-            StoreInUse: another broker is active, and this one must not wait.
+            StoreInUse: another broker is active, and this broker is not a standby.
             StoreError, StartError: a store can't be opened.
         """
         await ffi_choice.select()  # it takes a tenth of a second, which a take-over need not wait for
@@ -176,7 +176,7 @@ class Server:
         return True
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Wait for work, but not longer than until :meth:`stop`; returns whether the work is done."""
+        """Wait for work until :meth:`stop`; return True if the work is done."""
         task, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -214,14 +214,14 @@ class Server:
         self.stop(error.text)
 
     def _replaced(self, addresses: list[str]) -> None:
-        """Handle a standby's report of its take-over. Clients are notified immediately: the store may not respond."""
+        """Handle a standby's report of its take-over; notify clients before the close, because the store may hang."""
         log.warning("the standby at %s reports that it has taken over", ", ".join(addresses))
         self.front.gate.active = tuple(addresses)
         self.fenced(StoreFenced(f"another broker, at {', '.join(addresses)}, has taken over the store: this one ends"))
         self._send_clients_away()
 
     def hand_over(self) -> list[str]:
-        """End, and let a connected standby take over immediately; returns its addresses for clients.
+        """Stop, and let a connected standby take over immediately; return its addresses for clients.
 
         Raises:
             PreconditionFailed: no standby is connected.
@@ -236,7 +236,7 @@ class Server:
         return standbys[0].addresses
 
     def terminate(self, reason: str) -> None:
-        """End :meth:`run`, and let a connected standby take over immediately."""
+        """Stop, and let a connected standby take over immediately, if there is one."""
         standbys = self.front.standbys.ready
         if standbys and not self._stopping.is_set():
             self._successor = standbys[0]
@@ -256,7 +256,7 @@ class Server:
         self.connections.close_logs()
         failures: list[BaseException] = []
         if self._successor is not None:
-            await self.instances.shorten_recovery()  # while this one still serves
+            await self.instances.shorten_recovery()  # while this broker still serves
             await self.active_role.prepare(self._successor)
         if self._fenced is None:
             failures += await self.instances.end_calls()
@@ -315,7 +315,7 @@ class Server:
 
     # ------------------------------------------------------------------ status
     async def status(self) -> dict[str, Any]:
-        """Return the report of the status call. The metrics of different queues may be some milliseconds apart."""
+        """Return the report of the status call. The times of two queues' metrics may differ by some milliseconds."""
         queues = {name: await instance.queue_metrics() for name, instance in list(self.instances.open.items())}
         return {
             "version": __version__,

@@ -27,22 +27,19 @@ from .reloading import Reloading
 
 log = logging.getLogger(__name__)
 
-#: how often a starting broker extends the timeout, and the timeout that it then sets
+#: interval at which a starting broker extends the timeout, and the new timeout
 _EXTEND_SECONDS, _EXTENDED_SECONDS = 5.0, 120
 
 
 class NotifyAddress(NamedTuple):
-    """The request of systemd: the address for messages, and the watchdog's interval; 0 means no watchdog."""
+    """Request of systemd: the address for messages, and the watchdog's interval; 0 means no watchdog."""
 
     address: str
     watchdog_seconds: float = 0.0
 
 
 def notify_address(environment: MutableMapping[str, str], pid: int) -> NotifyAddress | None:
-    """Return the request in the environment; None without systemd.
-
-    Removes its variables, which children must not get.
-    """
+    """Remove the request from the environment, because children must not inherit it; None without systemd."""
     address = environment.pop("NOTIFY_SOCKET", "")
     usec, for_pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
     if not address:
@@ -55,7 +52,7 @@ def notify_address(environment: MutableMapping[str, str], pid: int) -> NotifyAdd
 
 
 class ServiceManager:
-    """The sender of one broker's notifications, from its event loop."""
+    """Sender of one broker's notifications, from its event loop."""
 
     def __init__(self, request: NotifyAddress, health: Health, reloading: Reloading) -> None:
         address = request.address
@@ -72,7 +69,7 @@ class ServiceManager:
         self._report()
 
     async def run(self) -> None:
-        """Send watchdog messages indefinitely: they prove that the loop runs."""
+        """Send watchdog messages indefinitely; they prove that the event loop runs."""
         while True:
             if self._is_watched:
                 self._send("WATCHDOG=1")
@@ -117,6 +114,6 @@ class ServiceManager:
 
 
 def from_environment(health: Health, reloading: Reloading) -> ServiceManager | None:
-    """Return the service manager that started this process, if there is one."""
+    """Return the service manager that started this process, or None."""
     request = notify_address(os.environ, os.getpid())
     return ServiceManager(request, health, reloading) if request is not None else None

@@ -1,6 +1,6 @@
-"""The translation of a broker's options to settings, and their check without a startup.
+"""Conversion of a broker's options to settings, and validation of the options without a startup.
 
-A startup stops at the first error; the check reports all of them.
+A startup stops at the first error; the validation reports all errors.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from ..wire.sockets import SocketAccess, group_id
 from .instances import check_name
 from .memory_watch import memory_limit
 
-#: how long clients may take to connect to a successor before others get their messages: its clock may be ahead, and all
-#: leases expired by it
+#: time for clients to connect to a successor before other clients get their messages: all leases may have expired by
+#: the successor's clock, which may be ahead
 _TAKE_OVER_GRACE_SECONDS = 15.0
 
 
@@ -90,9 +90,9 @@ def contradictions(options: BrokerOptions) -> Iterator[str]:
             f"clients can't be told to connect to {options.listen[0]}: say with --advertise HOST:PORT where they "
             "reach this broker"
         )
-    for place in options.advertise:
-        if place.host in WILDCARDS or not place.port:
-            yield f"--advertise {place.authority}: clients can't connect to that: give this broker's name and port"
+    for address in options.advertise:
+        if address.host in WILDCARDS or not address.port:
+            yield f"--advertise {address.authority}: clients can't connect to that: give this broker's name and port"
     if options.cache_dir is not None and options.folder is not None:
         yield "--cache-dir is for buckets: the system caches the files of a folder"
     if options.take_over and options.folder is not None:
@@ -116,17 +116,17 @@ def contradictions(options: BrokerOptions) -> Iterator[str]:
             f"--socket-mode {options.socket_mode:04o} without --users would let every user of this machine in: give "
             "--users FILE, or --socket-group GROUP, or --allow-anonymous if you want that"
         )
-    places = Counter((*options.listen, *((options.metrics,) if options.metrics else ())))
-    for place, count in places.items():
-        if count > 1 and (place.path or place.port):
-            yield f"{place.path or place.authority} is given twice: --listen and --metrics need different addresses"
+    addresses = Counter((*options.listen, *((options.metrics,) if options.metrics else ())))
+    for address, count in addresses.items():
+        if count > 1 and (address.path or address.port):
+            yield f"{address.path or address.authority} is given twice: --listen and --metrics need different addresses"
 
 
 def server_tls(options: BrokerOptions) -> ServerTls | None:
-    """Return TLS for clients; None without a certificate.
+    """Return the TLS settings for clients; None without a certificate.
 
     Raises:
-        StartError: a file can't be used.
+        StartError: a file is not valid.
     """
     if options.tls_cert is None:
         for name, value in (("--tls-key", options.tls_key), ("--tls-client-ca", options.tls_client_ca)):
@@ -138,10 +138,10 @@ def server_tls(options: BrokerOptions) -> ServerTls | None:
 
 
 def socket_access(options: BrokerOptions) -> SocketAccess:
-    """Return the access to the Unix sockets.
+    """Return the file mode and group of the Unix sockets.
 
     Raises:
-        StartError: there is no such group, or this user is not in it.
+        StartError: there is no such group, or the broker's user is not in it.
     """
     gid = group_id(options.socket_group) if options.socket_group is not None else None
     default = 0o660 if gid is not None else 0o666 if options.users is not None else 0o600
@@ -149,24 +149,24 @@ def socket_access(options: BrokerOptions) -> SocketAccess:
 
 
 def retention_bytes(options: BrokerOptions) -> int:
-    """Return the size limit of each instance; 0 means none.
+    """Return the size limit of each instance; 0 means no limit.
 
     Raises:
         StartError: the size of the disk is unknown.
     """
     if options.retention_bytes is not None or options.folder is None:
         return options.retention_bytes or 0
-    place = options.folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    folder = options.folder
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
     try:
-        return shutil.disk_usage(place).total // 4
+        return shutil.disk_usage(folder).total // 4
     except OSError as exc:
-        raise StartError(f"the size of the disk of {place} is unknown: {exc.strerror}") from exc
+        raise StartError(f"the size of the disk of {folder} is unknown: {exc.strerror}") from exc
 
 
 def choose_active_role(options: BrokerOptions) -> ActiveRole:
-    """Return the active role for the options' store. The folder's lock is taken, unless this broker may be the standby.
+    """Return the active role for the store. Take the lock of a folder, unless this broker may be the standby.
 
     Raises:
         StoreInUse: another broker owns the folder.
@@ -189,12 +189,12 @@ def choose_active_role(options: BrokerOptions) -> ActiveRole:
 
 
 def start_faults(options: BrokerOptions, *, whole: bool = True) -> list[str]:
-    """Return the errors that would prevent a startup with these options; a broker that already runs does not count.
+    """Return the errors that would prevent a startup with these options, except for a broker that already runs.
 
     Nothing is created or changed, and no bucket is accessed.
 
     Args:
-        whole: all options were valid, so contradictions between them are checked, too.
+        whole: also check contradictions between options, because all options are valid.
     """
     faults = list(contradictions(options)) if whole else []
     checks: list[Callable[[BrokerOptions], object]] = [
@@ -226,7 +226,7 @@ def _instances(options: BrokerOptions) -> None:
 
 
 def _store(options: BrokerOptions) -> None:
-    """Check that this user can use the store. Raises StoreError if not."""
+    """Raise StoreError if the broker's user can't use the store."""
     folder = options.folder
     if folder is None or folder == folder.parent:
         locate(options.store, "default", create=False)

@@ -1,4 +1,4 @@
-"""A standby's connection to the active broker: shows that the standby is alive, and receives the planned take-over."""
+"""Connection of a standby to the active broker, for heartbeats and the planned take-over."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SILENT_INTERVALS = 3
 _CONNECT_SECONDS = 1.0
 _NONCE_BYTES = 16
 
-#: reads ahead the data that opening these instances needs
+#: reads the data that is necessary to open these instances
 ReadAhead = Callable[[list[str]], Awaitable[None]]
 
 
 class ActiveLink(asyncio.Protocol):
-    """A connection to the active broker.
+    """Connection to the active broker.
 
     Attributes:
-        is_welcome: set when the active broker has proved that it is the one of the record.
-        ended: the message by which the active broker hands over; None if the connection was lost.
+        is_welcome: set when the active broker has proved that it wrote the active record.
+        ended: the TakeOver of the active broker; None if the connection was lost.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class ActiveLink(asyncio.Protocol):
         self._transport.write(PREAMBLE + frame(hello))
 
     def data_received(self, data: bytes) -> None:
-        missing = PREAMBLE_BYTES - len(self._preamble)
-        self._preamble += data[:missing]
+        remainder = PREAMBLE_BYTES - len(self._preamble)
+        self._preamble += data[:remainder]
         try:
-            for message in self._reader.feed(data[missing:] if missing else data):
+            for message in self._reader.feed(data[remainder:] if remainder else data):
                 self._take(message)
         except OpenDataError as exc:
             self._end(exc)
@@ -97,7 +97,7 @@ class ActiveLink(asyncio.Protocol):
             self._transport.write(frame(m.Prepared()))
 
     def _beat(self, seconds: float) -> None:
-        """Send a heartbeat, and check that the active broker sends them, too."""
+        """Send a heartbeat, and check for the heartbeats of the active broker."""
         if self._loop.time() - self._heard_at > SILENT_INTERVALS * seconds:
             self._end(ConnectionLost("the active broker is silent"))
         elif self._transport is not None:
@@ -111,7 +111,7 @@ class ActiveLink(asyncio.Protocol):
             self._preparing.cancel()
         if not self.is_welcome.done():
             self.is_welcome.set_exception(error)
-            self.is_welcome.exception()  # mark the error as retrieved: the future may have no waiter any more
+            self.is_welcome.exception()  # mark the error as retrieved: the future may have no waiter
         if not self.ended.done():
             self.ended.set_result(None)
         if self._transport is not None:
@@ -130,9 +130,9 @@ async def connect(
 
     Args:
         id: the id of this standby.
-        addresses: the addresses where clients reach it.
+        addresses: the addresses of this standby for clients.
         tls: creates a context, if the active broker uses TLS.
-        role: ``successor`` notifies a broker that this one has replaced it; then it does not reply.
+        role: ``standby``, or ``successor`` to notify a broker that this broker has replaced it.
         prepare: called when the active broker is about to hand over.
     """
     for address in record.addresses if record.key else []:
@@ -158,10 +158,10 @@ async def _open(link: ActiveLink, address: str, tls: ssl.SSLContext | None) -> N
 def link_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext:
     """Return the TLS context for the other broker.
 
-    Both brokers prove themselves by the store's key, so the names in certificates don't matter.
+    Both brokers authenticate by the store's key, so the names in certificates are not checked.
 
     Args:
-        certificate: PEM, shown to a broker that requests certificates.
+        certificate: a PEM file, for a broker that requests client certificates.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

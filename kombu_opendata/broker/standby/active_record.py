@@ -1,9 +1,11 @@
-"""The active record: the identity and addresses of a store's active broker. JSON, see RFC 0009.
+"""Active record: the identity and addresses of a store's active broker. JSON, see RFC 0009.
 
-In a bucket it is written only in place of the version that was read. A folder's record is a file. It has the identity
-of the active broker's process, ``BOOT/NAMESPACE/PID/START``, by which another process on the same host can check
-whether it has ended: the host's boot, the namespace of process ids (a container has its own), the process and its start
-in clock ticks after the boot. The identity is empty where the system has no ``/proc``.
+In a bucket, a write of the record replaces only the version that was read. In a folder, the record is a file.
+
+``process`` is the identity of the active broker's process, ``BOOT/NAMESPACE/PID/START``: the id of the host's boot, the
+namespace of process ids (each container has its own), the process id, and the start of the process in clock ticks after
+the boot. Another process on the same host can check by it whether the active broker has ended. ``process`` is empty on
+a system without ``/proc``.
 """
 
 from __future__ import annotations
@@ -24,45 +26,45 @@ from ...staging.bucket_folder import version_of
 from ...storage.records.store_records import FORMAT_VERSION
 from ...version import __version__
 
-#: the name of the record's file or object, beside the databases of the store
+#: name of the record's file or object, next to the databases of the store
 RECORD_NAME = "broker.active"
 RECORD_FORMAT = 1
 
 ACTIVE, HANDING_OVER, STOPPED = "active", "handing-over", "stopped"
-#: maximum duration of one request, with the client's own retries
+#: maximum duration of a request, including the client's retries
 _REQUEST_SECONDS = 5.0
 
 
 def own_process() -> str:
     """Return the identity of this process."""
     try:
-        return f"{_place()}/{os.getpid()}/{_started(os.getpid())}"
+        return f"{_host_namespace()}/{os.getpid()}/{_start_ticks(os.getpid())}"
     except (OSError, IndexError):
         return ""
 
 
 def has_ended(process: str) -> bool:
-    """Return whether this process ran on this host and has certainly ended."""
+    """Return True if this process ran on this host and has certainly ended."""
     try:
-        place, pid, started = process.rsplit("/", 2)
-        if place != _place():
+        namespace, pid, start_ticks = process.rsplit("/", 2)
+        if namespace != _host_namespace():
             return False
     except (OSError, ValueError):
         return False
     try:
-        return _started(int(pid)) != started
+        return _start_ticks(int(pid)) != start_ticks
     except FileNotFoundError:
         return True
     except (OSError, ValueError, IndexError):
         return False
 
 
-def _place() -> str:
+def _host_namespace() -> str:
     return f"{boot_id()}/{os.stat('/proc/self/ns/pid').st_ino}"
 
 
-def _started(pid: int) -> str:
-    """Return the start time of a process; a zombie does not count as running."""
+def _start_ticks(pid: int) -> str:
+    """Return the start time of a process; raise FileNotFoundError if it has ended, also for a zombie."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     if fields[0] in "ZX":
         raise FileNotFoundError(f"process {pid} has ended")
@@ -70,11 +72,11 @@ def _started(pid: int) -> str:
 
 
 class TakeOverClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker's claim to replace the active one, which withdraws the claim if it is alive.
+    """Claim of a broker to replace the active broker, which withdraws the claim if it is alive.
 
     Attributes:
         id: the id of the claiming broker.
-        forced: the active broker may not withdraw it, and ends.
+        forced: True if the active broker must end, and must not withdraw the claim.
     """
 
     id: str
@@ -82,23 +84,23 @@ class TakeOverClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActiveRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The record's fields. New fields get a default; a change that an older broker must not miss raises ``format``.
+    """Fields of the record. A new field has a default; a change that older brokers must refuse increments ``format``.
 
     Attributes:
-        format: a broker refuses to take over with a record of a higher format than its own.
-        id: random, of the process that is active, or was.
+        format: a broker does not take over if the record has a higher format than its own.
+        id: a random id of the active process, or of the last active process.
         serial: random, different for each write: some buckets distinguish versions only by their content.
         state: ``active``; ``handing-over``: the successor may become active immediately; ``stopped``: any broker may.
-        addresses: where clients reach it: HOST:PORT, or the path of a socket.
-        tls: the HOST:PORT addresses use TLS.
-        key: random, readable with the store: the active broker and a standby prove that they can read it.
-        instances: the instances that it has opened; a successor opens all of them before it serves.
-        lease_seconds: how long the active broker serves without reading the record; inf: it never reads it.
-        claim: the claim of a broker that lost its connection to the active one.
-        successor: the id of the standby that a broker hands over to.
-        process: the process on its host, see :func:`own_process`.
-        version: the version of its package.
-        store_format: the newest format of the store that it reads, and may have written.
+        addresses: the addresses of the active broker for clients: HOST:PORT, or the path of a socket.
+        tls: True if the HOST:PORT addresses use TLS.
+        key: a random secret: the active broker and a standby prove to each other that they can read the store.
+        instances: the instances that the broker has opened; a successor opens all of them before it serves.
+        lease_seconds: the time that the active broker serves after a read of the record; inf: it never reads it.
+        claim: the claim of a broker that lost its connection to the active broker.
+        successor: the id of the standby that the broker hands over to.
+        process: see :func:`own_process`.
+        version: the version of the broker's package.
+        store_format: the newest format of the store that the broker reads, and may have written.
         written_at: for people; brokers don't read it.
     """
 
@@ -128,7 +130,7 @@ def decode(data: bytes) -> ActiveRecord:
     """Read a record.
 
     Raises:
-        NewerFormat: a newer version of this package wrote it, so it may have written the store, too.
+        NewerFormat: a newer version of this package wrote the record, and may have written the store.
         CorruptRecord: the bytes are not a record.
     """
     try:
@@ -152,7 +154,7 @@ def decode(data: bytes) -> ActiveRecord:
 
 
 class VersionedRecord(NamedTuple):
-    """A record, and the version of its object."""
+    """Record, and the version of its object."""
 
     record: ActiveRecord
     version: dict[str, str]
@@ -163,7 +165,7 @@ class RecordChanged(Exception):
 
 
 class BucketRecord:
-    """The record of one store.
+    """Record of a store in a bucket.
 
     Raises:
         StartError: the package ``obstore`` is missing.
@@ -204,7 +206,7 @@ class BucketRecord:
             return None
 
     async def write(self, record: ActiveRecord, replacing: VersionedRecord | None) -> VersionedRecord:
-        """Write the record in place of another one, or as the first one.
+        """Write the record in place of ``replacing``, or as the first record.
 
         Raises:
             RecordChanged: another broker wrote the record first.

@@ -1,4 +1,4 @@
-"""The active role: the right to serve a store. One broker has it; the others are standbys."""
+"""Active role: the right to serve a store. One broker has it; the other brokers of the store are standbys."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from ...errors import OpenDataError
 from ..delivery.active_lease import ActiveLease
 from ..wire.standbys import Gate, Standby, Standbys
 
-#: exit codes of a broker that failed, and of a broker that another one has replaced
+#: exit codes of a broker that failed, and of a broker that was replaced
 EXIT_FAILED, EXIT_FENCED = 1, 6
 
 
 @dataclass(frozen=True)
 class ActiveRoleSettings:
-    """The settings of a broker that concern the other brokers of its store.
+    """Settings that concern the other brokers of the store.
 
     Attributes:
-        standby: wait if another broker is active; this broker can then be replaced by others, too.
+        standby: wait if another broker is active; when this broker is active, another standby can replace it.
         take_over: replace the active broker even if it is alive.
-        renew_seconds: how often the active broker reads its record.
+        renew_seconds: the interval at which the active broker reads its record.
         instances: the instances that are opened at startup.
-        id: the id of this process.
-        key: for the active record.
         tls: creates the context for connections to the active broker.
-        serves_tls: clients use TLS at this broker.
+        serves_tls: True if this broker's clients use TLS.
+        id, key: for the active record.
     """
 
     standby: bool
@@ -42,11 +41,11 @@ class ActiveRoleSettings:
 
 @dataclass(frozen=True)
 class ClientEntry:
-    """The parts of a broker that its active role controls.
+    """Parts of a broker that its active role controls.
 
     Attributes:
         fenced: called when another broker has taken over.
-        read_ahead: reads the data that opening these instances needs; never fails.
+        read_ahead: reads the data that is necessary to open these instances; never fails.
     """
 
     gate: Gate
@@ -57,7 +56,7 @@ class ClientEntry:
 
 
 class ActiveRole:
-    """The right to serve one store; this one is of a store that only this process can reach: memory.
+    """Right to serve one store. This class is for a store that only this process can reach: in memory.
 
     Attributes:
         instances: the instances that must be open before this broker serves.
@@ -66,22 +65,22 @@ class ActiveRole:
     instances: tuple[str, ...] = ()
 
     async def take(self, front: ClientEntry, addresses: tuple[str, ...]) -> None:
-        """Wait until this broker is the active one.
+        """Wait until this broker is the active broker.
 
         Args:
-            addresses: where clients reach it, as far as that is known.
+            addresses: the addresses of this broker for clients, as far as they are known.
 
         Raises:
-            StoreInUse: another broker is active, and this one must not wait.
-            NewerFormat: another broker is active, and this version can't replace it.
+            StoreInUse: another broker is active, and this broker is not a standby.
+            NewerFormat: a newer version is active, which this version can't replace.
             StoreError: the store does not respond.
         """
 
     async def announce(self, addresses: tuple[str, ...]) -> None:
-        """Publish the addresses where clients reach this broker, which is now the active one."""
+        """Publish the addresses of this broker, which is now active, for clients."""
 
     async def watch(self) -> None:
-        """Check regularly that this broker is still the active one."""
+        """Check periodically that this broker is still active."""
 
     async def opening(self, instance: str) -> None:
         """Record that this broker is about to open an instance.
@@ -97,7 +96,7 @@ class ActiveRole:
         """Let a standby prepare for a take-over while this broker still serves."""
 
     async def hand_over(self, standby: Standby) -> bool:
-        """Hand over to a standby after the last commit; returns False if the store must be closed before."""
+        """Hand over to a standby after the last commit; return False if the store must be closed first."""
         return False
 
     async def wait_for_successor(self) -> None:

@@ -1,7 +1,7 @@
-"""The active role for a bucket: the active record, which brokers replace only in place of the version they read.
+"""Active role for a bucket.
 
-The broker whose id is in the record (:mod:`.active_record`) is the active one. SlateDB's fencing already prevents that
-two brokers write; the record prevents that two brokers *answer*, and gives clients an address.
+The broker whose id is in the record (:mod:`.active_record`) is active. SlateDB's fencing already prevents that two
+brokers write; the record prevents that two brokers *reply*, and has the address for clients.
 
 ====================  ===============================================  ================================================
 this broker           does                                             becomes
@@ -18,25 +18,27 @@ handing over          has made its last commit and sent the           ended when
                       ``TakeOver``; writes nothing more                take it
 ====================  ===============================================  ================================================
 
-What always holds:
+Invariants:
 
-* Each write names the version that it replaces, so of two brokers that decide at the same time one fails
-  (:class:`.RecordChanged`) and reads again.
+* Each write names the version that it replaces. If two brokers write at the same time, one of them fails
+  (:class:`.RecordChanged`) and reads the record again.
 * The active broker sends to clients only during its lease (:mod:`..delivery.active_lease`), which ends
   ``lease_seconds`` after the *beginning* of its last read of a record without a claim.
-* A claimant waits :data:`_MARGIN` times as long after the write of its claim, by its own clock since the boot. So the
-  lease is over before the role is taken, whatever the clocks of the hosts show; only their speed must agree.
-* A broker without a standby has a longer lease and reads less often. When the first standby connects, the shorter lease
-  applies here before the record has it; the lease never becomes longer again.
+* After it has written its claim, a claimant waits for :data:`_MARGIN` times ``lease_seconds``, by its own clock since
+  the boot. So the lease ends before the claimant takes the role. The clocks of the hosts may show different times; only
+  their speed must agree.
+* A broker without a standby has a longer lease and reads less often. When the first standby connects, the active broker
+  applies the shorter lease before it writes the record. The lease never becomes longer again.
 
-A heartbeat alone would be simpler, and wrong: a lost connection does not show whether the broker ended or the network
-is cut. A lock with a time to live in the bucket would need clocks that agree. A planned hand-over needs no wait: the
-active broker commits, stops answering, and gives its record and version to the standby, which replaces it at once. If
-the standby fails in that moment, the record is changed to ``handing-over``, so that it or a later start may take it.
+Heartbeats without a record would be simpler, but a lost connection does not show whether the broker ended or the
+network failed. A lock with a time to live in the bucket would need synchronized clocks. A planned hand-over needs no
+wait: the active broker commits, stops sending replies, and sends its record and version to the standby, which replaces
+the record. If the standby fails then, the active broker changes the record to ``handing-over``, so that the standby or
+a broker that starts later may take the role.
 
-If the record was deleted, the active broker writes it again; a standby that has followed it waits for its lease first.
-If the bucket does not answer, the active broker becomes silent when its lease ends, and serves again after the next
-read. See RFC 0009.
+If the record is deleted, the active broker writes it again; a standby that was connected waits for the end of the lease
+first. If the bucket does not respond, the active broker stops sending when its lease ends, and serves again after the
+next read. See RFC 0009.
 """
 
 from __future__ import annotations
@@ -70,28 +72,28 @@ from .active_role import ActiveRole, ActiveRoleSettings, ClientEntry
 
 log = logging.getLogger(__name__)
 
-#: periods without a read of the record after which the active broker sends nothing to clients
+#: length of the lease in periods between two reads of the record
 LEASE_PERIODS = 3
 #: for a broker without --standby, until a standby is connected
 UNGUARDED_PERIOD_SECONDS, UNGUARDED_LEASE_SECONDS = 10.0, 25.0
-#: a claim waits longer than the lease by this factor, for clocks that don't run equally fast
+#: factor of the wait after a claim over the lease, for clocks with different speeds
 _MARGIN = 1.1
-#: how often a claiming broker reads the record
+#: interval at which a claiming broker reads the record
 _CLAIM_LOOK_SECONDS = 0.5
-#: how long a standby may read ahead before this broker hands over
+#: maximum time for a standby to read ahead before this broker hands over
 _PREPARE_SECONDS = 5.0
-#: how long a standby may take over before the record permits any broker to do so
+#: maximum time for a standby to take over before the record permits any broker to do so
 _SUCCESSOR_SECONDS = 1.0
-#: how often a standby retries while the store does not respond
+#: interval between the attempts of a standby while the store does not respond
 _RETRY_SECONDS = 1.0
 
 
 class BucketActiveRole(ActiveRole):
-    """The active role for a bucket: the broker whose id is in the record is active."""
+    """Active role of the broker whose id is in the record of a bucket."""
 
     def __init__(self, record: BucketRecord, settings: ActiveRoleSettings) -> None:
         self._record, self._settings = record, settings
-        self._has_standby = settings.standby  # or had one before
+        self._has_standby = settings.standby  # never becomes False again
         self._standby_came = asyncio.Event()
         self._addresses: tuple[str, ...] = ()
         self._mine: VersionedRecord | None = None
@@ -99,8 +101,8 @@ class BucketActiveRole(ActiveRole):
         self._front: ClientEntry
         self.instances: tuple[str, ...] = ()
         self._successor = ""
-        self._followed_lease = 0.0  # of the broker that was last seen to be active
-        self._telling: asyncio.Task[None] | None = None
+        self._followed_lease = 0.0  # lease of the last active broker that this broker has read from a record
+        self._notification: asyncio.Task[None] | None = None
 
     @property
     def _period(self) -> float:
@@ -122,7 +124,7 @@ class BucketActiveRole(ActiveRole):
                 elif self._settings.standby:
                     await self._stand_by(versioned)
                 else:
-                    await self._push_in(versioned)
+                    await self._replace_active(versioned)
             except RecordChanged:
                 pass
             except NewerFormat:
@@ -138,7 +140,7 @@ class BucketActiveRole(ActiveRole):
     async def _read_again(self) -> VersionedRecord | None:
         """Read the record again after it was deleted: an active broker may write it again until its lease is over."""
         if not self._followed_lease:
-            return None  # the store is new, as far as this broker knows
+            return None  # this broker has never read a record
         log.warning("standby: the active record was deleted")
         await asyncio.sleep(_MARGIN * self._followed_lease)
         return await self._record.read()
@@ -166,7 +168,7 @@ class BucketActiveRole(ActiveRole):
         self._extend(began)
 
     async def _stand_by(self, versioned: VersionedRecord) -> None:
-        """Follow the active broker until its connection is lost; then claim the role."""
+        """Stay connected to the active broker until the connection is lost; then claim the role."""
         gate, record = self._front.gate, versioned.record
         self._followed_lease = record.lease_seconds
         gate.send_away()
@@ -190,11 +192,11 @@ class BucketActiveRole(ActiveRole):
         finally:
             link.close()
 
-    async def _push_in(self, versioned: VersionedRecord) -> None:
-        """Replace a broker that has ended, or that must be replaced.
+    async def _replace_active(self, versioned: VersionedRecord) -> None:
+        """Replace a broker that has ended or, with ``take_over``, is alive.
 
         Raises:
-            StoreInUse: it is alive.
+            StoreInUse: the active broker is alive and must not be replaced.
         """
         record, forced = versioned.record, self._settings.take_over
         if not forced:
@@ -220,20 +222,20 @@ class BucketActiveRole(ActiveRole):
         seconds, other_claim = _MARGIN * versioned.record.lease_seconds, versioned.record.claim
         is_first = other_claim is None or other_claim.id == self._settings.id
         if not is_first and not await self._stays(versioned, seconds):
-            return  # two claims would only replace each other
+            return  # the claim of another broker: two claims would only replace each other
         claim = TakeOverClaim(id=self._settings.id, forced=forced)
         claimed = await self._record.write(replace(versioned.record, claim=claim), versioned)
         log.warning("take-over: the active broker can't be reached, and is given %.1f s to answer", seconds)
         if await self._stays(claimed, seconds / 2) and await self._reading_ahead(claimed, seconds / 2):
             await self._acquire(claimed)
             log.warning("take-over: the active broker did not answer")
-            self._telling = asyncio.get_running_loop().create_task(self._tell(versioned.record))
+            self._notification = asyncio.get_running_loop().create_task(self._notify_replaced(versioned.record))
         else:
             log.warning("standby: the active broker answered in the store, this one waits on")
             await asyncio.sleep(self._period)
 
     async def _reading_ahead(self, versioned: VersionedRecord, seconds: float) -> bool:
-        """Read ahead during :meth:`_stays`: an active broker that is alive would probably have withdrawn the claim."""
+        """Read ahead during :meth:`_stays`, because an active broker would probably have withdrawn the claim by now."""
         names = {*self._settings.instances, *versioned.record.instances}
         reading = asyncio.ensure_future(self._front.read_ahead(names))
         try:
@@ -241,13 +243,13 @@ class BucketActiveRole(ActiveRole):
         finally:
             reading.cancel()
 
-    async def _tell(self, replaced: ActiveRecord) -> None:
-        """Notify a replaced broker: it may be alive, and only unable to reach the store."""
+    async def _notify_replaced(self, replaced: ActiveRecord) -> None:
+        """Notify a replaced broker, which may be alive but unable to reach the store."""
         settings = self._settings
         await connect(replaced, settings.id, list(self._addresses), settings.tls, "successor")
 
     async def _stays(self, versioned: VersionedRecord, seconds: float) -> bool:
-        """Wait; returns whether the record stayed the same."""
+        """Wait; return True if the record did not change."""
         ends_at = seconds_since_boot() + seconds
         while (remaining := ends_at - seconds_since_boot()) > 0:
             await asyncio.sleep(min(remaining, _CLAIM_LOOK_SECONDS))
@@ -286,7 +288,7 @@ class BucketActiveRole(ActiveRole):
         return self._mine
 
     async def _change(self, **fields: object) -> None:
-        """Write this broker's record with other fields.
+        """Write this broker's record with changed fields.
 
         Raises:
             StoreFenced: another broker is active.
@@ -311,7 +313,7 @@ class BucketActiveRole(ActiveRole):
             try:
                 async with self._writing:
                     await self._look()
-                if self._current.record.lease_seconds != self._lease:  # applied here before the record has it
+                if self._current.record.lease_seconds != self._lease:  # the new lease already applies
                     await self._change(lease_seconds=self._lease)
                 if is_silent:
                     log.info("the store shows again which broker is active: this one")
@@ -326,7 +328,7 @@ class BucketActiveRole(ActiveRole):
                 is_silent = True
 
     async def _look(self) -> None:
-        """Check that this broker is still the active one, and withdraw the claim of another one.
+        """Check that this broker is still active, and withdraw the claim of another broker.
 
         Raises:
             StoreFenced: another broker is active.
@@ -352,7 +354,7 @@ class BucketActiveRole(ActiveRole):
         self._extend(began)
 
     def _lost(self, active: tuple[str, ...]) -> StoreFenced:
-        """End the lease, so that this broker sends no more replies; returns the error."""
+        """End the lease, so that this broker sends no more replies; return the error."""
         self._front.gate.active = active
         where = f", at {', '.join(active)}," if active else ""
         error = StoreFenced(f"another broker{where} has taken over the store: this one ends", url=self._record.url)

@@ -1,7 +1,7 @@
-"""The file system of a store's folder, which must be one that only one host uses.
+"""Check of the file system of a store's folder, which only one host may use.
 
-The lock on a folder is an flock, which another host does not see, and the journal is written without reading it from
-the disk again. So two brokers on two hosts would both confirm messages, and destroy each other's. The type of the file
+The lock on a folder is an flock, which other hosts do not see, and a broker does not read its journal from the disk
+again. Two brokers on two hosts would both confirm messages, and overwrite each other's files. The type of the file
 system shows whether other hosts can mount the same folder.
 """
 
@@ -17,7 +17,7 @@ from ...errors import StoreUnwritable
 log = logging.getLogger(__name__)
 
 _MOUNTS = Path("/proc/self/mountinfo")
-#: file systems that several hosts can mount at the same time; those of FUSE without "fuse."
+#: file systems that several hosts can mount at the same time; names of FUSE file systems are without "fuse."
 _SHARED = frozenset(
     {
         "9p", "acfs", "afs", "beegfs", "blobfuse", "blobfuse2", "ceph", "ceph-fuse", "cephfs", "cifs",
@@ -38,13 +38,10 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def check_file_system(folder: Path, mounts: Path = _MOUNTS) -> None:
-    """Refuse a folder that other hosts may use at the same time; log a warning if that is not known.
-
-    Args:
-        folder: need not exist.
+    """Refuse a folder, which need not exist, that other hosts can use; log a warning for an unknown file system.
 
     Raises:
-        StoreUnwritable: its file system is a network or cluster file system.
+        StoreUnwritable: the folder is on a network or cluster file system.
     """
     kind = file_system(folder, mounts)
     if kind in _IN_MEMORY:
@@ -62,18 +59,18 @@ def check_file_system(folder: Path, mounts: Path = _MOUNTS) -> None:
 
 
 def file_system(folder: Path, mounts: Path = _MOUNTS) -> str:
-    """Return the type of a folder's file system, also for a folder that does not exist; empty if it is not known."""
+    """Return the type of a folder's file system, empty if it is unknown. The folder need not exist."""
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
     except OSError:
         return ""
-    place = os.path.realpath(folder)
+    path = os.path.realpath(folder)
     best, kind = "", ""
     for line in lines:
         # number, parent, device, root, mount point, options, optional fields …, "-", type, source, options
         before, _, after = line.partition(" - ")
         point = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), before.split(" ")[4])
-        is_above = place == point or place.startswith(point.rstrip("/") + "/")
+        is_above = path == point or path.startswith(point.rstrip("/") + "/")
         if is_above and len(point) >= len(best):  # a later mount at the same point hides the earlier one
             best, kind = point, after.split(" ")[0]
     return kind

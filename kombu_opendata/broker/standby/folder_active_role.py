@@ -1,6 +1,7 @@
-"""The active role for a folder: the lock on the folder. Its standby is a second process on the same host.
+"""Active role for a folder: the lock on the folder. Its standby is a second process on the same host.
 
-The record only has the addresses of the active broker. A frozen process keeps its lock, so it is not replaced.
+The record only has the addresses of the active broker. A stopped process (SIGSTOP) still has its lock, so it is not
+replaced.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from .store_lock import StoreLock
 
 log = logging.getLogger(__name__)
 
-#: how often a standby tries to lock the folder
+#: interval at which a standby tries to lock the folder
 _TRY_SECONDS = 0.05
-#: how often a standby without a connection to the active broker reads its address
+#: interval at which a standby without a connection reads the address of the active broker
 _LOOK_SECONDS = 0.5
-#: how often the active broker checks that it still owns the store's folder, and shows other hosts that it is alive
+#: interval at which the active broker checks that it still owns the folder, and renews its mark for other hosts
 _WATCH_SECONDS = 0.5
 
 
 class FolderActiveRole(ActiveRole):
-    """The active role of the process that has the folder's lock. The kernel releases the lock of a process that ends.
+    """Active role of the process that has the folder's lock. The kernel releases the lock of a process that ends.
 
     Raises:
-        StoreInUse: another broker has the lock, and this one must not wait; or another host uses the folder.
+        StoreInUse: another broker has the lock, and this broker is not a standby; or another host uses the folder.
         StoreUnwritable, UnsafeFolder: the folder can't be used.
     """
 
@@ -60,7 +61,7 @@ class FolderActiveRole(ActiveRole):
         log.warning("take-over: the broker that owned the store has ended")
 
     async def _follow(self, front: ClientEntry, addresses: tuple[str, ...]) -> None:
-        """Keep a connection to the active broker, and send clients there."""
+        """Stay connected to the active broker, and redirect clients to it."""
         while True:
             record = self._find_active(front)
             if record is not None:
@@ -102,7 +103,7 @@ class FolderActiveRole(ActiveRole):
         self._front.standbys.admit(key)
 
     async def watch(self) -> None:
-        """End the process when its store is deleted or taken by another host; a clean close would write to it."""
+        """End the process without a close, which would write, when another host takes the store or it is deleted."""
         while not self._lock.lost:
             if other_host := self._lock.renew():
                 log.critical(

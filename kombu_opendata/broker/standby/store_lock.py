@@ -1,13 +1,13 @@
-"""The lock on a store's folder: an flock, which the kernel releases when the process ends, also by a crash.
+"""Lock on a store's folder: an flock, which the kernel releases when the process ends, also after a crash.
 
-Other hosts do not see the lock, and the folder may be on a file system that several hosts share and that is not known
-as such (FUSE, virtiofs). So the broker writes a mark, the host's boot and name, into the file of the lock, and renews
-its modification time while it runs. A broker that finds another host there at startup watches for a renewal. Only
-changes count: the clocks of two hosts are never compared.
+Other hosts do not see the lock, and the file system may be shared although its type does not show that (FUSE,
+virtiofs). The broker therefore writes a mark, the id of the host's boot and the host's name, into the lock file, and
+renews the modification time of the file while it runs. A broker that reads the mark of another host at startup waits
+for a renewal. It never compares the clocks of two hosts, only two modification times of the file.
 
-SlateDB and the journal create files when a broker opens a store. On a file system without a free inode, this would
-fail, although few files are needed, and most of them are deleted again. So the broker keeps a reserve of empty files,
-which it deletes if it can't start without them. Then it starts, consumers continue, and publishes are refused once the
+SlateDB and the journal create files when a broker opens a store. On a file system without free inodes this would fail,
+although the startup needs few files and deletes most of them. The broker therefore has a reserve of empty files, which
+it deletes if there are too few free inodes. It can then start: consumers continue, and publishes are refused when the
 journal is full, as on a full disk.
 """
 
@@ -31,16 +31,16 @@ from .file_systems import check_file_system
 log = logging.getLogger(__name__)
 
 _FOLDER = "broker.reserve"
-#: a startup needs about 15
+#: files in the reserve; a startup needs about 15
 _FILES = 32
-#: how long a starting broker watches the mark of another host: several renewals, see folder_active_role.py
+#: time for which a starting broker watches the mark of another host: several renewals, see folder_active_role.py
 _WATCH_SECONDS = 3.0
 PID_NAME = "broker.pid"
 _LOOK_SECONDS = 0.1
 
 
 def use_reserve(store: Path) -> None:
-    """Delete the reserve if the store's file system has fewer free inodes than that."""
+    """Delete the reserve if the store's file system has fewer free inodes than the reserve has files."""
     free = free_inodes(store)
     if free is None or free >= _FILES:
         return
@@ -56,7 +56,7 @@ def use_reserve(store: Path) -> None:
 
 
 def fill_reserve(store: Path) -> None:
-    """Create the missing files of the reserve, if that leaves twice as many inodes free."""
+    """Create the missing files of the reserve, if twice as many inodes stay free."""
     free = free_inodes(store)
     if free is None or free < 3 * _FILES:
         return
@@ -67,10 +67,10 @@ def fill_reserve(store: Path) -> None:
 
 
 class HostMark:
-    """The mark in one file.
+    """Mark in one file.
 
     Attributes:
-        other: the host whose mark is being watched; empty if there is none.
+        other: the other host whose mark is in the file; empty if there is none.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,10 +81,10 @@ class HostMark:
         self.other = ""
 
     def is_stale(self) -> bool:
-        """Return whether no broker on another host uses the folder; False until that is certain.
+        """Return True if certainly no broker on another host uses the folder.
 
         Raises:
-            StoreInUse: a broker on another host uses it.
+            StoreInUse: a broker on another host uses the folder.
         """
         state = self._read()
         host = self._other_host(state[0])
@@ -102,11 +102,11 @@ class HostMark:
         return time.monotonic() - self._found_at >= _WATCH_SECONDS
 
     def write(self, fd: int) -> None:
-        """Write this host's mark. The file is overwritten in place, because the disk may be full."""
+        """Write this host's mark in place, because the disk may be full."""
         os.ftruncate(fd, os.pwrite(fd, self._own.encode(), 0))
 
     def renew(self, fd: int) -> str:
-        """Show that this broker is alive; returns the name of another host that has taken the folder, or ""."""
+        """Renew the modification time; return the name of another host that has taken the folder, or ""."""
         try:
             other_host = self._other_host(self._read()[0])
             if not other_host:
@@ -122,7 +122,7 @@ class HostMark:
                 os.ftruncate(fd, 0)
 
     def _read(self) -> tuple[str, int]:
-        """Return the mark and its modification time, by a new descriptor: an open one may show this host's cache."""
+        """Return the mark and its modification time. A new descriptor bypasses this host's cache."""
         with self._path.open(errors="replace") as file:
             return file.read(4096).strip(), os.fstat(file.fileno()).st_mtime_ns
 
@@ -133,11 +133,7 @@ class HostMark:
 
 
 class StoreLock:
-    """The lock of one folder. It is taken by :meth:`acquire`, or when it is free by :meth:`try_acquire`.
-
-    Attributes:
-        folder: None before the first attempt.
-    """
+    """Lock of one folder; ``folder`` is None before the first attempt to take it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder
@@ -150,8 +146,8 @@ class StoreLock:
         """Take the lock and write the pid file.
 
         Raises:
-            StoreUnwritable: the folder can't be created or written, other hosts may use it, or it has only a part of a
-                store.
+            StoreUnwritable: the folder can't be created or written, is on a shared file system, or has only a part of
+                a store.
             UnsafeFolder: other users own or may write to the folder or an entry in it.
             StoreInUse: another broker has the lock, or uses the folder on another host.
         """
@@ -166,9 +162,9 @@ class StoreLock:
             time.sleep(_LOOK_SECONDS)
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free; raises as :meth:`acquire`, StoreInUse only for a broker on another host.
+        """Take the lock if it is free. Raise as :meth:`acquire`, but StoreInUse only for a broker on another host.
 
-        After an unclean shutdown on another host the first attempts fail: see :meth:`.HostMark.is_stale`.
+        After an unclean shutdown on another host, the first attempts fail: see :meth:`.HostMark.is_stale`.
         """
         if self._is_held:
             return True
@@ -216,18 +212,18 @@ class StoreLock:
 
     @property
     def lost(self) -> bool:
-        """The lock's file does not exist any more: the folder was deleted or replaced."""
+        """True if the lock's file no longer exists, because the folder was deleted or replaced."""
         try:
             return not os.path.samestat(os.lstat(self._path / LOCK_NAME), os.fstat(self._fd))
         except FileNotFoundError:
             return True
 
     def renew(self) -> str:
-        """Show other hosts that this broker is alive; returns the name of one that has taken the folder, or ""."""
+        """Renew the mark; return the name of another host that has taken the folder, or ""."""
         return self._mark.renew(self._fd)
 
     def release(self) -> None:
-        """Remove the pid file and release the lock, if it is held. May be called more than once."""
+        """Remove the pid file and release the lock, if this process has it."""
         if self.folder is not None:
             if self._is_held:
                 self.folder.remove(PID_NAME)
