@@ -192,7 +192,7 @@ class AsyncQueueClient:
             return await on_thread(threads, call, client, undo=undo and partial(undo, self.blocking))
         except asyncio.CancelledError:
             client.calls.cancel()
-            if client.calls.waiting is not None:
+            if client.calls.waiting is not None and not self._is_closed:  # the end of a client ends all reads
                 self.threads.submit(self.blocking.connections.stop_waiting, client.calls.waiting)
             raise
 

@@ -121,3 +121,31 @@ def test_a_cancelled_call_makes_no_further_request() -> None:
             with pytest.raises(RequestError, match="cancelled"):
                 call()
         client.heartbeat()
+
+
+def test_a_read_that_is_cancelled_at_the_end_of_its_client_is_cancelled() -> None:
+    async def program() -> None:
+        client = AsyncQueueClient(f"opendata+memory://{uuid.uuid4().hex}")
+        await client.create("q")
+        ended = threading.Event()
+        submitted = client.waiting_threads.submit
+
+        def submit(call: Callable[..., Any], /, *args: Any) -> Any:
+            def run() -> Any:
+                try:
+                    return call(*args)
+                finally:
+                    ended.wait(10)
+
+            return submitted(run)
+
+        client.waiting_threads.submit = submit  # type: ignore[method-assign, assignment]
+        reading = asyncio.create_task(client.read_with_poll("q", max_poll_seconds=600))
+        await asyncio.sleep(0)
+        await client.close()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        ended.set()
+
+    asyncio.run(program())
