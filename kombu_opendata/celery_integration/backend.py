@@ -1,12 +1,12 @@
 """Result backend for Celery: ``result_backend = "opendata:///abs/folder"``, the same URL as ``broker_url``.
 
 Results are stored in the broker's store, next to the queues. The broker pushes them to waiting clients. It counts a
-chord's parts, each once even if its task is delivered again, and its reply makes the worker that completed a chord send
-the callback.
+chord's parts, each once even if its task is delivered again. Its reply to the last part makes that worker send the
+chord's callback.
 
 ``result_backend = "opendata"`` uses the app's broker URL. ``result_backend_transport_options`` accepts the options of
-``broker_transport_options`` and ``connect_timeout`` (seconds, default 5), ``ssl`` (as ``broker_use_ssl``) and
-``global_keyprefix``; where the URL is the broker's, the broker's options are the defaults.
+``broker_transport_options`` that concern a connection, ``connect_timeout`` (seconds, default 5), ``ssl`` (as
+``broker_use_ssl``) and ``global_keyprefix``. If the URL is the broker's, the broker's options are the defaults.
 """
 
 from __future__ import annotations
@@ -151,10 +151,9 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self.result_consumer.cancel_for(task_id)
 
     def on_task_call(self, producer: Any, task_id: str) -> dict[str, Any]:
-        """Record the task that is about to be published: its message names the destination of its result if it expires.
+        """Record the task that is about to be published: its message names the key of its result if it expires.
 
-        Returns:
-            No options: ``Signature.election`` adds them to the task's.
+        Return no options, which ``Signature.election`` would add to those of the task.
         """
         key = self.get_key_for_task(task_id)
         self.client.note_sent(key)
@@ -180,10 +179,10 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             self._send_callback(request, part.chord)
 
     def mark_as_failure(self, task_id: str, exc: Exception, *args: Any, **kwargs: Any) -> None:
-        """Store a failure, also for the subsequent tasks of a chain: Celery omits the members of their groups.
+        """Store a failure, also for the subsequent tasks of a chain; Celery omits those that are in groups.
 
         Raises:
-            ResultNotStored: the success of the task can't be stored; Celery 5.6 would store that as a failure.
+            ResultNotStored: the task succeeded but its result can't be stored, which Celery 5.6 reports as a failure.
         """
         if isinstance(exc, ResultNotStored):
             raise exc
@@ -201,10 +200,8 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def mark_as_retry(self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, **kwargs: Any) -> Any:
         """Store that a task is retried.
 
-        Celery passes a Retry if its worker cancels the task, possibly in a signal handler.
-
-        In that case the worker does not wait for the broker: the state changes again when the task's message is
-        delivered.
+        If the exception is a Retry, the worker cancels the task, possibly in a signal handler. It does not wait for the
+        broker then: the state changes again when the task's message is delivered.
         """
         if not isinstance(exc, Retry):
             return super().mark_as_retry(task_id, exc, traceback, request, **kwargs)
@@ -242,10 +239,10 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return result
 
     def _tolerate(self, error: OpenDataError, task_id: str, state: str) -> None:
-        """Log in a worker that a failure is refused permanently; raise any other error.
+        """In a worker, log that the broker refuses a failure permanently; raise any other error.
 
-        Celery stores a failure last of all. If that raised, a task in a pool without processes would never end: its
-        message would stay in flight, and a solo worker would end.
+        Celery stores the failure at the end of a task. After an exception there, a task in a pool without processes
+        would never end: its message would stay in flight, and a solo worker would end.
         """
         is_permanent = not isinstance(error, (ConnectionLost, RetryLater))
         if not is_permanent or state not in states.EXCEPTION_STATES or not worker_shutdown.is_worker:
@@ -264,7 +261,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return StoreResult(0, key, kind, b"", ttl_ms, _may_have_run(request, task_id)), meta
 
     def _send_meta(self, message: StoreResult, meta: dict[str, Any]) -> bool:
-        """Encode and store a result; an error that is too large is replaced by an error that reports this."""
+        """Encode and store a result; in place of an error that is too large, store an error that reports its size."""
         message.value = _bytes(self.encode(meta))
         try:
             return self._send(message)
@@ -287,7 +284,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     # ------------------------------------------------------------ chords
     def apply_chord(self, header_result_args: Sequence[Any], body: Any, **_kwargs: Any) -> None:
-        """Open a chord. A header that has groups is stored, so that its results get the same shape."""
+        """Open a chord. A header with groups is stored, because the results are nested in the same way."""
         self.ensure_chords_allowed()
         group_id, results = header_result_args[0], header_result_args[1]
         header = b""
@@ -309,7 +306,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self._calls.do(self.client.open_chord, message)
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **_kwargs: Any) -> None:
-        """Add the result of a header task to its chord; the result itself is not stored or was stored before."""
+        """Add the result of a header task to its chord; the result itself was stored before, or is not stored."""
         part = self._part(request)
         if part is None:
             return
@@ -337,7 +334,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def _send_callback(self, request: Any, chord: bytes) -> None:
         """Send a chord's callback: all parts are complete, and the broker selected this process.
 
-        If the worker exits before that, the chord stays unchanged until the task is delivered again.
+        If the worker exits before that, the next delivery of the task sends the callback.
         """
         callback = maybe_signature(request.chord, app=self.app)
         try:
@@ -398,7 +395,7 @@ def _bytes(encoded: str | bytes) -> bytes:
 
 
 def _results_of(step: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the signatures whose results a chain's step has: the step, or for a group or a chain its tasks."""
+    """Return the signatures of a chain's step that have results: the step, or the tasks of a group or a chain."""
     members = (step.get("kwargs") or {}).get("tasks")
     if not members or step.get("subtask_type") not in ("group", "chain"):
         return [step]
@@ -408,8 +405,8 @@ def _results_of(step: dict[str, Any]) -> list[dict[str, Any]]:
 def _may_have_run(request: Any, task_id: str) -> bool:
     """Return True if the broker may have a result of this task that is not in its memory.
 
-    A request for an unknown task has few attributes, such as its name. An id that Celery generates is random; a caller
-    may reuse other kinds of ids.
+    The task may have run before, or its id may be used again; an id that Celery generates is random. A request for an
+    unknown task has few attributes.
     """
     if getattr(request, "id", None) != task_id or len(task_id) != 36 or task_id[14] != "4":
         return True

@@ -39,7 +39,7 @@ for _command in shared_commands():
 def flower(ctx: click.Context, flower_options: tuple[str, ...]) -> None:
     """Start Flower, which also shows this broker's queues.
 
-    As "celery flower", with the same options and variables; in addition, the broker tab and /api/queues/length work.
+    Options and variables are those of "celery flower". In addition, the broker tab and /api/queues/length work.
     """
     if find_spec("flower") is None:
         raise CommandError("Flower is not installed: pip install flower")
@@ -93,7 +93,7 @@ class OpenDataBroker:
 
 
 def _install(target: Target) -> None:
-    """Replace the factory of Flower's brokers, as Flower has no registry of brokers, so that it uses this one."""
+    """Replace the factory of Flower's brokers, because Flower has no registry of brokers."""
     from flower.utils.broker import Broker
 
     make = Broker.__new__

@@ -47,13 +47,13 @@ def setup_maintenance(
 ) -> list[str]:
     """Register the maintenance tasks and add them to the app's beat schedule.
 
-    Call it once where the app is created, in the module that both workers and beat load. An existing entry of the same
-    name in the app's ``beat_schedule`` is kept, so a schedule can be overridden there.
+    Call it once, in the module that creates the app, which both workers and beat load. Entries of the same names in the
+    app's ``beat_schedule`` have precedence.
 
     Args:
         app: the app whose broker the tasks maintain.
-        every: seconds, a timedelta or a Celery schedule for one entry, ``opendata.maintain``, that does all duties; or
-            a mapping of ``route``, ``expire_leases`` and ``collect`` to such values, for one entry per duty.
+        every: seconds, a timedelta or a Celery schedule of the entry ``opendata.maintain``, which does all duties; or a
+            mapping of ``route``, ``expire_leases`` and ``collect`` to such values, for an entry for each duty.
         queue: the queue of the tasks' messages; None leaves it to the app's routing.
         expires: seconds after which worker and broker drop a message that was not run; None means one period.
         timeout: seconds after which the task of a run fails; the broker continues the run.
@@ -73,7 +73,7 @@ def setup_maintenance(
     def add_entries(**_: Any) -> None:
         app.conf.beat_schedule = {**entries, **app.conf.beat_schedule}
 
-    # Sent each time that settings are loaded, with the user's own schedule.
+    # Sent each time that settings are loaded: the new settings have only the user's schedule.
     app.on_after_configure.connect(add_entries, weak=False)
     if app.configured:
         add_entries()
@@ -113,7 +113,7 @@ def _entry(name: str, when: BaseSchedule, queue: str | None, expires: float | No
 def _register(app: Celery, timeout: float) -> None:
     @app.task(name=MAINTAIN, shared=False)
     def run(duties: list[str] | None = None, again_in_seconds: float = 0.0) -> dict[str, Any]:
-        """Run these maintenance duties, or all; return the broker's report."""
+        """Run these maintenance duties, by default all; return the broker's report."""
         return maintain_broker(app, duties or (), again_in_seconds=again_in_seconds, timeout=timeout)
 
     for duty in DUTIES:

@@ -75,7 +75,7 @@ _UNTAGGED: dict[str, Callable[[str], Any]] = {
 
 
 def _unknown(value: Any) -> Any:
-    """Return a plain value for a value that msgspec does not support, as Kombu's JSON does."""
+    """Return a plain value, as Kombu's JSON does, for a value that msgspec does not support."""
     if hasattr(value, "__json__"):
         return value.__json__()
     kind = type(value)
@@ -137,7 +137,7 @@ def _tag(value: Any) -> Any:
 
 
 def _key(key: Any) -> Any:
-    """Return a dictionary's key in a form that msgspec encodes; true, false and null as JSON writes them."""
+    """Return a dictionary's key in a form that msgspec encodes; booleans and None become texts, as in JSON."""
     if key is None or isinstance(key, bool):
         return _encode(key).decode()
     return key if isinstance(key, (str, int, float)) else str(key)

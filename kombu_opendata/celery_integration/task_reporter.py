@@ -1,14 +1,12 @@
-"""Reports of tasks: of failures, from Celery's data, and those that are sent without a settlement of their messages.
+"""Reports of tasks that are sent without a settlement of their messages, and reports of failures from Celery's data.
 
-Tasks whose messages were acknowledged when they began are reported when they end. A task may outlive the connection
-that delivered its message, so a worker's reporter has the current one.
+If the message of a task is acknowledged when the task begins, the task is reported when it ends. It may outlive the
+connection that delivered the message, so a worker's reporter has the current connection.
 
-Tasks whose messages are acknowledged at their end are reported once they have run for a second. A task that hangs is
-thus reported, and short tasks, which are nearly all, cost nothing: the reporter checks the active requests
-periodically.
+If the message is acknowledged when the task ends, the task is also reported as running after a second, so that a task
+that hangs is known. The reporter checks the active requests periodically, so short tasks cost nothing.
 
-The exceptions are those of tasks, so every access may raise: their ``str()``, their attributes, the names of their
-classes.
+Exceptions of tasks are foreign code: their ``str()``, their attributes and the names of their classes may raise.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from ..transport.channel import Channel
 log = logging.getLogger(__name__)
 
 _REPORT = int(Outcome.REPORT)  # a plain number is encoded faster
-#: reports of tasks that ended while the worker was without a connection; the broker gives up waiting before
+#: limit for reports of tasks that ended while the worker had no connection; the broker stops waiting for them earlier
 MAX_WAITING = 10_000
 #: seconds after which running tasks are reported, and interval of the checks
 RUNNING_SECONDS = 1.0
@@ -75,7 +73,7 @@ class Reporter:
         self._timer: Any = None
 
     def watch(self, timer: Any) -> None:
-        """Check for running tasks by the worker's timer, or without one in a thread: its event loop runs the tasks."""
+        """Check for running tasks by the worker's timer, or by a thread if the event loop of the worker runs tasks."""
         if timer is not None:
             if self._timer is not None:
                 self._timer.cancel()  # a worker that reconnects clears its timer, but not each kind of timer
@@ -85,7 +83,7 @@ class Reporter:
             self._timer.start()
 
     def report_running(self) -> None:
-        """Report the long-running tasks, unless these are those of the last report. Never raises."""
+        """Report the long-running tasks, unless they are the same as in the last report. Never raises."""
         connection = None if self.channel is None else self.channel.connection
         if connection is None or connection.closed:
             return

@@ -1,8 +1,8 @@
 """Celery requests that report the outcomes of their tasks.
 
-A worker makes the class of a task's requests with ``create_request_cls``, from the class that ``Task.Request`` names.
-The result overrides ``on_success`` without calling that class, so a hook in it would not be called: :func:`reporting`
-therefore derives a class from the result. A user's own class of requests still works as a base.
+A worker makes the class of a task's requests with ``create_request_cls``, from the base class that ``Task.Request``
+names. The class overrides ``on_success`` without a call of the base, so a hook in the base would not be called.
+Therefore :func:`reporting` derives another class from it. A user's own base class still works.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class ReportedTask:
         name: the name of the task.
         acks_late: whether its messages are acknowledged when it has ended.
         own_pid: the pid of the worker; 0 if the pool reports the pid.
-        on_success, revoked: the methods that are extended. Each task calls them, and ``super()`` would look for them
-            in one class after the other.
+        on_success, revoked: the methods that are extended. They are called for each task, and ``super()`` would search
+            for them in one class after the other.
     """
 
     reporter: Reporter
@@ -107,8 +107,8 @@ class ReportedTask:
 class ReportingRequest(_Base):
     """Base class of requests, besides Celery's, which reports the end of each run.
 
-    The order of a message's ack and the task's end, and their threads, depend on the task and the pool. Both
-    synchronize on the message's ``run``. All names are private, as the other base class may be a user's.
+    A message's ack and the task's end may happen in any order and in two threads, depending on the task and the pool.
+    Both synchronize on the message's ``run``. All names are private, as the other base class may be a user's.
     """
 
     opendata_task: ReportedTask
@@ -181,7 +181,7 @@ class ReportingRequest(_Base):
         return super().on_failure(exc_info, *args, **kwargs)
 
     def __lose(self, report: TaskReport, *args: Any, **kwargs: Any) -> Any:
-        """Handle the end of the pool process. Celery may find that the task had succeeded, or send it once more."""
+        """Handle the loss of the pool process. Celery may find that the task had succeeded, or publish it again."""
         send_event: Callable[..., Any] = super().send_event
 
         def hear(type: str, **fields: Any) -> Any:
@@ -271,10 +271,7 @@ def _refusing(refuse: Callable[..., Any], reporters: Reporters) -> Callable[...,
 
 
 def _refusal(error: Exception | None) -> TaskReport:
-    """Return the report of a message that no task ran for.
-
-    Its task name is the sender's, so it counts under no name.
-    """
+    """Return the report of a message for which no task ran. It omits the task name, which the sender chose."""
     if error is None:
         exception, text = "", "it is not the message of a task"
     elif type(error) is KeyError:  # its task is not registered

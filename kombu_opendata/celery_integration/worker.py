@@ -1,14 +1,16 @@
 """Adaptation of Celery workers, which treat this transport as AMQP and Redis and report the outcomes of their tasks.
 
-Celery has no setting for these features: gossip and mingle run on the transports in two sets,
-``worker_disable_prefetch`` on the transport named in an ``if``, and a function creates the class of requests
-(:mod:`.task_requests`). The transport loads this module by name and calls :func:`adapt` when it is created in a worker,
-which happens before the worker reads these sets.
+Celery has no setting for these features: two sets name the transports for gossip and mingle, an ``if`` names the
+transport for ``worker_disable_prefetch``, and a function creates the class of requests (:mod:`.task_requests`). The
+transport loads this module by name and calls :func:`adapt` when it is created in a worker, which happens before the
+worker reads these sets.
 
-The connections of a worker and its pool processes have its node name (``celery@host``) as their name.
+The adaptation also has these effects:
 
-Also, a worker waits before it reconnects after an error that an operator must fix, its events do not wait indefinitely
-for the broker, and a worker of gevent or eventlet does not wait for heartbeats after each delivery.
+* The connections of a worker and its pool processes have its node name (``celery@host``) as their name.
+* A worker waits before it reconnects after an error that an operator must repair.
+* A worker's events do not wait indefinitely for the broker.
+* A worker of gevent or eventlet does not wait for heartbeats after each delivery.
 """
 
 from __future__ import annotations
@@ -61,12 +63,10 @@ def adapt(transport: type[virtual.Transport]) -> None:
 
 
 def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters: Reporters) -> Any:
-    """Wrap ``Tasks.start``, which sets its prefetch gate only if ``driver_type`` is "redis".
+    """Wrap ``Tasks.start``, which sets the prefetch gate only if ``driver_type`` is "redis"; our channels have a gate.
 
-    Our channels have its hook.
-
-    The event loop of a solo worker is blocked by each task, so such a worker also gets threads that keep its session
-    and report its task. This step creates the classes of requests, so the pool's reporter is created before it.
+    Each task of a solo worker blocks its event loop, so such a worker also gets threads that keep its session and
+    report its task. The step creates the classes of requests, so the pool's reporter is created before it.
     """
 
     @wraps(start)
@@ -111,9 +111,9 @@ def limit_waits(dispatcher: Any) -> None:
     """Limit how long the events of a worker wait while the broker is unreachable.
 
     Celery retries heartbeats without a limit and holds the dispatcher's lock during the retries. A shutdown sends
-    events too. It would wait for the lock until the broker is back, in any thread: a prefork pool that stops sends
-    heartbeats in another thread, and the handler of SIGQUIT may interrupt a heartbeat in the main thread. An event
-    that can't be sent stays in the dispatcher's buffer.
+    events, too, and would wait for the lock until the broker is available. This may happen in any thread: a prefork
+    pool that stops sends heartbeats in another thread, and the handler of SIGQUIT may interrupt a heartbeat in the main
+    thread. An event that can't be sent stays in the dispatcher's buffer.
     """
     dispatcher.mutex = threading.RLock()
     dispatcher.send = partial(dispatcher.send, retry_policy=_EVENT_RETRIES)

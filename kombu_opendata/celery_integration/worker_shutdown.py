@@ -1,9 +1,8 @@
-"""Shutdown of this process's worker, and calls that a worker repeats until the broker accepts them or it ends.
+"""Shutdown of this process's worker, and calls that a worker repeats until the broker accepts them or the worker ends.
 
-The processes of a pool read the worker's stage from shared memory.
-
-A process of a prefork pool receives no signal when its worker begins a warm shutdown: the worker waits for its tasks. A
-task that waits for the broker must notice the shutdown, so that the worker does not wait indefinitely.
+A process of a prefork pool receives no signal when its worker begins a warm shutdown and waits for its tasks. A task
+that waits for the broker must notice the shutdown, so that the worker does not wait indefinitely: the processes of a
+pool read the worker's stage from shared memory.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ class WorkerShutdown:
     """Stage of this process's worker; the process is the worker or one of its pool processes.
 
     Attributes:
-        is_worker: True if there is a worker. Its pool processes inherit the value, as they are forked.
+        is_worker: True if there is a worker; forked pool processes inherit the value.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._stage = mmap.mmap(-1, 1)  # shared with forked processes
         self._worker_pid = os.getpid()
-        self._seen_at: float | None = None
+        self._shutdown_at: float | None = None
         self.is_worker = False
 
     def watch(self) -> None:
@@ -76,24 +75,24 @@ class WorkerShutdown:
         """Record the worker's stage for all its processes."""
         self._stage[0] = stage
         if stage == Stage.RUNS:
-            self._seen_at = None
+            self._shutdown_at = None
 
     def allows_waiting(self, seconds: float) -> bool:
         """Return True if a call may wait: the worker runs, or began a warm shutdown less than ``seconds`` ago."""
         stage = max(self._stage[0], self._requested())
         if stage == Stage.RUNS:
             return True
-        if self._seen_at is None:
-            self._seen_at = self._monotonic()
-        return stage == Stage.WARM and self._monotonic() - self._seen_at < seconds
+        if self._shutdown_at is None:
+            self._shutdown_at = self._monotonic()
+        return stage == Stage.WARM and self._monotonic() - self._shutdown_at < seconds
 
     def end_worker(self) -> None:
-        """Raise the worker's pending shutdown, in its own thread: a solo worker runs tasks there."""
+        """Raise the worker's pending shutdown, if this is the worker's thread, in which a solo worker runs tasks."""
         if os.getpid() == self._worker_pid and threading.current_thread() is threading.main_thread():
             _raise_requested()
 
     def _requested(self) -> Stage:
-        """Return the stage that a signal has requested, or the end of the worker of this pool process."""
+        """Return the stage that a signal has requested; the last stage if this pool process has lost its worker."""
         if os.getpid() != self._worker_pid:
             return Stage.RUNS if os.getppid() == self._worker_pid else Stage.COLD
         try:
@@ -130,13 +129,11 @@ class ResultNotStored(exceptions.Reject):
 class PersistentCalls:
     """Calls of a result backend. In a worker they wait for the broker, as acknowledgements do.
 
-    With a single broker, the connection waits. It keeps its session, so the broker stores nothing twice. With several,
-    each call tries one after the other.
+    With a single broker, the connection waits. It keeps its session, so the broker stores nothing twice. With several
+    brokers (``has_alternatives``), each call tries one after the other.
 
     Args:
-        shutdown: the shutdown of the worker, if this process is a worker.
         shutdown_seconds: seconds for which a call still waits after the worker has begun a warm shutdown.
-        has_alternatives: whether there are several brokers.
     """
 
     def __init__(self, shutdown: WorkerShutdown, shutdown_seconds: float, *, has_alternatives: bool) -> None:
@@ -148,8 +145,8 @@ class PersistentCalls:
         """Call the function; in a worker, repeat it until it succeeds.
 
         Raises:
-            ConnectionLost, RetryLater, OperationalError: this process is not a worker, or the worker exits, or a queue
-                is full.
+            ConnectionLost, RetryLater, OperationalError: this process is no worker, its worker exits, or a queue is
+                full.
         """
         if not self._shutdown.is_worker:
             return call(*args)

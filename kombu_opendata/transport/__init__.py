@@ -19,14 +19,14 @@ broke during the call. Consumers, leases and acknowledgements survive a restart 
 settled, or belongs to another channel, is refused with a precondition error.
 
 URLs are described in :mod:`kombu_opendata.url`, transport options in docs/settings.md. Hosts separated by ``,`` share
-one store: sessions, leases and unconfirmed publishes continue at the active one. Several URLs, separated by ``;``, are
-tried in turn, each with its own session. The URL of an object store belongs to the broker, never to a client.
+one store: sessions, leases and unconfirmed publishes continue at the active broker. Several URLs, separated by ``;``,
+are tried in turn, each with a separate session. Only the broker needs the URL of an object store.
 
-With ``publish_mode`` "pipeline" the confirmations are awaited by ``channel.flush()`` or
-``connection.connection.flush()``, at the close of the connection and at the exit of the process (not if it is killed).
-The next publish (which is then not sent), flush or close raises ``PublishFailed`` for the failed publishes; its
-``failed`` lists each message's exchange, routing key, task id, message id and error. At the end of the process they are
-logged. ``with kombu_opendata.batch(app):`` sends the publishes of its block in this way, and raises at its end.
+With ``publish_mode`` "pipeline", ``channel.flush()`` or ``connection.connection.flush()`` waits for the confirmations,
+and so does the close of the connection and the exit of the process (not if it is killed). After a failed publish, the
+next publish (which is not sent), flush or close raises ``PublishFailed``, whose ``failed`` lists each message's
+exchange, routing key, task id, message id and error. Failures at the end of the process are logged.
+``with kombu_opendata.batch(app):`` sends the publishes of its block in this way, and raises at its end.
 
 For TLS, Kombu's ``ssl`` parameter (Celery: ``broker_use_ssl``) is True, or a dictionary with ``ca_certs``,
 ``certfile``, ``keyfile``, ``keyfile_password``, ``cert_reqs``, ``check_hostname``, ``ciphers``, ``server_hostname`` or

@@ -40,14 +40,14 @@ _CANNOT_CONNECT = (amqp.IrrecoverableConnectionError,)
 _WRONG_CALL = (amqp.IrrecoverableChannelError,)
 _RETRY_LATER = (amqp.RecoverableChannelError,)
 
-#: AMQP's number and Kombu's classes for each error of the client. An error that is not listed is translated as its
-#: nearest base. If RabbitMQ has the same condition, the number is RabbitMQ's.
+#: AMQP's number and Kombu's classes for each error of the client; the number is RabbitMQ's if RabbitMQ has the error
 _AMQP: dict[type[errors.OpenDataError], tuple[int, tuple[Any, ...]]] = {
     # the connection is broken: Kombu reconnects
     errors.ConnectionLost: (320, _RECONNECT),
     errors.ProtocolError: (501, _RECONNECT),
     # Kombu tries a first connection for ``connect_timeout`` and then raises an OperationalError, which the retry policy
-    # of a publish does not cover. An error that is an OperationalError is raised unchanged, and the policy applies.
+    # of a publish does not cover. If the error itself is an OperationalError, Kombu raises it unchanged, and the policy
+    # covers it.
     errors.StartInterrupted: (320, (amqp.RecoverableConnectionError, OperationalError, builtins.ConnectionError)),
     # no connection is possible: another attempt would fail, too
     errors.VersionMismatch: (530, _CANNOT_CONNECT),
@@ -82,7 +82,7 @@ _AMQP: dict[type[errors.OpenDataError], tuple[int, tuple[Any, ...]]] = {
 
 
 def _joined(base: type[errors.OpenDataError], number: int, kinds: tuple[Any, ...]) -> type[errors.OpenDataError]:
-    """Return the class that is both ``base`` and an AMQP error, as a name of this module, so that it can be pickled."""
+    """Return the class that is both ``base`` and an AMQP error; it has a name in this module, to be picklable."""
     members = {"__doc__": base.__doc__, "__module__": __name__}
     joined: type[errors.OpenDataError] = type(base.__name__, (base, *kinds), members, code=number or None)
     globals()[base.__name__] = joined

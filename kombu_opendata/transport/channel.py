@@ -38,12 +38,10 @@ class Channel(VirtualChannel):
     """Channel of a connection.
 
     Attributes:
-        connection: the BrokerConnection; None once the channel is closed.
-        channel_id: its number on the connection.
+        connection: None once the channel is closed.
         no_ack_consumers: tags of consumers whose messages need no ack.
         delivered: unsettled messages, by tag; those that the broker delivered have a lease.
-        can_consume: called before each delivery, returns True to receive it; None means that only the prefetch limit
-            applies.
+        can_consume: returns True to receive one more delivery; None means that only the prefetch limit applies.
         events: callbacks by name; ``basic_return`` receives mandatory messages that no queue accepts.
     """
 
@@ -112,7 +110,6 @@ class Channel(VirtualChannel):
         headers: dict[str, Any] | None = None,
         properties: dict[str, Any] | None = None,
     ) -> OutgoingMessage:
-        """Return a message for :meth:`basic_publish`."""
         properties = properties or {}
         if priority is not None:
             properties["priority"] = priority
@@ -260,10 +257,7 @@ class Channel(VirtualChannel):
         return tag
 
     def basic_cancel(self, consumer_tag: str, nowait: bool = False) -> None:
-        """Cancel a consumer.
-
-        The caller keeps the messages that it has; deliveries that are not consumed yet are released.
-        """
+        """Cancel a consumer. Its deliveries that are not consumed yet are released; the others stay in flight."""
         if self.connection is None:
             return
         try:
@@ -285,7 +279,7 @@ class Channel(VirtualChannel):
         connection.set_credit(self.channel_id, 0)
 
     def grant(self) -> None:
-        """Grant the broker credit for one more delivery, if one is wanted and none is outstanding."""
+        """Grant the broker credit for one more delivery, if the gate permits it and no credit is outstanding."""
         if self._granted or self.connection is None or self.can_consume is None or not self._callbacks:
             return
         if self.can_consume():
@@ -293,7 +287,7 @@ class Channel(VirtualChannel):
             self.connection.set_credit(self.channel_id, 1)
 
     def _grant_again(self) -> None:
-        """Grant a delivery again: the granted one may have returned to its queue."""
+        """Grant a delivery again: the delivery for the last credit may have returned to its queue."""
         if self.can_consume is not None:
             self.set_gate(self.can_consume)
             self.grant()
@@ -309,7 +303,7 @@ class Channel(VirtualChannel):
         return self._on_cancel.pop(tag, None)
 
     def basic_get(self, queue: str = "", no_ack: bool = False, **_kwargs: Any) -> messages.Message | None:
-        """Take one message of the queue; return None if there is none."""
+        """Return one message of the queue; None if no message is ready."""
         connection = self._connection()
         with translated:
             delivery = connection.get(self.channel_id, queue, no_ack=bool(no_ack))
@@ -382,7 +376,6 @@ class Channel(VirtualChannel):
 
     # ------------------------------------------------------------ settling
     def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:
-        """Acknowledge a message."""
         self._settle(delivery_tag, multiple, Outcome.ACK)
 
     def basic_reject(self, delivery_tag: int, requeue: bool = False) -> None:
@@ -393,10 +386,9 @@ class Channel(VirtualChannel):
         self._settle(delivery_tag, multiple, Outcome.REQUEUE if requeue else Outcome.REJECT)
 
     def basic_recover(self, requeue: bool = False) -> list[tuple[BaseException, Any]]:
-        """Release all messages of the channel; they are delivered again, without counting an attempt.
+        """Release all messages of the channel, without counting an attempt.
 
-        The return value lists those that could not be released, with errors; only messages that :meth:`_get` took can
-        be among them.
+        Return those that could not be released, each with its error: only messages that :meth:`_get` took.
         """
         if not requeue:
             raise NotImplementedError("basic_recover(requeue=False) is not supported: use requeue=True")
@@ -406,7 +398,6 @@ class Channel(VirtualChannel):
 
     @property
     def takes_reports(self) -> bool:
-        """True if the broker requests reports of task outcomes."""
         return self.connection is not None and self.connection.takes_reports
 
     def release_leased(self) -> None:
@@ -469,7 +460,7 @@ class Channel(VirtualChannel):
                     log.exception("a message that was taken off its queue could not be put back: %r", message)
 
     def detach(self) -> None:
-        """Detach the channel from its connection, which has ended."""
+        """Detach the channel from its closed connection."""
         if self.connection is not None and self.can_consume is not None:
             self.connection.gated.remove(self)
         self.connection = None
@@ -493,7 +484,7 @@ class Channel(VirtualChannel):
 
 
 def _with_result(message: OutgoingMessage, task: PublishedTask, broker: Address) -> OutgoingMessage:
-    """Return the message with the property for the destination of the task's result, if this broker stores it."""
+    """Return the message; if this broker stores the task's result, with the property that names its destination."""
     if broker.place not in task.places:
         return message
     return {**message, "properties": {**message["properties"], revocation.PROPERTY: task.result}}

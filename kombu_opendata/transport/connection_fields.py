@@ -1,16 +1,16 @@
 """Fields of a kombu.Connection (``hostname``, ``userid``, ``port`` …) and the address that they represent.
 
 Kombu must not parse the first URL: it would cut a folder's name or a secret at a ``#``, and show part of a secret in
-its error. Kombu therefore leaves the whole URL in ``hostname``, and the fields are set from this package's parser as
-soon as the connection has a transport, which is before ``Connection.info()`` reads them. They then have these values:
+its error. Therefore the transport makes Kombu leave the whole URL in ``hostname``. When the connection gets its
+transport, before ``Connection.info()`` reads the fields, this package's parser sets them to these values:
 
 ============  ====================================================  ==================
 field         a broker on a host                                    a folder's broker
 ============  ====================================================  ==================
 hostname      the host                                              the folder, percent-encoded
 port          the port                                              None
-userid        the user, else the ``userid`` given with the URL      None
-password      the secret, else the ``password`` given with it       None
+userid        the user, else the argument ``userid``                None
+password      the secret, else the argument ``password``            None
 virtual_host  the instance                                          the instance
 ============  ====================================================  ==================
 
@@ -49,8 +49,8 @@ class FilledIn(str):
 
 def fill_in(client: Any) -> None:
     """Set the fields from the connection's current URL."""
-    known_as = client.__eqhash__()  # Kombu's pools look up a connection by its fields: keep the key that they know
-    client.__eqhash__ = lambda: known_as
+    pool_key = client.__eqhash__()  # Kombu's pools look up a connection by its fields before this change
+    client.__eqhash__ = lambda: pool_key
     client.alt = [Hidden(alternate) for alternate in client.alt]
     if any("@" in part and not SCHEME.match(part) for part in client.alt):  # Kombu cut a URL at the ';' of its secret
         client.hostname = Hidden(";".join(client.alt))
@@ -75,8 +75,8 @@ def fill_in(client: Any) -> None:
 def address_of(client: Any) -> Address:
     """Return the broker's address for a kombu.Connection.
 
-    When Kombu fails over to another URL, Kombu parses that URL and keeps the former port and virtual host if the new
-    URL has none, so the URL is looked up in the list again.
+    At a failover, Kombu parses the next URL itself, and keeps the former port and virtual host if that URL has none.
+    Therefore the URL is looked up in the list again.
 
     Raises:
         InvalidURL: the fields are not those of a broker.

@@ -11,11 +11,10 @@ from ..client.socket.framed_socket import Waker
 from ..errors import ConnectionLost, OpenDataError
 from .amqp_errors import translate, translated
 
-#: events that are passed on before the loop's other work runs. Celery acknowledges with ``call_soon``, so with more
-#: than one the ack of a task would wait until the next task has run.
+#: events that are passed on before the loop's other work runs: one, because Celery acknowledges with ``call_soon``, and
+#: with two events the ack of the first task would wait until the second task has run
 BATCH = 1
-#: seconds that the report of a success waits for another frame, if no delivery is buffered whose ack would be that
-#: frame
+#: seconds that the report of a success waits for another frame; with buffered deliveries, an ack is that frame
 FLUSH_SECONDS = 0.01
 
 
@@ -25,8 +24,8 @@ class LoopReader:
     A resume changes the socket, so the reader follows it. The loop runs the attempts to resume, with its timers for the
     pauses between them; each attempt blocks for as long as a connect takes.
 
-    Buffered events are passed on through a pipe that stays readable while events are buffered, not by ``call_soon``. A
-    call that is scheduled from a scheduled call waits until the loop's poll ends, which may take a second, and Celery's
+    Buffered events are not passed on by ``call_soon``, but by a pipe that stays readable while events are buffered. A
+    call that a scheduled call schedules waits until the loop's poll ends, which may take a second, and Celery's
     acknowledgements would wait as long.
 
     While the loop is in a task, another thread may resume the session (client/session/reconnect_thread.py). The pipe
@@ -65,8 +64,8 @@ class LoopReader:
             self._loop.add_reader(fd, self.on_readable)
 
     def socket_closing(self, fd: int) -> None:
-        # In any thread, before the socket is closed: if a forked child has a copy, the poller would continue to report
-        # it.
+        # Called in any thread, before the close: if a forked child has a copy of the socket, the poller would continue
+        # to report it.
         self._loop.remove_reader(fd)
         self._is_loops_thread()
 
@@ -94,7 +93,6 @@ class LoopReader:
 
     # ------------------------------------------------------------ the loop's callbacks
     def on_readable(self) -> None:
-        """Read the socket, which is readable."""
         try:
             self._connection.io.read_available()
         except OpenDataError as exc:
@@ -102,12 +100,10 @@ class LoopReader:
         self._hand_out()
 
     def _on_tick(self) -> None:
-        """Handle a turn of the loop.
+        """Grant deliveries, as the condition of a gate may have changed, and schedule pending reports.
 
-        Grant deliveries, as the condition of a gate may have changed, and schedule pending reports.
-
-        With buffered deliveries there will be a frame. A timer would cost each turn of a busy loop more than its
-        report.
+        With buffered deliveries, the frame of an ack will have the reports. A timer in each turn of a busy loop would
+        cost more than the reports.
         """
         connection = self._connection
         if connection.closed:

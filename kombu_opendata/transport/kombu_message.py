@@ -25,7 +25,7 @@ OutgoingMessage = dict[str, Any]
 
 
 def outgoing(message: Any) -> OutgoingMessage:
-    """Return a message for a bare body, which ``basic_publish`` accepts in place of a prepared message.
+    """Return the message for a bare body, which ``basic_publish`` accepts in place of a prepared message.
 
     Raises:
         InvalidMessage: the argument is not a body.
@@ -64,11 +64,11 @@ class DeliveredMessage(Message):
     """Message that the broker delivered.
 
     ``delivery_tag`` counts the channel's deliveries; ``delivery_info`` is AMQP's. The header ``x-delivery-count``
-    counts the earlier deliveries that failed; the header is absent if none did.
+    counts the earlier deliveries that failed; without such deliveries it is absent.
 
     Attributes:
         lease: queue, message id and token, by which the message is settled.
-        run: the state of its task, if a worker reports it: the report for its settlement, or a :class:`.TaskRun`.
+        run: see :class:`.TaskMessage`.
     """
 
     __slots__ = ("lease", "run")
@@ -178,9 +178,9 @@ def encode(
     try:
         return encode_envelope(body, content_type, content_encoding, headers, properties, exchange, routing_key)
     except _UNENCODABLE as exc:
-        sent = {name: value for name, value in properties.items() if name in AMQP_PROPERTIES or _is_encodable(value)}
-        if len(sent) < len(properties):
-            return encode(body, content_type, content_encoding, headers, sent, exchange, routing_key)
+        rest = {name: value for name, value in properties.items() if name in AMQP_PROPERTIES or _is_encodable(value)}
+        if len(rest) < len(properties):
+            return encode(body, content_type, content_encoding, headers, rest, exchange, routing_key)
         raise _culprit(body, headers, properties, exc) from exc
 
 
@@ -211,7 +211,7 @@ WAIT_SECONDS = 0.2
 
 
 class RetryPace:
-    """Last message that was refused on a channel."""
+    """Pace of publishes that are repeated after a refusal; it keeps the last refused message of a channel."""
 
     __slots__ = ("_content",)
 
@@ -219,7 +219,7 @@ class RetryPace:
         self._content = b""
 
     def refused(self, message: Publish) -> None:
-        """Record a refused message. Wait, unless it was refused for the first time."""
+        """Record a refused message; wait if it is the last one again."""
         content = content_of(message)
         if content == self._content:
             time.sleep(WAIT_SECONDS)

@@ -26,7 +26,7 @@ from ..protocol.messages import (
 )
 from .amqp_errors import translate, translated
 
-#: limit for the remembered warnings
+#: limit for the number of warnings that this process remembers
 _MAX_WARNED = 10_000
 _warned: set[str] = set()
 

@@ -74,8 +74,7 @@ class Transport(virtual.Transport):
 
     #: nothing is polled
     polling_interval = None
-    #: called in a process with Celery's worker; a name, as Celery names its components: the module is above the
-    #: transport
+    #: function that is called in a process with Celery's worker; a name, because its module imports the transport
     worker_adapter = "kombu_opendata.celery_integration.worker:adapt"
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
@@ -91,7 +90,7 @@ class Transport(virtual.Transport):
 
     # ------------------------------------------------------------ connections
     def establish_connection(self) -> BrokerConnection:
-        """Connect; the embedded broker of a folder is started if it does not run."""
+        """Connect; start the embedded broker of a folder if it does not run."""
         client: Any = self.client
         try:
             connection_fields.check_alternates(client)
@@ -172,12 +171,12 @@ class Transport(virtual.Transport):
 
     @property
     def cycle(self) -> Any:
-        """Object whose ``get`` drains one of the open channels at each call."""
+        """Object whose ``get`` drains the open channels in turn, one at each call."""
         return self.Cycle(self._drain_channel, self.channels, Empty)
 
     @property
     def _callbacks(self) -> dict[str, Callable[[OutgoingMessage], Any]]:
-        """Functions that pass a message in the form of virtual transports to the consumer of a queue, by queue."""
+        """Functions by queue; each passes a message in the form of virtual transports to a consumer of the queue."""
         return {
             queue: partial(channel.hand_in, tag)
             for channel in self.channels
@@ -190,18 +189,12 @@ class Transport(virtual.Transport):
 
     # ------------------------------------------------------------ heartbeats
     def get_heartbeat_interval(self, connection: BrokerConnection) -> float:
-        """Return the seconds between the broker's heartbeats.
-
-        0 for a Unix socket, where the kernel reports a dead broker.
-        """
+        """Return the seconds between the broker's heartbeats; 0 if the kernel reports a dead broker (Unix socket)."""
         welcome = connection.link.welcome
         return welcome.heartbeat_ms / 1000 if welcome is not None else 0.0
 
     def heartbeat_check(self, connection: BrokerConnection, rate: int = 2) -> None:
-        """Check that the broker is alive.
-
-        The client sends no heartbeats: the client's kernel answers the broker's probes.
-        """
+        """Check that the broker is alive. The client sends no heartbeats: its kernel answers the broker's probes."""
         with translated:
             connection.io.check_alive()
 

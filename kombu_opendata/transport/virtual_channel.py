@@ -1,7 +1,7 @@
 """Methods of Kombu's virtual channels and their QoS that AMQP does not have, mapped to the broker's calls.
 
-Consuming does not use them, because the broker pushes messages. A message has two forms: the wire's envelope, and the
-dictionary of virtual transports, which ``_put`` takes and ``_get`` returns.
+Consumers do not use these methods, because the broker pushes messages. A message has two forms: the wire's envelope,
+and the dictionary of virtual transports, which is the argument of ``_put`` and the result of ``_get``.
 
 ===============================================  ==================================  ===================================
 virtual method                                   call to the broker                  records that change
@@ -49,7 +49,7 @@ the same for a message that ``_get`` took        ``_put`` to its queue          
 ``flow``, ``basic_recover(requeue=False)``       the same
 ===============================================  ==================================  ===================================
 
-``_get`` has no lease: a process that dies after it loses the message, as with every virtual transport.
+A message that ``_get`` returned has no lease: if the process dies, it is lost, as with every virtual transport.
 """
 
 from __future__ import annotations
@@ -183,8 +183,7 @@ class VirtualChannel(TopologyChannel):
     def _get_many(self, queues: Sequence[str], timeout: float | None = None) -> None:
         """Pass a message that the broker pushed to its consumer; it may be from another queue.
 
-        Args:
-            timeout: seconds to wait for the message; None does not wait.
+        Without a timeout, the call does not wait.
 
         Raises:
             queue.Empty: no message arrived.
@@ -196,7 +195,7 @@ class VirtualChannel(TopologyChannel):
             raise Empty from None
 
     def drain_events(self, timeout: float | None = None, callback: Callable[..., Any] | None = None) -> None:
-        """Call :meth:`_get_many`; return immediately without consumers. ``callback`` is ignored: each consumer has one.
+        """Call :meth:`_get_many`, unless there are no consumers; ``callback`` is ignored, as each consumer has one.
 
         Raises:
             queue.Empty: no message arrived.
@@ -238,9 +237,9 @@ class VirtualChannel(TopologyChannel):
     def _new_queue(self, queue: str, **kwargs: Any) -> None:
         """Create a queue, by default a durable one, unless it exists."""
         if not self._has_queue(queue):
-            known = {name: kwargs[name] for name in ("exclusive", "arguments") if name in kwargs}
+            options = {name: kwargs[name] for name in ("exclusive", "arguments") if name in kwargs}
             durable, auto_delete = kwargs.get("durable", True), kwargs.get("auto_delete", False)
-            self.queue_declare(queue, durable=durable, auto_delete=auto_delete, **known)
+            self.queue_declare(queue, durable=durable, auto_delete=auto_delete, **options)
 
     def _purge(self, queue: str) -> int:
         """Remove all ready messages and return their number, 0 for a queue that does not exist."""
@@ -271,15 +270,15 @@ class VirtualChannel(TopologyChannel):
         return state
 
     def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
-        """Return the queues that would receive a message without headers, as reported by the broker; filters apply."""
+        """Return the queues that would receive a message without headers: the broker applies bindings and filters."""
         if default is None:
             default = self.deadletter_queue
         if not exchange:
             return [routing_key or default or ""]
-        seen = metadata_headers({}, exchange, routing_key, 0, None)
+        headers = metadata_headers({}, exchange, routing_key, 0, None)
         try:
             empty = encode(b"", None, None, {}, {}, exchange, routing_key)
-            answer: Routed = self._call(AskRoutes(0, exchange, routing_key, empty, seen))
+            answer: Routed = self._call(AskRoutes(0, exchange, routing_key, empty, headers))
             queues, is_lost = answer.queues, not (answer.queues or answer.hidden)
         except NotFound:
             queues, is_lost = [], True
@@ -318,9 +317,9 @@ class QoS(virtual.QoS):
     """Unacknowledged messages of a channel, and their limit.
 
     Messages that the broker delivered have a lease: the broker returns them to their queue when the channel closes or
-    its process dies. Messages that :meth:`append` adds are known only to the client, because ``Channel._get`` has taken
-    them off their queue. They count towards the limit of :meth:`can_consume`, and closing the channel puts them back,
-    but a process that dies loses them.
+    its process dies. Messages that :meth:`append` adds exist only in the client, because ``Channel._get`` has taken
+    them off their queue. They count towards the limit of :meth:`can_consume`. The close of the channel publishes them
+    to their queue again; a process that dies loses them.
     """
 
     def __init__(self, channel: Any, prefetch_count: int = 0) -> None:
@@ -344,11 +343,7 @@ class QoS(virtual.QoS):
 
     @property
     def can_consume(self) -> Callable[[], bool]:
-        """Function that returns True to receive one more message.
-
-        Celery's ``worker_disable_prefetch`` sets its own function. The broker then delivers a message only when that
-        function returns True.
-        """
+        """Function that returns True to receive one more message; Celery's ``worker_disable_prefetch`` replaces it."""
         gate: Callable[[], bool] | None = self.channel.can_consume
         return gate or super().can_consume
 
