@@ -33,6 +33,12 @@ class EngineSizes:
         header_records: such records in the store, above which the open part of the index is written before it is full.
         header_reads: metadata that is read together for them.
         failure_reads: failures whose facts are read together.
+        history_batch: candidates of a search that are read together.
+        index_rare: a value with at most this many positions in a part is stored in a run, any other in postings.
+        block_rows: metadata records that a routing cursor reads together.
+        route_blocks: blocks of counts of queues in memory at a time (0.6 KB each); handling all their ids takes a few
+            milliseconds.
+        route_reads: such blocks of one read.
         list_rows: rows of one read of settled lists at startup; some have tens of kilobytes.
         list_parts: parts of the queues whose lists are read at the same time: a request to a bucket takes long.
     """
@@ -61,6 +67,11 @@ class EngineSizes:
     header_records: int = 16
     header_reads: int = 256
     failure_reads: int = 100
+    history_batch: int = 1000
+    index_rare: int = 4
+    block_rows: int = 4096
+    route_blocks: int = 256
+    route_reads: int = 250
     list_rows: int = 16
     list_parts: int = 16
 

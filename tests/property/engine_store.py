@@ -29,7 +29,6 @@ from kombu_opendata.storage.state.settled_list import ListName, bucket_key
 from kombu_opendata.storage.state.store_state import Queue
 from tests.property.engine_model import Model
 from tests.support.clock import ManualClock
-from tests.support.engine import small_blocks
 from tests.support.store_copy import copy_store
 
 PRODUCER = b"p" * 16
@@ -40,7 +39,7 @@ SETTINGS = EngineSettings(
     payload_cache_bytes=1000,
     journal_segment_bytes=64 << 10,
     slate=SlateSettings(l0_max_ssts=1000, block_cache_bytes=0),
-    sizes=EngineSizes(bucket_entries=4, loaded_buckets=3, settled_entries=4),
+    sizes=EngineSizes(bucket_entries=4, loaded_buckets=3, settled_entries=4, block_rows=5),
 )
 
 
@@ -60,8 +59,6 @@ class CrashableEngine(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(prefix="odq-engine-"))
         self.life = 0
         self.abandoned: list[Engine] = []
-        self._small = small_blocks(5)
-        self._small.__enter__()
 
     def run(self, step: Any) -> Any:
         return self.loop.run_until_complete(step)

@@ -129,7 +129,6 @@ class EngineMachine(ByIdRules, StagedRules):
                 self.run(self.engine.close())
                 self.check_store()
         finally:
-            self._small.__exit__(None, None, None)
             self.loop.close()
             shutil.rmtree(self.root, ignore_errors=True)
 

@@ -23,7 +23,7 @@ from kombu_opendata.storage.history.query import ListFilters
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World
-from tests.support.history import TINY, tiny_history
+from tests.support.history import TINY
 
 QUEUES = ("a", "b", "c")
 TASKS = ("add", "mul", "sub")
@@ -357,7 +357,6 @@ def test_pages_say_what_happened(seed: int) -> None:
         await story.engine.close()
 
     try:
-        with tiny_history():
-            asyncio.run(main())
+        asyncio.run(main())
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -1,6 +1,8 @@
-"""A clock that tests turn by hand."""
+"""A clock that tests turn by hand, and an event loop whose time is short."""
 
 from __future__ import annotations
+
+import asyncio
 
 
 class ManualClock:
@@ -17,3 +19,15 @@ class ManualClock:
 
     def not_before(self, at_ms: int) -> None:
         self._at_ms = max(self._at_ms, at_ms)
+
+
+class HastyLoop(asyncio.SelectorEventLoop):
+    """A loop whose time passes a millisecond at each look: a slice is over when it is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looks = 0
+
+    def time(self) -> float:
+        self._looks += 1
+        return super().time() + self._looks / 1000

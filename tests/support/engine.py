@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
-from kombu_opendata.storage.read import metadata_blocks
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
-from tests.support.clock import ManualClock
+from tests.support.clock import HastyLoop, ManualClock
 from tests.support.store_copy import copy_store
 
 SESSION = b"s" * 16
@@ -73,7 +69,13 @@ class World:
         return entry
 
 
-def run(root: Path, steps: Callable[[World], Awaitable[None]], settings: EngineSettings = SETTINGS) -> World:
+def run(
+    root: Path,
+    steps: Callable[[World], Awaitable[None]],
+    settings: EngineSettings = SETTINGS,
+    *,
+    loop: type[HastyLoop] | None = None,
+) -> World:
     """Run ``steps`` on a store with the queue ``q`` and close it."""
     world = World(root, settings)
 
@@ -85,21 +87,13 @@ def run(root: Path, steps: Callable[[World], Awaitable[None]], settings: EngineS
         await steps(world)
         await world.engine.close()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
     return world
 
 
 async def nothing(_world: World) -> None:
     pass
-
-
-@contextmanager
-def small_blocks(rows: int) -> Iterator[None]:
-    """Cursors that read the metadata log in blocks of so few records, the next one ahead."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata_blocks, "_BLOCK_ROWS", rows)
-        patch.setattr(metadata_blocks, "_FIRST_ROWS", rows)
-        yield
 
 
 def sized(settings: EngineSettings = SETTINGS, **sizes: int) -> EngineSettings:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.history import candidates, history_index, query
+from kombu_opendata.storage.history import query
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
 
@@ -18,16 +14,8 @@ from .engine import SMALL_BUCKETS, sized
 KINDS = [kind for kind in RecordKind if kind.name.startswith("HISTORY_")]
 
 
-TINY = sized(SMALL_BUCKETS, index_part_rows=24, index_merge_runs=2, failure_reads=3)
-
-
-@contextmanager
-def tiny_history() -> Iterator[None]:
-    """Postings and batches of so few; for engines with these sizes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(history_index, "RARE", 2)
-        patch.setattr(candidates, "MAX_BATCH", 8)
-        yield
+#: parts, runs and batches of a few rows
+TINY = sized(SMALL_BUCKETS, index_part_rows=24, index_merge_runs=2, index_rare=2, history_batch=8, failure_reads=3)
 
 
 async def records(engine: Engine) -> dict[RecordKind, int]:

@@ -197,7 +197,7 @@ async def resolve(
 
     ``fresh`` are the payloads in the batch. Returns the ids of the deleted messages.
     """
-    counts = RouteCounts(store)
+    counts = RouteCounts(store, state.sizes)
     await counts.load(sorted(dirty.whole_attempts))
     for id, consumers in dirty.attempts.items():
         key = keys.attempts_key(id)
@@ -261,7 +261,7 @@ async def _count(
     """
     new, changes = dirty.routes, _changes(garbage, dirty)
     deleted_ids, kept_count, piece = set(), 0, TimeSlice()
-    for ids in portions(sorted(changes)):
+    for ids in portions(sorted(changes), counts.max_blocks):
         await counts.load(ids)
         async for id in piece.over(ids):
             stored_count = new[id] if id in new else counts.get(id)

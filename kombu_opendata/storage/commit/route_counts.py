@@ -7,23 +7,21 @@ from collections.abc import Iterable, Iterator
 
 from ...errors import RequestError
 from ..clock import TimeSlice
+from ..engine_sizes import SIZES, EngineSizes
 from ..records import keys, routes_block
 from ..records.routes_block import BLOCK_BITS, KEPT, KEPT_IN_CHUNKS, LOW, MAX_COUNT
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 
-#: blocks in memory at a time (0.6 KB each); handling all their ids takes a few milliseconds
-_BLOCKS_AT_ONCE = 256
 #: the longest range of blocks that is read with one scan
 _SPAN = 400
-#: blocks of one read
-_READ_AT_ONCE = 250
 
 
 class RouteCounts:
     """The counts in the loaded blocks. :meth:`put_into` adds the changes to a batch."""
 
-    def __init__(self, store: Reads) -> None:
+    def __init__(self, store: Reads, sizes: EngineSizes = SIZES) -> None:
+        self.max_blocks, self._read_blocks = sizes.route_blocks, sizes.route_reads
         self._store = store
         self._blocks: dict[int, array[int] | None] = {}  # None: the store has none
         self._changed: set[int] = set()
@@ -46,7 +44,7 @@ class RouteCounts:
             if value is not None:
                 self._blocks[first] = routes_block.read(low, value)
             return
-        async for rows in self._store.scan_batches(low, high + b"\0", batch=_READ_AT_ONCE):
+        async for rows in self._store.scan_batches(low, high + b"\0", batch=self._read_blocks):
             for key, value in rows:
                 block = int.from_bytes(key[2:10], "big")
                 if len(key) == len(low) and self._blocks.get(block, b"") is None:
@@ -99,7 +97,7 @@ class RouteCounts:
         self._blocks, self._changed = {}, set()
 
 
-def portions(ids: list[int], max_blocks: int = _BLOCKS_AT_ONCE) -> Iterator[list[int]]:
+def portions(ids: list[int], max_blocks: int) -> Iterator[list[int]]:
     """Split the sorted ids into lists whose blocks fit in memory together."""
     start, first, blocks = 0, -1, 0
     for place, id in enumerate(ids):

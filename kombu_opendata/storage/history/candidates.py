@@ -22,7 +22,6 @@ from .sources import AVAILABLE, IN_FLIGHT, RUNNING, AllOf, AnyOf, CandidateSourc
 
 #: number of candidates in the first batch, and the limit for a batch
 _FIRST_BATCH = 128
-MAX_BATCH = 1000
 
 
 #: an attempt and its number in the log
@@ -56,14 +55,16 @@ async def messages(
                 yield await _matching(reader, filters, batch)
                 await piece.pause()
         return
-    async with aclosing(_portions(source, way, wanted)) as portions:
+    async with aclosing(_portions(source, way, wanted, reader.max_batch)) as portions:
         async for ids in portions:
             metadata = await reader.metadata(ids)
             yield await _matching(reader, filters, [metadata[id] for id in ids if id in metadata])
             await piece.pause()
 
 
-async def _portions(source: CandidateSource, way: NumberRange, wanted: int) -> AsyncGenerator[list[int], None]:
+async def _portions(
+    source: CandidateSource, way: NumberRange, wanted: int, max_batch: int
+) -> AsyncGenerator[list[int], None]:
     """Yield candidates in batches of growing size, beginning with the number of wanted items."""
     size = min(wanted, _FIRST_BATCH)
     pending: list[int] = []
@@ -74,7 +75,7 @@ async def _portions(source: CandidateSource, way: NumberRange, wanted: int) -> A
             while len(pending) >= size:
                 yield pending[:size]
                 del pending[:size]
-                size = min(2 * size, MAX_BATCH)
+                size = min(2 * size, max_batch)
             await piece.pause()
     if pending:
         yield pending
@@ -188,7 +189,9 @@ async def attempt_numbers(
     sources: list[CandidateSource] = []
     for hashes in attempt_dimensions(filters):
         sources.append(await values_source(reader.store, reader.view, ATTEMPTS, hashes, descending=way.descending))
-    async with aclosing(_portions(AllOf(sources, descending=way.descending), way, wanted)) as portions:
+    async with aclosing(
+        _portions(AllOf(sources, descending=way.descending), way, wanted, reader.max_batch)
+    ) as portions:
         async for numbers in portions:
             yield numbers
 

@@ -22,8 +22,6 @@ from ..records.history_trail import BLOCK_BITS, TrailEvent
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 
-#: a value with at most this many positions in a part is stored in a run, any other in postings
-RARE = 4
 #: number of the highest bits of a hash that select the page of a new run
 PAGE_BITS = 6
 _PAGE_SHIFT = 64 - PAGE_BITS
@@ -75,7 +73,7 @@ class Part:
         return positions
 
     # ------------------------------------------------------------------ conversion to records
-    def write(self, number: int, runs: tuple[int, int], into: list[Row]) -> Iterator[list[PostingRun]]:
+    def write(self, number: int, runs: tuple[int, int], into: list[Row], rare: int) -> Iterator[list[PostingRun]]:
         """Append the part's records to ``into``, a few with each step; the last step yields the new runs."""
         for block, events in self.events.items():
             into.append((keys.history_trail_key(block, number), history_trail.encode(events)))
@@ -83,7 +81,7 @@ class Part:
         new_runs: list[PostingRun] = []
         touched = {block >> (SEGMENT_BITS - BLOCK_BITS) for block in self.events}
         for space, run in zip((MESSAGES, ATTEMPTS), runs, strict=True):
-            writer = _SpaceWriter(space, number, run, into, touched if space == MESSAGES else ())
+            writer = _SpaceWriter(space, number, run, into, touched if space == MESSAGES else (), rare)
             for _ in self._write_space(space, writer):
                 yield []
             new_runs += writer.made
@@ -116,7 +114,8 @@ class Part:
 
 
 class _SpaceWriter:
-    def __init__(self, space: int, part: int, run: int, into: list[Row], touched: Iterable[int]) -> None:
+    def __init__(self, space: int, part: int, run: int, into: list[Row], touched: Iterable[int], rare: int) -> None:
+        self._rare = rare
         self._space, self._part, self._run, self._into = space, part, run, into
         # Segments without postings are included: the sweep needs these records to find index entries for removal.
         self._segments: dict[int, list[int]] = {segment: [] for segment in touched}
@@ -124,7 +123,7 @@ class _SpaceWriter:
         self.made: list[PostingRun] = []
 
     def add(self, hash: int, positions: list[int]) -> None:
-        if len(positions) <= RARE:
+        if len(positions) <= self._rare:
             hashes, places = self.pages[hash >> _PAGE_SHIFT]
             for position in positions:
                 hashes.append(hash)

@@ -53,7 +53,7 @@ class Indexer:
         sizes: EngineSizes,
     ) -> None:
         self._store, self._payloads = store, payloads
-        self._part_rows, self._max_known = sizes.index_part_rows, sizes.index_messages
+        self._part_rows, self._rare, self._max_known = sizes.index_part_rows, sizes.index_rare, sizes.index_messages
         self._log, self._index, self._collected = log, index, collected
         self._checkpoint = checkpoint
         self.hashes = Hashes()
@@ -247,7 +247,7 @@ class Indexer:
         rows: list[Row] = []
         first = index.take_runs(2)
         new_runs: list[PostingRun] = []
-        for runs in part.write(index.planned.part, (first, first + 1), rows):
+        for runs in part.write(index.planned.part, (first, first + 1), rows, self._rare):
             new_runs = runs
             yield True
         index.wrote(part, rows, new_runs, place)

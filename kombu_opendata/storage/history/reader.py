@@ -38,6 +38,7 @@ class ListReader:
         self.queues, self.running = state.queues, state.running
         self.log, self.view = log, view
         self._state = state
+        self.max_batch = state.sizes.history_batch
         self._index = index
         self.cold = ColdBuckets(store)
         self._record: tuple[int, bytes, bytes] | None = None  # the last record that was read

@@ -27,7 +27,7 @@ from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog, LogChunk
 from ..state.store_state import StoreState
 from . import query
-from .candidates import MAX_BATCH, NumberedAttempt, NumberRange, attempt_dimensions, attempts, message_info, messages
+from .candidates import NumberedAttempt, NumberRange, attempt_dimensions, attempts, message_info, messages
 from .history_index import Index
 from .index_retention import Sweep
 from .indexer import Indexer
@@ -217,7 +217,7 @@ class History:
             low = await reader.first_message_since(filters.since_ms)
             way = NumberRange(low, await reader.first_message_since(filters.until_ms + 1) - 1, False)
             if not way.is_empty:
-                async with aclosing(messages(reader, filters, way, MAX_BATCH)) as batches:
+                async with aclosing(messages(reader, filters, way, reader.max_batch)) as batches:
                     async for batch in batches:
                         for message in batch:
                             counts[buckets.number_of(message.received_at_ms)] += 1
@@ -230,7 +230,7 @@ class History:
             low = max(await reader.first_attempt_since(filters.since_ms), reader.first_kept_attempt)
             way = NumberRange(low, await reader.first_attempt_since(filters.until_ms + 1) - 1, False)
             if not way.is_empty:
-                async with aclosing(attempts(reader, filters, way, MAX_BATCH)) as batches:
+                async with aclosing(attempts(reader, filters, way, reader.max_batch)) as batches:
                     async for batch in batches:
                         for _number, row in batch:
                             counts[buckets.number_of(row.ended_at_ms)] += 1

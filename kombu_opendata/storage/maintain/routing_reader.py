@@ -94,7 +94,7 @@ class CursorReader:
     def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
         self._store, self._state = store, state
         self._clock, self._commits = clock, commits
-        self._blocks = BlockReader(store, commits)
+        self._blocks = BlockReader(store, commits, state.sizes.block_rows)
         self.next = 0
         self.membership: Membership | None = None  # of messages that may already be in the queue
         self._filter: CursorFilter | None = None

@@ -13,8 +13,7 @@ from ..slatedb.store_writer import SlateStore
 from .stored_messages import id_of
 
 _READ_AHEAD_BYTES = 512 << 10
-#: a block ends after this many rows or bytes
-_BLOCK_ROWS = 4096
+#: a block also ends after this many bytes
 _BLOCK_BYTES = 1 << 20
 #: rows that are read first to measure them, and the approximate bytes of each further call
 _FIRST_ROWS = 32
@@ -48,7 +47,8 @@ class BlockReader:
         block: the last block; None before the first, after a failure and after :meth:`close`.
     """
 
-    def __init__(self, store: SlateStore, commits: Commits) -> None:
+    def __init__(self, store: SlateStore, commits: Commits, block_rows: int) -> None:
+        self._block_rows = block_rows
         self._store, self._commits = store, commits
         self.block: MetadataBlock | None = None
         self._ahead: asyncio.Task[MetadataBlock] | None = None
@@ -96,7 +96,7 @@ class BlockReader:
         async with self._commits.checkpointing:  # a running checkpoint may delete records that a read still sees
             self._commits.watches.append(collected)
         try:
-            rows, upto = await read_block(self._store, start, end, self._row_bytes)
+            rows, upto = await read_block(self._store, start, end, self._block_rows, self._row_bytes)
             self._row_bytes = mean_bytes(rows) if rows else 0
             return MetadataBlock(rows, upto, collected)
         except BaseException:
@@ -120,7 +120,9 @@ class BlockReader:
             ahead.add_done_callback(end)
 
 
-async def read_block(store: SlateStore, low: int, high: int, row_bytes: int = 0) -> tuple[list[Pair], int]:
+async def read_block(
+    store: SlateStore, low: int, high: int, block_rows: int, row_bytes: int = 0
+) -> tuple[list[Pair], int]:
     """Return entries of the metadata log with ``low`` ≤ id < ``high``, and the id up to which they are complete.
 
     Args:
@@ -128,20 +130,21 @@ async def read_block(store: SlateStore, low: int, high: int, row_bytes: int = 0)
     """
     rows: list[Pair] = []
     if not row_bytes:
+        first_rows = min(_FIRST_ROWS, block_rows)
         rows = await store.scan(
-            keys.metadata_key(low), keys.metadata_key(high), limit=_FIRST_ROWS, cache_blocks=False, in_thread=True
+            keys.metadata_key(low), keys.metadata_key(high), limit=first_rows, cache_blocks=False, in_thread=True
         )
-        if len(rows) < _FIRST_ROWS:
+        if len(rows) < first_rows:
             return rows, high
         row_bytes = mean_bytes(rows)
         low = id_of(rows[-1][0]) + 1
-        if len(rows) >= _BLOCK_ROWS:
+        if len(rows) >= block_rows:
             return rows, low
     size = row_bytes * len(rows)
     batches = store.scan_batches(
         keys.metadata_key(low),
         keys.metadata_key(high),
-        batch=max(min(_BLOCK_ROWS, _CALL_ROWS, _CALL_BYTES // row_bytes), 1),
+        batch=max(min(block_rows, _CALL_ROWS, _CALL_BYTES // row_bytes), 1),
         read_ahead_bytes=_READ_AHEAD_BYTES,
         in_thread=True,
     )
@@ -149,7 +152,7 @@ async def read_block(store: SlateStore, low: int, high: int, row_bytes: int = 0)
         async for part in reading:
             rows += part
             size += sum(len(value) for _key, value in part)
-            if size >= _BLOCK_BYTES or len(rows) >= _BLOCK_ROWS:
+            if size >= _BLOCK_BYTES or len(rows) >= block_rows:
                 return rows, id_of(rows[-1][0]) + 1
     return rows, high
 

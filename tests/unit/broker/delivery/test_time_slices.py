@@ -16,23 +16,12 @@ from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.storage import clock
 from kombu_opendata.storage.clock import TimeSlice
+from tests.support.clock import HastyLoop
 from tests.support.waiting import turns
 
 from ....support.caller import Caller
 
 QUEUES = 200
-
-
-class HastyLoop(asyncio.SelectorEventLoop):
-    """A loop whose time passes a millisecond at each look: a slice is over when it is looked at."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._looks = 0
-
-    def time(self) -> float:
-        self._looks += 1
-        return super().time() + self._looks / 1000
 
 
 def run_hastily(main: Coroutine[Any, Any, None]) -> None:

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import RequestError
-from kombu_opendata.storage import clock
-from kombu_opendata.storage.commit import route_counts
 from kombu_opendata.storage.commit.route_counts import RouteCounts, portions
 from kombu_opendata.storage.records import keys, routes_block
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import World, run
+from tests.support.clock import HastyLoop
+from tests.support.engine import World, run, sized
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
 
@@ -105,13 +104,7 @@ def test_a_block_shrinks_and_grows_between_its_forms(tmp_path: Path) -> None:
     assert sizes == [5, 512, 514, 514, 514, 512, 5]
 
 
-def test_a_checkpoint_of_many_blocks_goes_through_them_in_portions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(route_counts, "_BLOCKS_AT_ONCE", 1)
-    monkeypatch.setattr(route_counts, "_READ_AT_ONCE", 1)
-    monkeypatch.setattr(clock, "_PIECE_SECONDS", 0.0)
-
+def test_a_checkpoint_of_many_blocks_goes_through_them_in_portions(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         world.engine.definitions.declare_queue("r", QueueSettings())
         for _ in range(700):
@@ -121,6 +114,6 @@ def test_a_checkpoint_of_many_blocks_goes_through_them_in_portions(
             world.publish("q", "r")  # some are in a block that is stored already
         await world.engine.definitions.delete_queue(world.queue("q"))
 
-    world = run(tmp_path / "s", steps)
+    world = run(tmp_path / "s", steps, sized(route_blocks=1, route_reads=1), loop=HastyLoop)
     assert_verified(world.root)
     assert PlainStore(world.root).of[RecordKind.ROUTES_BLOCK] == dict.fromkeys(range(1000), 1)

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from tests.support.engine import SESSION, World, run, sized
-from tests.support.history import TINY, attempts, index_all, message_ids, tiny_history
+from tests.support.history import TINY, attempts, index_all, message_ids
 from tests.support.waiting import turns
 
 ROUNDS = 40
@@ -61,8 +61,7 @@ def test_lists_are_right_while_everything_goes_on(tmp_path: Path) -> None:
         background.cancel()
         await asyncio.gather(background, return_exceptions=True)
 
-    with tiny_history():
-        run(tmp_path / "s", steps, TINY)
+    run(tmp_path / "s", steps, TINY)
 
 
 def test_attempts_are_found_by_headers_that_nobody_remembers(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,19 +19,13 @@ from kombu_opendata.storage.records.failures import DISMISSED, RETRIED
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SETTINGS, World, run
-from tests.support.history import TINY, index_all, tiny_history
+from tests.support.history import TINY, index_all
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
 
 QUEUES = ("q", "r")
 REPORTS = [TaskReport.cut(TaskState.RAISED, exception=f"Error{number}", error="no") for number in range(3)]
 REPORTS.append(TaskReport.cut(TaskState.TIMED_OUT))
-
-
-@pytest.fixture(autouse=True)
-def small() -> Iterator[None]:
-    with tiny_history():
-        yield
 
 
 async def fail(world: World, name: str, *, acknowledged: bool, report: TaskReport = REPORTS[0]) -> int:

@@ -13,7 +13,7 @@ from kombu_opendata.storage.records.history_index import ATTEMPTS, MESSAGES, SEG
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SESSION, World, nothing, run
-from tests.support.history import TINY, attempts, index_all, message_ids, records, tiny_history
+from tests.support.history import TINY, attempts, index_all, message_ids, records
 
 HOUR_MS = 3_600_000
 SETTINGS = replace(TINY, history_retention_seconds=2 * 3600)
@@ -70,8 +70,7 @@ def test_errors_go_with_their_attempts(tmp_path: Path) -> None:
         rows = await world.engine.store.scan(*keys.kind_range(RecordKind.TASK_FAILURE))
         return [(keys.parse(key).numbers or (0,))[0] for key, _value in rows]
 
-    with tiny_history():
-        run(tmp_path / "store", steps, SETTINGS)
+    run(tmp_path / "store", steps, SETTINGS)
 
 
 def test_attempts_go_when_their_time_is_over(tmp_path: Path) -> None:
@@ -101,8 +100,7 @@ def test_attempts_go_when_their_time_is_over(tmp_path: Path) -> None:
         await ack(world, "q", 1)
         assert [number for number, _id, _outcome in await attempts(world.engine)] == [120], "numbers go on"
 
-    with tiny_history():
-        run(tmp_path / "s", steps, SETTINGS)
+    run(tmp_path / "s", steps, SETTINGS)
 
 
 def test_the_index_goes_with_the_messages(tmp_path: Path) -> None:
@@ -134,8 +132,7 @@ def test_the_index_goes_with_the_messages(tmp_path: Path) -> None:
         assert spaces == {ATTEMPTS}, "the segment that the next attempts come into"
         assert all(run.low >= kept[-1] for run in engine.history.index.head.runs if run.space == MESSAGES)
 
-    with tiny_history():
-        run(tmp_path / "s", steps, SETTINGS)
+    run(tmp_path / "s", steps, SETTINGS)
 
 
 def test_attempts_outlive_their_messages(tmp_path: Path) -> None:
@@ -154,8 +151,7 @@ def test_attempts_outlive_their_messages(tmp_path: Path) -> None:
         assert await attempts(engine, ids=[ids[6]]) == [(6, ids[6], "acked")]
         assert await attempts(engine, headers={"id": ["id-7000"]}) == []
 
-    with tiny_history():
-        run(tmp_path / "s", steps, SETTINGS)
+    run(tmp_path / "s", steps, SETTINGS)
 
 
 def test_a_merge_that_a_crash_cut_off_leaves_nothing(tmp_path: Path) -> None:
@@ -180,8 +176,7 @@ def test_a_merge_that_a_crash_cut_off_leaves_nothing(tmp_path: Path) -> None:
             prefix = keys.history_page_key(space_run.space, space_run.number, 0)[:-2]
             assert await world.engine.store.scan(*keys.prefix_range(prefix))
 
-    with tiny_history():
-        run(tmp_path / "s", steps, SETTINGS)
+    run(tmp_path / "s", steps, SETTINGS)
 
 
 def test_readers_keep_what_a_merge_replaces(tmp_path: Path) -> None:
@@ -210,8 +205,7 @@ def test_readers_keep_what_a_merge_replaces(tmp_path: Path) -> None:
         assert (await records(engine))[RecordKind.HISTORY_PAGE] < pages[RecordKind.HISTORY_PAGE]
         assert await message_ids(engine, headers={"id": ["id-3"]}) == [ids[2]]
 
-    with tiny_history():
-        run(tmp_path / "s", steps, SETTINGS)
+    run(tmp_path / "s", steps, SETTINGS)
 
 
 def test_constants_fit() -> None:

@@ -20,7 +20,7 @@ from kombu_opendata.storage.records.metadata import Pairs
 from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SESSION, SETTINGS, World, run, sized
-from tests.support.history import TINY, attempts, index_all, tiny_history
+from tests.support.history import TINY, attempts, index_all
 from tests.support.waiting import turns
 
 TASKS = ("add", "mul")
@@ -95,8 +95,7 @@ def test_attempts_of_what_was_purged_are_found(
         await then(world)
         assert await found(world.engine, ids)
 
-    with tiny_history():
-        run(tmp_path / "s", steps, sized(TINY, index_part_rows=part_rows))
+    run(tmp_path / "s", steps, sized(TINY, index_part_rows=part_rows))
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -120,8 +119,7 @@ def test_a_part_in_memory_may_be_lost_after_the_metadata(tmp_path: Path, crashes
             await world.crash()
         assert await found(world.engine, ids)
 
-    with tiny_history():
-        run(tmp_path / "s", steps, sized(TINY, index_part_rows=20))
+    run(tmp_path / "s", steps, sized(TINY, index_part_rows=20))
 
 
 def test_a_part_that_becomes_records_meanwhile_may_be_lost(tmp_path: Path) -> None:
@@ -137,8 +135,7 @@ def test_a_part_that_becomes_records_meanwhile_may_be_lost(tmp_path: Path) -> No
         await world.crash()
         assert await found(world.engine, ids)
 
-    with tiny_history():
-        run(tmp_path / "s", steps, TINY)
+    run(tmp_path / "s", steps, TINY)
 
 
 def test_a_part_that_the_same_checkpoint_stores_needs_nothing(tmp_path: Path) -> None:
@@ -154,8 +151,7 @@ def test_a_part_that_the_same_checkpoint_stores_needs_nothing(tmp_path: Path) ->
         await world.crash()
         assert await found(world.engine, ids)
 
-    with tiny_history():
-        run(tmp_path / "s", steps, TINY)
+    run(tmp_path / "s", steps, TINY)
 
 
 def test_a_record_stays_while_the_stored_index_has_some_of_its_attempts(tmp_path: Path) -> None:
@@ -174,8 +170,7 @@ def test_a_record_stays_while_the_stored_index_has_some_of_its_attempts(tmp_path
         await world.crash()
         assert await found(world.engine, ids)
 
-    with tiny_history():
-        run(tmp_path / "s", steps, TINY)
+    run(tmp_path / "s", steps, TINY)
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -196,8 +191,7 @@ def test_a_record_goes_when_the_stored_index_has_passed_it(tmp_path: Path, crash
         assert not await kept(world.engine)
         assert await found(world.engine, ids)
 
-    with tiny_history():
-        run(tmp_path / "s", steps, TINY)
+    run(tmp_path / "s", steps, TINY)
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -231,8 +225,7 @@ def test_what_the_stored_index_has_is_not_kept(tmp_path: Path, crashes: bool) ->
         await purge(world)
         assert not await kept(engine)
 
-    with tiny_history():
-        run(tmp_path / "s", steps, TINY)
+    run(tmp_path / "s", steps, TINY)
 
 
 def test_without_history_nothing_is_kept(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
-from tests.support.engine import SMALL_BUCKETS, World, run, small_blocks
+from tests.support.engine import SMALL_BUCKETS, World, run, sized
 from tests.support.plain_store import PlainStore
 from tests.support.waiting import until
 
@@ -204,17 +204,16 @@ def test_what_is_collected_while_its_block_is_ahead_is_not_routed(tmp_path: Path
     async def steps(world: World) -> None:
         ids = [publish(world, "q") for _ in range(12)]
         declare(world, "late")
-        with small_blocks(4):
-            first = await world.engine.router.step("late", 1.0)
-            assert first.ids == ids[:4]
-            await until(lambda: len(world.engine.commits.watches) == 2, poll_seconds=0)  # a block, and the one ahead
-            gone = [ids[5], ids[10]]  # of the block ahead, and of one that is not read yet
-            world.engine.operations.remove(world.queue("q"), [world.queue("q").messages.available[id] for id in gone])
-            await world.engine.commits.checkpoint()
-            assert await fill(world, "late") == [id for id in ids[4:] if id not in gone]
+        first = await world.engine.router.step("late", 1.0)
+        assert first.ids == ids[:4]
+        await until(lambda: len(world.engine.commits.watches) == 2, poll_seconds=0)  # a block, and the one ahead
+        gone = [ids[5], ids[10]]  # of the block ahead, and of one that is not read yet
+        world.engine.operations.remove(world.queue("q"), [world.queue("q").messages.available[id] for id in gone])
+        await world.engine.commits.checkpoint()
+        assert await fill(world, "late") == [id for id in ids[4:] if id not in gone]
         assert world.engine.commits.watches == []
 
-    run(tmp_path / "store", steps)
+    run(tmp_path / "store", steps, sized(block_rows=4))
 
 
 def test_nothing_is_left_of_a_cursor_that_is_forgotten_while_it_reads(tmp_path: Path) -> None:
@@ -222,21 +221,20 @@ def test_nothing_is_left_of_a_cursor_that_is_forgotten_while_it_reads(tmp_path: 
         ids = [publish(world, "q") for _ in range(12)]
         queue = declare(world, "late")
         await world.engine.commits.checkpoint()
-        with small_blocks(4):
-            stepping = asyncio.create_task(world.engine.router.step("late", 1.0))
-            await until(lambda: bool(world.engine.commits.watches), poll_seconds=0)
-            assert world.engine.router.stop(queue)
-            assert (await stepping).ids == []
-            assert world.engine.commits.watches == []
-            declare(world, "later")
-            stepping = asyncio.create_task(world.engine.router.step("later", 1.0))
-            await until(lambda: bool(world.engine.commits.watches), poll_seconds=0)
-            stepping.cancel()
-            await asyncio.gather(stepping, return_exceptions=True)
-            assert await fill(world, "later") == ids
+        stepping = asyncio.create_task(world.engine.router.step("late", 1.0))
+        await until(lambda: bool(world.engine.commits.watches), poll_seconds=0)
+        assert world.engine.router.stop(queue)
+        assert (await stepping).ids == []
+        assert world.engine.commits.watches == []
+        declare(world, "later")
+        stepping = asyncio.create_task(world.engine.router.step("later", 1.0))
+        await until(lambda: bool(world.engine.commits.watches), poll_seconds=0)
+        stepping.cancel()
+        await asyncio.gather(stepping, return_exceptions=True)
+        assert await fill(world, "later") == ids
         await until(lambda: not world.engine.commits.watches, poll_seconds=0)
 
-    run(tmp_path / "store", steps)
+    run(tmp_path / "store", steps, sized(block_rows=4))
 
 
 def test_rows_of_a_staged_job_that_were_routed_just_before_the_start_are_not_missed(tmp_path: Path) -> None:
