@@ -1,4 +1,4 @@
-"""The settings of a broker's instances and connections."""
+"""Settings of a broker's instances and connections."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .sockets import SocketAccess
 
 @dataclass(frozen=True)
 class BrokerSettings:
-    """The settings of a broker."""
+    """Settings of a broker."""
 
     store: str  # URL of the object store
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     session_grace_seconds: float = 2.0
-    restart_grace_seconds: float = 0.0  # for clients from before startup
+    restart_grace_seconds: float = 0.0  # for clients that were connected before startup
     expects_standby: bool = False  # the broker was started as one of several brokers of its store
     idle_exit_seconds: float = 0.0  # 0 means never
     heartbeat_seconds: float = 60.0  # over TCP; 0 means by the client's request

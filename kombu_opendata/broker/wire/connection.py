@@ -1,4 +1,4 @@
-"""A client connection: reads and writes frames, and runs the calls. A protocol error closes only this connection."""
+"""Connection of a client: reads and writes frames, and runs calls. A protocol error closes only this connection."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from .logins import Logins
 
 log = logging.getLogger(__name__)
 
-#: a Deliver frame is cut when its envelopes exceed this, so that the client starts early
+#: limit for the envelopes of a Deliver frame, so that the client receives the first messages early
 _DELIVER_BYTES = 1 << 20
 #: unsent bytes beyond which a client gets no deliveries
 WRITE_HIGH_WATER_BYTES = 512 << 10
-#: how long a closing connection waits for its client to read the reason
+#: maximum wait of a closing connection for its client to read the reason
 _LINGER_SECONDS = 2.0
-#: how long a client may leave its unsent data unread while memory is full
+#: maximum time without progress of a client that does not read its data, while memory is full
 STUCK_SECONDS = 30.0
 _STRANGER_LINGER_SECONDS = 0.1  # before the login: there may be very many, each with a file descriptor
 
 
 class ConnectionProtocol(asyncio.Protocol):
-    """The protocol of one socket."""
+    """Protocol of one socket."""
 
     def __init__(
         self, slot: Slot, connections: Connections, host_for: HostFor, logins: Logins | None, settings: BrokerSettings
@@ -96,7 +96,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._host.lifecycle.detach(context.session)
 
     def check_stuck(self) -> None:
-        """Abort the connection if its client has read nothing for long; called while memory is full."""
+        """Abort the connection if its client has read nothing for some time; called while memory is full."""
         if not self.writable and asyncio.get_running_loop().time() - self._unread_since > STUCK_SECONDS:
             text = (
                 f"the client has read nothing for {STUCK_SECONDS:g} s, and the broker's memory is full: connect again"
@@ -160,7 +160,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._context.refuse(message.rid, exc, now=True)
 
     def _is_ready(self, handler: Handler, message: Any) -> bool:
-        """Return whether a call may run now; otherwise it runs when its filter is compiled, or publishes resume."""
+        """Return True if a call may run now. Otherwise it runs when its filter is compiled, or publishes resume."""
         inbox = self._inbox
         if (
             handler.stores
@@ -179,7 +179,7 @@ class ConnectionProtocol(asyncio.Protocol):
         return True
 
     async def _prepare(self, message: Any, text: str) -> None:
-        """Compile a filter in a thread, so that a long one delays only its own connection."""
+        """Compile a filter in a thread, so that a long filter delays only its own connection."""
         try:
             await asyncio.to_thread(precompile, text)
             if self._context is not None and self._context.session.connection is self:
@@ -224,7 +224,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._inbox.go_on()
 
     def _arrive(self, hello: m.Hello) -> None:
-        """Count the connection as arriving and set a deadline, until the announced Resume arrives."""
+        """Count the connection as arriving, and set a deadline for the Resume."""
         quotas = self._connections.quotas.of(self._greeting.user.name, hello.instance)
         for quota in quotas:
             quota.check_arrival()
@@ -300,7 +300,7 @@ class ConnectionProtocol(asyncio.Protocol):
             transport.pause_reading()
 
     def check_login(self, logins: Logins) -> None:
-        """Apply a changed users file: apply new rights, and disconnect a user whose login is no longer valid."""
+        """Apply a changed users file: apply new rights, or disconnect a user whose login is no longer valid."""
         try:
             self._greeting.check_again(logins)
             if self._context is not None and self._host is not None:
@@ -318,7 +318,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._close_soon()
 
     def _close_soon(self) -> None:
-        """Close, and give the client a short time to read the last messages."""
+        """Close after a short time for the client to read the last messages."""
         self._inbox.clear()
         if self._transport is not None:
             self._transport.close()
@@ -327,7 +327,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._lingering = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def say_goodbye(self, message: WireMessage) -> None:
-        """Notify the client that the broker stops, or that another one is active, and close."""
+        """Notify the client that the broker stops, or that another broker is active, and close."""
         if self._transport is not None:
             self.send_all([message])
             self._transport.close()

@@ -1,7 +1,8 @@
-"""Connection limits: on all connections, and on strangers, the connections that have not logged in yet.
+"""Limits on the number of connections, and on *strangers*, the connections that have not logged in yet.
 
-A stranger must send its Hello within a few seconds. When there are too many strangers, the oldest silent one is closed
-for the newest. Real clients send Hello immediately, so a flood of silent connections does not keep them out.
+A stranger must send its Hello within a few seconds. When there are too many strangers, the broker closes the oldest
+connection without a Hello for each new connection. Clients send Hello immediately, so a flood of silent connections
+does not prevent clients from logging in.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from dataclasses import dataclass, replace
 
 from ...errors import GreetingTimeout, TooManyConnections
 
-#: connections that have not logged in: of all hosts, and of one
+#: maximum number of strangers: of all hosts, and of one host
 MAX_STRANGERS = 256
 MAX_STRANGERS_PER_HOST = 128
 #: file descriptors reserved for the store, the journal, metrics and new connections
 RESERVED_DESCRIPTORS = 200
-#: connections beyond the limit that were turned away, but whose sockets are still open
+#: maximum number of refused connections whose sockets are still open, in addition to the limit
 MAX_LEAVING = 32
 DEFAULT_MAX_CONNECTIONS = 10_000
 DEFAULT_GREETING_SECONDS = 10.0
-#: how long the Resume, which may be large, may take after the login
+#: maximum time between the login and the Resume, which may be large
 RESUME_SECONDS = 30.0
 #: the limit of macOS for a process, although it reports "unlimited"
 _OPEN_MAX = 10_240
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit on file descriptors to the hard one; returns the new limit."""
+    """Raise the soft limit on file descriptors to the hard limit; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for limit in (hard, _OPEN_MAX):
         if limit == resource.RLIM_INFINITY or limit > soft:
@@ -50,7 +51,7 @@ def descriptor_limit() -> int:
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """The maximum numbers of connections, and the time for a login."""
+    """Maximum numbers of connections, and the maximum time for a login."""
 
     connections: int = DEFAULT_MAX_CONNECTIONS
     strangers: int = MAX_STRANGERS
@@ -59,20 +60,20 @@ class ConnectionLimits:
     resume_seconds: float = RESUME_SECONDS
 
     def within(self, descriptors: int) -> ConnectionLimits:
-        """Return these limits, reduced to fit the file descriptors, of which connections get at least a quarter."""
+        """Return these limits, reduced to the available file descriptors, or to a quarter of them if there are few."""
         connections = min(self.connections, max(descriptors - RESERVED_DESCRIPTORS, descriptors // 4))
         strangers = min(self.strangers, max(connections // 2, 1))
         return replace(self, connections=connections, strangers=strangers)
 
 
 class Slot:
-    """A connection's slot. It belongs to a stranger until :meth:`logged_in`.
+    """Slot of a connection, which is a stranger until :meth:`logged_in`.
 
     Attributes:
         host: for the limit per host; empty for a Unix socket.
         peer: the client, for the log.
-        turn_away: ends the connection with an error; set by the current owner of the socket, which frees the slot when
-            the socket is closed.
+        turn_away: ends the connection with an error. The current owner of the socket sets this attribute, and frees the
+            slot when the socket is closed.
     """
 
     __slots__ = ("_admission", "_timer", "host", "peer", "turn_away")
@@ -88,7 +89,7 @@ class Slot:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._admission.too_slow, self, what, seconds)
 
     def greeted(self) -> None:
-        """Cancel the deadline after the Hello arrived, and keep the slot while the Hello is checked."""
+        """Cancel the deadline after the Hello arrived; the connection stays a stranger until its login."""
         self._timer.cancel()
         self._admission.silent.pop(self, None)
 
@@ -103,16 +104,16 @@ class Slot:
         self._admission.forget_stranger(self)
 
     def free(self) -> None:
-        """Free the slot of a closed connection. May be called more than once."""
+        """Free the slot of a closed connection; later calls do nothing."""
         self.logged_in()
         self._admission.slots.discard(self)
 
 
 class Admission:
-    """The assignment of slots to connections.
+    """Assignment of slots to connections.
 
     Attributes:
-        slots: the slots of all connections, including those that are being closed.
+        slots: the slots of all connections, including closing connections.
         silent: connections without a Hello, the oldest first.
     """
 
@@ -125,11 +126,11 @@ class Admission:
 
     @property
     def strangers(self) -> int:
-        """The number of connections that have not logged in."""
+        """Number of connections that have not logged in."""
         return len(self._strangers)
 
     def take(self, host: str, peer: str) -> Slot:
-        """Return a slot for a new connection, which a silent stranger may lose.
+        """Return a slot for a new connection; it may close the oldest silent stranger for that.
 
         Raises:
             TooManyConnections: no slot is free.
@@ -166,7 +167,7 @@ class Admission:
         self._turn_away(slot, GreetingTimeout(text, seconds=seconds))
 
     def _turn_away(self, slot: Slot, exc: TooManyConnections | GreetingTimeout) -> None:
-        """End a stranger's connection; it keeps its slot until its socket is closed."""
+        """End a stranger's connection, whose slot is freed when its socket is closed."""
         slot.logged_in()
         slot.turn_away(exc)
 

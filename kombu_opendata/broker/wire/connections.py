@@ -1,4 +1,4 @@
-"""The open connections of a broker, and counters of refused ones."""
+"""Open connections of a broker, and counters of refused connections."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOOK_BYTES = 8 << 20
 
 
 class OpenConnection(Protocol):
-    """An open connection."""
+    """Open connection of a client."""
 
     slot: Slot
 
@@ -38,18 +38,18 @@ class OpenConnection(Protocol):
 
 
 class Connections:
-    """The open connections.
+    """Open connections.
 
     Attributes:
-        admission: limits their number.
-        gate: keeps clients away from a standby.
+        admission: limits the number of connections.
+        gate: redirects the clients of a standby.
         standbys: the connected standbys.
         quotas: the limits of users and instances.
         opened: the number of connections since startup.
         refused: the number of connections that were refused or cut off, by the error's code.
         partial_frames: limits the memory of incomplete messages.
-        received_bytes: received since the last :meth:`look`.
-        idle_since: when the last connection was closed, in the loop's time.
+        received_bytes: number of bytes since the last :meth:`look`.
+        idle_since: the time at which the last connection was closed, by the event loop's clock.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Connections:
         self.idle_since = self._loop.time()
 
     def tick(self, *, memory_is_full: bool) -> None:
-        """Log counts, and end connections that hold scarce memory and neither send nor read.
+        """Log counts, and end connections that hold memory, while it is scarce, and neither send nor read.
 
         Called twice per second.
         """
@@ -108,7 +108,7 @@ class Connections:
         self.audit.close()
 
     def turned_away(self, exc: OpenDataError, who: str) -> None:
-        """Count and log a client that got no connection."""
+        """Count and log a client that was refused before it got a connection."""
         self.note_refused(exc, "a connection was refused", who)
 
     def note_refused(self, exc: OpenDataError, what: str, who: str) -> None:
@@ -133,7 +133,7 @@ class Connections:
             connection.check_login(logins)
 
     def say_goodbye(self, message: WireMessage) -> None:
-        """Notify all clients that the broker stops, or that another one is active, and close their connections."""
+        """Notify all clients that the broker stops, or that another broker is active, and close their connections."""
         for connection in list(self.open):
             connection.say_goodbye(message)
 

@@ -1,6 +1,6 @@
-"""The start of a connection: the preamble, the Hello with its login, a Resume if the Hello announces it.
+"""Start of a connection: the preamble, the Hello with its login, and a Resume if the Hello announces it.
 
-A client that has not logged in sends one frame and waits for the reply. More frames could fill the memory.
+A client that has not logged in may send only one frame before the reply, because more frames could fill the memory.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from .logins import Logins
 from .server_tls import names_of
 from .sockets import SocketAccess
 
-#: finds the instance that a client requests; raises RequestError or InstanceNotFound if it can't
+#: returns the instance that a client requests; raises RequestError or InstanceNotFound
 HostFor = Callable[[m.Hello, User], Awaitable[InstanceCalls]]
 #: maximum shown length of a name from a client
 _SHOWN = 100
 
 
 class Greeting:
-    """The state of one connection before its session.
+    """State of one connection before its session.
 
     Attributes:
-        needs_preamble: the preamble is not complete yet.
-        hello, host: the Hello and its instance, since the client has logged in.
+        needs_preamble: True until the preamble is complete.
+        hello, host: the Hello and its instance, after the login.
         login: the user who logged in, as in the current users file.
-        user: the user whose rights apply: the same, or the user that the login acts as.
-        acting_as: the name of the latter; not verified if the broker has no users.
+        user: the user whose rights apply: ``login``, or the user that the client acts as.
+        acting_as: the name of the user that the client acts as; not verified if the broker has no users.
     """
 
     __slots__ = (
@@ -57,10 +57,10 @@ class Greeting:
         self.host: InstanceCalls | None = None
 
     def read_preamble(self, data: bytes) -> bytes:
-        """Take the preamble from the first bytes; returns the remaining bytes.
+        """Read the preamble from the first bytes; return the remaining bytes.
 
         Raises:
-            ProtocolError, VersionMismatch: it is another protocol, or another version of this one.
+            ProtocolError, VersionMismatch: the client uses another protocol, or another version of this protocol.
         """
         need = PREAMBLE_BYTES - len(self._preamble)
         self._preamble += data[:need]
@@ -72,11 +72,7 @@ class Greeting:
         return data[need:]
 
     def expect(self, message: Any) -> m.Hello | m.Resume:
-        """Check that a message is the one that must come next, and return it.
-
-        Raises:
-            ProtocolError: it is a different one.
-        """
+        """Return a message if it is the expected Hello or Resume; raise ProtocolError for any other message."""
         if self._busy:
             raise ProtocolError("nothing may follow the Hello before its answer")
         if self.host is not None:
@@ -96,7 +92,7 @@ class Greeting:
             certificate: the client's, as returned by getpeercert().
 
         Raises:
-            OpenDataError: the client is refused; the text gives the reason.
+            OpenDataError: the client is refused; the error text has the reason.
         """
         self.acting_as = hello.act_as
         if self._logins is not None:

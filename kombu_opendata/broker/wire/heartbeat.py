@@ -1,4 +1,4 @@
-"""Heartbeats of one TCP connection: they show that the broker is alive, and detect an unreachable client host."""
+"""Heartbeats of a TCP connection, to show that the broker is alive and to detect an unreachable client host."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ log = logging.getLogger(__name__)
 
 #: the minimum interval that a client can request
 MIN_HEARTBEAT_MS = 100
-#: the minimum time that a client's host may be silent, unless the broker's own interval is shorter than half of it: a
-#: client may need to detect a dead broker soon, and still keep its leases during a network interruption
+#: minimum time without a sign of the client's host before the client is lost, unless the broker's interval is shorter
+#: than half of it: a client may need to detect a dead broker early, but not lose its leases in a network interruption
 _PATIENCE_SECONDS = 30.0
-#: without heartbeats, the client's host is checked with this interval
+#: interval of the checks of the client's host without heartbeats
 _CHECK_MS = 60_000
 _HEARTBEAT = frame(m.BrokerHeartbeat())
 
 
 class HeartbeatMonitor:
-    """Regular checks, twice per heartbeat interval, whether the client's host is reachable and whether data was sent.
+    """Periodic check, twice per heartbeat interval: is the client's host reachable, and is a heartbeat due.
 
     Attributes:
-        is_quiet: nothing was sent since the last check; cleared by each write.
+        is_quiet: True if nothing was sent since the last check; each write clears it.
     """
 
     __slots__ = ("_audible", "_patience", "_seconds", "_timer", "_transport", "is_quiet")
@@ -37,11 +37,11 @@ class HeartbeatMonitor:
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self, transport: asyncio.Transport | None, wanted_ms: int, ours_ms: int) -> int:
-        """Start with the smaller of both intervals, and return it; 0 means none. A Unix socket needs none."""
+    def start(self, transport: asyncio.Transport | None, requested_ms: int, ours_ms: int) -> int:
+        """Start with the smaller of both intervals, and return it; 0 means no heartbeats, as for a Unix socket."""
         if transport is None or not is_tcp(transport.get_extra_info("socket")):
             return 0
-        intervals = [interval for interval in (wanted_ms, ours_ms) if interval > 0]
+        intervals = [interval for interval in (requested_ms, ours_ms) if interval > 0]
         heartbeat_ms = max(min(intervals), MIN_HEARTBEAT_MS) if intervals else 0
         self._transport, self._audible = transport, bool(heartbeat_ms)
         self._seconds = (heartbeat_ms or _CHECK_MS) / 2000

@@ -1,39 +1,39 @@
-"""The requests that a client has sent and that have not run yet.
+"""Inbox of a connection: requests received from a client and not handled yet.
 
-Messages run as soon as they are complete, in their order. Something may be in the way: a publish that exceeds a limit,
-a filter that is being compiled, replies that the client has not read. Then the messages that follow wait in a backlog,
-and the socket is not read, so the client's own buffers fill up and it stops sending.
+Messages run in order when they are complete. A message may have to wait: a publish that exceeds a limit, a message
+whose filter is being compiled, any message while the client does not read its replies. The messages that follow then
+wait in a backlog, and the socket is not read, so the client's buffers fill up and the client stops sending.
 
 =============  ==========================================  ============================================================
 state          messages                                    entered when
 =============  ==========================================  ============================================================
 ``CLOSED``     are discarded                               the connection is not made yet, or lost
-``RUNNING``    run when they arrive                        nothing is in the way
-``DELAYED``    that overtake run; the others wait behind   a publish has to wait for flow control or a rate limit: it
-               the delayed publish                         is the first of the backlog
+``RUNNING``    run when they arrive                        no message waits
+``DELAYED``    that overtake run; the others wait behind   a publish has to wait for flow control or a rate limit; it
+               the delayed publish                         is the first message of the backlog
 ``HALTED``     all wait                                    a filter is being compiled, or :data:`MAX_QUERIES` queries
                                                            are running
 =============  ==========================================  ============================================================
 
-``HALTED`` goes before ``DELAYED``: a message that overtook a delayed publish may have a filter. When both causes of
-``HALTED`` are over, the inbox is ``DELAYED`` again if a publish still waits. :meth:`Inbox.unblock` ends a delay, when
-publishes resume or the rate permits the next one, and :meth:`Inbox.refuse` ends it by refusing the publishes.
+``HALTED`` has precedence over ``DELAYED``: a message that overtook a delayed publish may have a filter. When both
+causes of ``HALTED`` have ended, the inbox is ``DELAYED`` again if a publish still waits. :meth:`Inbox.unblock` ends a
+delay when publishes resume or the rate permits the next publish; :meth:`Inbox.refuse` ends it with an error.
 
-What always holds:
+Invariants:
 
-* A message runs only in ``RUNNING`` with an empty backlog, or as the first of the backlog; in ``DELAYED`` only if its
-  operation overtakes. So the effects of one client's calls keep their order.
-* Publishes never overtake each other: only calls that free memory, such as settlements, overtake.
-* While a delayed publish waits, the socket is still read, up to :data:`_HELD_BYTES`, because the settlements that free
-  the memory come over the same connection. A connection that stops reading at once would wait for itself.
+* A message runs only in ``RUNNING`` with an empty backlog, or as the first message of the backlog; in ``DELAYED`` only
+  if its operation overtakes. So the effects of one client's calls are in the order of the calls.
+* Publishes never overtake each other: only calls that free memory, only read, or show that the client is alive do.
+* While a publish is delayed, the socket is still read, up to :data:`_HELD_BYTES`, because the settlements that free the
+  memory arrive over the same connection. If the inbox stopped reading immediately, it would deadlock.
 * Reading resumes only when the backlog is empty and the reader has no complete message left.
 
-A simple queue with one consumer task fails in three ways. It can't let settlements overtake. It holds an object for
-each message of a client that publishes faster than the disk, where this one leaves the bytes in the kernel. And it adds
-a turn of the loop to each call, where this one runs a message in the callback that received it.
+A simple queue with one consumer task fails in three ways. Settlements can't overtake. The queue has an object for each
+message of a client that publishes faster than the disk; the inbox leaves the bytes in the kernel. And the task adds a
+turn of the event loop to each call; the inbox runs a message in the callback that received it.
 
-A client that sends very many messages must not occupy the loop, so after a slice of time (:attr:`.Flow.slice_seconds`)
-the reader keeps the rest, and :meth:`Inbox.go_on` continues in the next turn, after the other connections.
+A client that sends very many messages must not block the event loop. After a slice of time
+(:attr:`.Flow.slice_seconds`) the reader holds the other messages, and :meth:`Inbox.go_on` continues in the next turn, after the other connections.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ from ..access.quotas import SessionQuotas, check_size, messages_of
 from ..calls.dispatch import Handler
 from ..delivery.flow import Flow
 
-#: concurrent queries of one connection: calls whose replies may be far larger than the calls
+#: maximum number of concurrent queries of a connection: calls whose replies may be far larger than the calls
 MAX_QUERIES = 4
 #: unsent bytes beyond which a client's requests are not read
 MAX_UNSENT_BYTES = 4 << 20
-#: bytes that are still read while publishes wait, for the settlements among them
+#: limit for the bytes that are read while publishes wait, for the settlements among them
 _HELD_BYTES = 64 << 10
 #: messages between two checks of the clock
 _LOOKS = 16
 
 
 class InboxState(Enum):
-    """The states of an inbox; see the table of the module."""
+    """States of an inbox; see the table of the module."""
 
     CLOSED = auto()
     RUNNING = auto()
@@ -74,19 +74,18 @@ _RUNNING, _DELAYED = InboxState.RUNNING, InboxState.DELAYED
 
 
 class Inbox:
-    """The messages of one connection before they are handled.
+    """Messages of one connection before they are handled.
 
     Args:
         run: handles a message.
-        refuse: answers a publish that can't wait any longer.
+        refuse: refuses a delayed publish with an error.
         cut_off: ends the connection after a protocol error.
 
     Attributes:
         handlers: the handlers of the session; empty before it begins.
         flow: flow control for publishes; None before the session.
         quotas: the quotas of the session; None if there is no users file.
-        is_compiling: the filter of a message is being compiled.
-        queries: the number of running queries.
+        is_compiling: True while the filter of a message is being compiled.
     """
 
     __slots__ = (
@@ -116,20 +115,20 @@ class Inbox:
         self._backlog: deque[Any] = deque()
         self._is_delayed = False  # the first message of the backlog is a delayed publish
         self._held_bytes = 0  # received during the delay
-        self._slice_is_over = False  # the reader has complete messages that have not run
+        self._slice_is_over = False  # the reader may have complete messages that have not run
         self._charged: Any = None  # the publish that is delayed by a rate limit
-        self._charges = 0  # the number of quotas, in order, that have counted it
+        self._charges = 0  # the number of quotas, in order, that have counted this publish
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self, transport: asyncio.Transport) -> None:
-        """Begin to run messages: the connection is made."""
+        """Begin to run messages after the connection is made."""
         self._transport = transport
         self._change_state()
 
     def begin_session(
         self, handlers: Mapping[type[WireMessage], Handler], flow: Flow, quotas: SessionQuotas | None
     ) -> None:
-        """Let the calls of a session run."""
+        """Set the handlers and limits of the session, whose calls may then run."""
         self.handlers, self.flow, self.quotas = handlers, flow, quotas
 
     def clear(self) -> None:
@@ -146,7 +145,7 @@ class Inbox:
             self._charged = None
 
     def close(self) -> None:
-        """Discard everything: the connection is lost."""
+        """Discard everything after the connection is lost."""
         self._transport = None
         self._change_state()
         self.clear()
@@ -181,7 +180,7 @@ class Inbox:
                 time = self.flow.time()
                 until = until or time + self.flow.slice_seconds
                 if time > until:
-                    messages.close()  # the reader keeps the rest
+                    messages.close()  # the reader holds the other messages
                     self._end_slice(self.flow)
                     return
         if self._is_delayed:
@@ -202,7 +201,7 @@ class Inbox:
             self._transport.pause_reading()
 
     def go_on(self) -> None:
-        """Run waiting messages, as far as possible, and read again after the last one."""
+        """Run waiting messages, as far as possible; read again when none waits."""
         transport = self._transport
         try:
             while self.state is _RUNNING and transport is not None and not transport.is_closing():
@@ -227,21 +226,17 @@ class Inbox:
         return self._transport.get_extra_info("socket") if self._transport is not None else None
 
     def give_up(self, exc: ProtocolError) -> None:
-        """End the connection, whose client does not send the rest of a large message."""
+        """End the connection of a client that does not send the rest of a large message."""
         self._cut_off(exc)
 
     # ------------------------------------------------------------------ halting
     def change_compiling(self, compiling: bool) -> None:
-        """Begin or end to wait for a filter, which is compiled in a thread."""
+        """Begin or end the wait for a filter that a thread compiles."""
         self.is_compiling = compiling
         self._change_state()
 
     def begin_query(self, rid: int, name: str) -> None:
-        """Count a query that begins.
-
-        Raises:
-            ProtocolError: it has no request number.
-        """
+        """Count a query that begins; raise ProtocolError if it has no request number."""
         if not rid:
             raise ProtocolError(f"a {name} without a request number could not be answered")
         self._queries[rid] += 1
@@ -249,7 +244,7 @@ class Inbox:
         self._change_state()
 
     def answered(self, outgoing: Iterable[WireMessage]) -> None:
-        """Count the queries that these messages answer, and continue if messages waited for that."""
+        """Count the queries that end with these replies, and continue if messages waited for that."""
         running = self._queries
         for message in outgoing:
             rid = getattr(message, "rid", 0)
@@ -264,10 +259,10 @@ class Inbox:
 
     # ------------------------------------------------------------------ delaying publishes
     def delays(self, message: Any) -> bool:
-        """Queue a publish, which is the oldest message, if it has to wait; returns whether it is queued.
+        """Queue a publish, which is the oldest message, if it has to wait; return True if it is queued.
 
         Raises:
-            LimitExceeded: it is larger than its user or its instance may publish.
+            LimitExceeded: the publish is larger than the limit of its user or its instance.
         """
         if self.flow is not None and self.flow.is_closed:
             self._delay(message)
@@ -281,9 +276,9 @@ class Inbox:
         self._change_state()
 
     def _exceeds_rate(self, message: Any, quotas: SessionQuotas) -> bool:
-        """Queue a publish that exceeds a rate limit; returns whether it is queued.
+        """Queue a publish that exceeds a rate limit; return True if it is queued.
 
-        It waits for its user's limit first, and counts for the instance's limit only then.
+        The publish waits for its user's limit first. Only then it counts for the instance's limit.
         """
         if message is not self._charged:
             check_size(quotas, message)
@@ -311,7 +306,7 @@ class Inbox:
         self.go_on()
 
     def refuse(self, exc: OpenDataError) -> None:
-        """Refuse the delayed publishes, up to the first other call, and continue with that."""
+        """Refuse the delayed publishes up to the first other call, and continue with that call."""
         while self._backlog:
             handler = self.handlers.get(type(self._backlog[0]))
             if handler is None or not handler.stores:

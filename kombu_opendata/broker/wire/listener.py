@@ -1,4 +1,4 @@
-"""The acceptance of connections: assigns slots, refuses clients beyond the limits, and starts TLS."""
+"""Acceptance of connections: assignment of slots, refusal of clients beyond the limits, TLS handshakes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .sockets import bind_tcp, bind_unix
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-#: connections that are accepted in one turn of the loop; a TLS handshake takes half a millisecond
+#: maximum number of accepted connections in one turn of the loop; a TLS handshake takes half a millisecond
 _ACCEPTS_PER_TURN = 8
-#: how long accepting pauses when file descriptors or memory are exhausted
+#: pause between two attempts to accept while file descriptors or memory are exhausted
 _RETRY_SECONDS = 0.5
 _TLS_HANDSHAKE = b"\x16"  # the first byte of a TLS connection: a handshake record
 
-#: makes the protocol of a connection; the protocol frees the slot when the connection is lost
+#: creates the protocol of a connection, which frees the slot when the connection is lost
 Serve = Callable[[Slot], asyncio.Protocol]
 #: called with the error and the refused client
 Refused = Callable[[OpenDataError, str], None]
@@ -50,7 +50,7 @@ def peer_of(sock: socket.socket, address: Any) -> tuple[str, str]:
 
 
 def _host_of(text: str) -> str:
-    """Return the unit for limits per host: for IPv6 the address's /64, because a host has all addresses of one."""
+    """Return the unit for limits per host: the /64 of an IPv6 address, because one host may use a whole /64."""
     address = ipaddress.ip_address(text)
     if address.version == 4 or address.is_link_local:  # link-local addresses of all hosts on a link share one /64
         return text
@@ -60,7 +60,7 @@ def _host_of(text: str) -> str:
 
 
 class Listener:
-    """One listening socket. It accepts connections until :meth:`close`, which does not affect them."""
+    """Listening socket. :meth:`close` does not affect the accepted connections."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Listener:
 
     @property
     def address(self) -> Any:
-        """The address, as returned by getsockname()."""
+        """Address, as returned by getsockname()."""
         return self._sock.getsockname()
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class Listener:
             self._receive(sock, *peer_of(sock, address))
 
     def _pause(self, exc: OSError) -> None:
-        """Pause accepting while the system has no resources left. Without the pause the loop would spin."""
+        """Pause while the system has no resources left; without the pause the event loop would spin."""
         self._loop.remove_reader(self._sock)
         self._retry = self._loop.call_later(_RETRY_SECONDS, self._loop.add_reader, self._sock, self._accept)
         text = f"the system has no file descriptor or memory left ({exc.strerror}): it waits"
@@ -130,7 +130,7 @@ class Listener:
         self._loop.add_reader(sock, self._check_first_byte, sock, slot)
 
     def _refuse(self, sock: socket.socket, peer: str, exc: OpenDataError, *, plain: bool = False) -> None:
-        """Close a socket; send the reason, unless the client expects TLS and could not read it."""
+        """Close a socket; send the reason, unless the client expects TLS and can't read it."""
         self._refused(exc, peer)
         with suppress(OSError):
             if plain or self._tls is None:
@@ -229,11 +229,7 @@ def _reason(exc: OSError) -> str:
 
 
 class Listening:
-    """The listening sockets of a broker.
-
-    Args:
-        make: creates the protocol of a new connection.
-    """
+    """Listening sockets of a broker; ``make`` creates the protocol of a new connection."""
 
     def __init__(
         self, settings: BrokerSettings, connections: Connections, make: Callable[[Slot], ConnectionProtocol]
@@ -243,13 +239,13 @@ class Listening:
         self._socket_paths: list[str] = []
 
     async def unix(self, path: str) -> None:
-        """Listen on a Unix socket. A stale socket is replaced."""
+        """Listen on a Unix socket; replace the stale socket of a broker that has ended."""
         sock = bind_unix(path, self._settings.socket_access)
         self._socket_paths.append(path)
         self._listen(sock)
 
     async def tcp(self, host: str, port: int) -> int:
-        """Listen on TCP, with TLS if the settings have it; returns the port."""
+        """Listen on TCP, with TLS if the settings have it; return the port."""
         listeners = [self._listen(sock, self._settings.tls) for sock in await bind_tcp(host, port)]
         return int(listeners[0].address[1])
 
@@ -261,7 +257,7 @@ class Listening:
         return listener
 
     def close(self) -> None:
-        """Stop listening. Open connections stay. A second call has no effect."""
+        """Stop listening; open connections stay open. A second call has no effect."""
         while self._listeners:
             self._listeners.pop().close()
         while self._socket_paths:

@@ -1,12 +1,12 @@
-"""Login checks: hash few secrets at a time, in threads, and limit the number of wrong guesses.
+"""Login checks, in a few threads, with a limit on the number of wrong secrets.
 
-Argon2 is slow on purpose, so nothing is hashed twice: logins with the same user and secret share one run. Its result is
-remembered while the broker runs and the file keeps that user's hash. Only a hash of the secret under a random key is
-kept. So a thousand workers that reconnect together cost nothing, and a worker that repeats a wrong secret costs one
-run.
+Argon2 is slow on purpose, so concurrent logins with the same user and secret share one run, and its result is cached
+until the broker ends or the user's hash in the file changes. The cache has only a hash of the secret under a random
+key. A thousand workers that reconnect at the same time therefore need no new run, and a worker that repeats a wrong
+secret needs one.
 
-Wrong secrets are limited per address and per user. An attack does not lock out a user: a secret that was accepted
-before needs no run, and an address without a wrong guess always gets one.
+Wrong secrets are limited per address and per user. An attacker can't lock out a user: a secret that was accepted before
+needs no run, and an address without a wrong secret always gets a run.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ...errors import AccessRefused, BrokerStopping, RetryLater, TooManyLogins
 from ...failure_limit import FailureLimit
 from ..access.users_file import UsersFile
 
-#: wrong secrets that are checked without a wait, and then again over this period
+#: number of wrong secrets that are checked without a delay, and per period after that
 FAILURES_PER_ADDRESS = 10
 FAILURES_PER_USER = 30
 FAILURE_SECONDS = 60.0
-#: logins that wait for a run, of all addresses and of one
+#: maximum number of logins that wait for a run: of all addresses, and of one address
 MAX_WAITING = 64
 MAX_WAITING_PER_ADDRESS = 4
-#: maximum number of wrong secrets, addresses and users that are remembered
+#: maximum number of recorded wrong secrets, addresses and users
 _MAX_REMEMBERED = 10_000
 _SHOWN = 100
-#: each takes 64 MiB and has up to four threads
+#: maximum number of parallel Argon2 runs, each with 64 MiB and up to four threads
 _RUNS_AT_ONCE = min(max((os.cpu_count() or 1) // 2, 1), 4)
 
 
 class Logins:
-    """The check of users and secrets against a users file."""
+    """Check of users and secrets against a users file."""
 
     def __init__(self, users: UsersFile, time: Callable[[], float]) -> None:
         self.users = users
@@ -58,7 +58,7 @@ class Logins:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def check(self, user: str, secret: str, address: str) -> str:
-        """Check a login; returns the user's hash in the file, for :meth:`is_valid`.
+        """Check a login; return the user's hash in the file, for :meth:`is_valid`.
 
         Raises:
             AccessRefused: the user is unknown or the secret is wrong.
@@ -81,7 +81,7 @@ class Logins:
         return hashed
 
     def is_valid(self, user: str, hashed: str) -> bool:
-        """Return whether the file still has this hash for the user."""
+        """Return True if the file still has this hash for the user."""
         return bool(hashed) and self.users.hash_of(user) == hashed
 
     def _digest(self, user: str, hashed: str, secret: str) -> bytes:
@@ -108,7 +108,7 @@ class Logins:
             raise TooManyLogins("too many logins are being checked: try again in a second", seconds=1.0)
 
     async def _run(self, digest: bytes, user: str, hashed: str, secret: str, address: str) -> bool:
-        """Run Argon2, also for an unknown user, so that it takes the same time."""
+        """Run Argon2, also for an unknown user, so that the duration does not reveal whether a user exists."""
         self.runs += 1
         try:
             loop = asyncio.get_running_loop()
@@ -130,11 +130,7 @@ class Logins:
 
 
 def _verify(hashed: str, secret: str) -> bool:
-    """Return whether a secret has a hash.
-
-    Raises:
-        RetryLater: the check failed, for example because memory is short.
-    """
+    """Return True if the hash is that of the secret; raise RetryLater if the check failed, e.g. for lack of memory."""
     from argon2 import PasswordHasher
     from argon2.exceptions import VerificationError, VerifyMismatchError
 

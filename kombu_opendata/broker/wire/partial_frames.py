@@ -1,7 +1,7 @@
-"""The memory limit of partial frames: large messages of which only a part has arrived.
+"""Memory limit for partial frames: large messages of which only a part has arrived.
 
-Beyond the limit only the oldest of them is read; the others wait for it. A client that has begun a message and then
-sends nothing loses its connection when others wait for the memory that it holds.
+Beyond the limit, the broker reads only the oldest partial frame; the other connections wait. While they wait, a client
+that sends nothing more of its message loses its connection.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any, Protocol
 
 from ...errors import ProtocolError
 
-#: a smaller part is not counted
+#: minimum size of a partial frame that is counted
 LEAST_BYTES = 256 << 10
-#: the limit of a broker without a memory limit; otherwise it is a quarter of that
+#: limit for a broker without a memory limit; with a memory limit it is a quarter of the latter
 DEFAULT_BYTES = 1 << 30
-#: how long a client may send nothing of its message while others wait
+#: maximum time in which a client sends nothing of its message while other connections wait
 SILENT_SECONDS = 10.0
 
 
 class LargeFrameReader(Protocol):
-    """A connection that reads a large message."""
+    """Connection that reads a large message."""
 
     def pause(self) -> None: ...
 
@@ -43,12 +43,7 @@ class _PartialFrame:
 
 
 class PartialFrames:
-    """The large messages of all connections of which a part has arrived.
-
-    Attributes:
-        bound_bytes: the maximum size of all parts.
-        total_bytes: the size of all parts.
-    """
+    """Partial frames of all connections; their total size is ``total_bytes``, and its limit is ``bound_bytes``."""
 
     def __init__(self, time: Callable[[], float], bound_bytes: int = DEFAULT_BYTES) -> None:
         self.bound_bytes = bound_bytes
@@ -57,7 +52,7 @@ class PartialFrames:
         self._parts: dict[LargeFrameReader, _PartialFrame] = {}  # in the order in which they began
 
     def note(self, reader: LargeFrameReader, size: int) -> None:
-        """Record the received size of a connection's incomplete message, which may be small or 0."""
+        """Record the received size of a connection's incomplete message; 0 if there is none."""
         if size <= LEAST_BYTES:
             self.forget(reader)
             return
@@ -71,7 +66,7 @@ class PartialFrames:
             reader.pause()
 
     def forget(self, reader: LargeFrameReader) -> None:
-        """Forget a message that is complete, or whose connection was closed."""
+        """Stop counting a message that is complete, or whose connection was closed."""
         part = self._parts.pop(reader, None)
         if part is None:
             return
@@ -85,7 +80,7 @@ class PartialFrames:
                 return  # only the oldest continues
 
     def tick(self, *, memory_is_full: bool) -> None:
-        """End the connections that hold scarce memory and send nothing. Called twice per second."""
+        """End connections that hold memory, while it is scarce, and send nothing. Called twice per second."""
         if not memory_is_full and self.total_bytes <= self.bound_bytes:
             return
         before = self._time() - SILENT_SECONDS
@@ -103,7 +98,7 @@ class PartialFrames:
 
 
 def _has_unread(sock: Any) -> bool:
-    """Return whether received bytes have not been read."""
+    """Return True if the kernel has received bytes that were not read."""
     if sock is None or sock.fileno() < 0:
         return False
     poll = select.poll()

@@ -1,12 +1,12 @@
-"""The TLS of a broker: its certificate and key and its clients' authorities, from files that it follows.
+"""TLS of a broker: its certificate and key and its clients' authorities, which are read again when the files change.
 
-New handshakes use new certificates; open connections stay. Errors name the wrong file. A context is tried before it is
-used: it performs a handshake in memory with a client that trusts the certificate. This detects certificates that no
-client would accept, such as one for another purpose, and yields the expiry date.
+New handshakes use new certificates; open connections stay open. A new context is tested first, by a handshake in memory
+with a client that trusts the certificate. The test detects certificates that no client would accept, such as a
+certificate for another purpose, and returns the expiry date.
 
-asyncio and uvloop close a connection whose handshake failed without sending the alert that OpenSSL has written, so a
-client whose certificate is refused would see the end of the connection and no reason. :class:`ServerContext` passes the
-alert on with the error; the code that accepted the socket sends it.
+If a handshake fails, asyncio and uvloop close the connection without sending the alert that OpenSSL has written: a
+client whose certificate is refused would see the end of the connection, without a reason. :class:`ServerContext` adds
+the alert to the error, and the code that accepted the socket sends it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,13 @@ _NO_CHECK_TIME = 0x200000
 #: maximum number of flights of a handshake
 _FLIGHTS = 4
 _DAY_SECONDS = 86_400.0
-#: how long before a certificate's expiry the log warns, once a day
+#: time before a certificate's expiry from which the log has a warning once a day
 WARN_SECONDS = 14 * _DAY_SECONDS
 _TEXTS = {"server": "the TLS certificate", "client_ca": "the certificate of an authority of clients"}
 
 
 class _Handshake(ssl.SSLObject):
-    """The server side of a connection.
-
-    Attributes:
-        outgoing: the bytes to be sent to the client.
-    """
+    """Server side of a connection; ``outgoing`` has the bytes to be sent to the client."""
 
     outgoing: ssl.MemoryBIO
 
@@ -58,10 +54,10 @@ class _Handshake(ssl.SSLObject):
 
 
 class ServerContext(ssl.SSLContext):
-    """The context of a server: TLS 1.2 or newer, with Python's default ciphers.
+    """Context of a server: TLS 1.2 or newer, with Python's default ciphers.
 
     Attributes:
-        ends_at: the expiry of the first of its certificates, in seconds since the epoch, by purpose.
+        ends_at: the earliest expiry of its certificates, in seconds since the epoch, by purpose.
     """
 
     sslobject_class = _Handshake
@@ -94,12 +90,12 @@ def send_alert(sock: socket.socket, exc: OSError) -> None:
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """The files of TLS, all PEM.
+    """Files of TLS, all PEM.
 
     Attributes:
-        certificate: the chain; it may contain the key, too.
+        certificate: the chain, and the key unless ``key`` is set.
         client_ca: authorities of the certificates that clients log in with, and their revocation lists.
-        clients_need_certificates: otherwise a client without a certificate may log in with a secret.
+        clients_need_certificates: if False, a client without a certificate may log in with a secret.
     """
 
     certificate: Path
@@ -112,7 +108,7 @@ def load(files: TlsFiles, now: float) -> ServerContext:
     """Load the SSL context of a server.
 
     Raises:
-        StartError: a file is missing, is not PEM, is readable by all users or not valid now, or two don't match.
+        StartError: a file is missing, not PEM, not valid now, or readable by all users; or key and certificate differ.
     """
     context = ServerContext()
     _load_certificate(context, files)
@@ -148,7 +144,7 @@ def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
 
 
 def _load_authorities(context: ssl.SSLContext, path: Path) -> list[dict[str, Any]]:
-    """Trust the authorities of a file, and check its revocation lists if it has any; returns the authorities."""
+    """Trust the authorities of a file, and use its revocation lists if it has any; return the authorities."""
     data = _read(path)
     try:
         context.load_verify_locations(path)
@@ -165,10 +161,10 @@ def _load_authorities(context: ssl.SSLContext, path: Path) -> list[dict[str, Any
 
 
 def _try(context: ssl.SSLContext, path: Path) -> dict[str, Any]:
-    """Perform a handshake with a client that trusts the certificate; returns the certificate.
+    """Perform a handshake with a client that trusts the certificate; return the certificate.
 
     Raises:
-        StartError: no client would accept it.
+        StartError: no client would accept the certificate.
     """
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname = False
@@ -215,7 +211,7 @@ def _read(path: Path) -> bytes:
 def names_of(certificate: dict[str, Any] | None) -> tuple[str, ...] | None:
     """Return the names in a client's certificate, as in getpeercert(): alternative names first, then common names.
 
-    Only names of users and hosts count: DNS, URI and email. None if the client has no certificate.
+    Alternative names are of the types DNS, URI and email. None if the client has no certificate.
     """
     if not certificate:
         return None
@@ -226,10 +222,10 @@ def names_of(certificate: dict[str, Any] | None) -> tuple[str, ...] | None:
 
 
 class ServerTls:
-    """The context for new connections: ``context`` is for the next handshake.
+    """TLS for new connections: the next handshake uses ``context``.
 
     Raises:
-        StartError: the files can't be used.
+        StartError: a file is not valid.
     """
 
     def __init__(self, files: TlsFiles, now: Callable[[], float] = time.time) -> None:
@@ -241,11 +237,7 @@ class ServerTls:
         self._warned_at = 0.0
 
     def reload(self) -> None:
-        """Read the files again.
-
-        Raises:
-            StartError: the files can't be used; the old context stays.
-        """
+        """Read the files again; raise StartError and leave the context unchanged if a file is not valid."""
         self._stamp = self._read_stamp()
         self.context = load(self.files, self._now())
         self._warned_at = 0.0
@@ -262,7 +254,7 @@ class ServerTls:
         return stamps
 
     def tick(self) -> None:
-        """Read the files again if one changed, and warn of certificates that expire soon. Never raises."""
+        """Read changed files again, and warn of certificates that expire soon; errors are only logged."""
         if self._read_stamp() != self._stamp:
             try:
                 self.reload()

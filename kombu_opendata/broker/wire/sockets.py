@@ -1,4 +1,4 @@
-"""The sockets that a broker listens on: a path with its access, or a port on every address of a host name."""
+"""Listening sockets of a broker: a path with its access, or a port on every address of a host name."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True)
 class SocketAccess:
-    """The mode and the group of the sockets.
+    """File mode and group of the Unix sockets.
 
     Attributes:
         mode: users with the permission to write may connect.
-        gid: None keeps the group that the system chose.
+        gid: None for the default group of the system.
     """
 
     mode: int = 0o600
@@ -30,24 +30,24 @@ class SocketAccess:
 
     @property
     def is_private(self) -> bool:
-        """Only the broker's user, and root, may connect."""
+        """True if only the broker's user and root may connect."""
         return not self.mode & _FOR_OTHERS
 
     def check(self, sock: socket.socket) -> None:
-        """Check the user of a client that does not log in. The kernel has checked the mode at the connect.
+        """Check the user of a client that does not log in. The kernel has checked the mode of the socket before.
 
         Raises:
-            AccessRefused: the socket is private and the client another user's: the socket's mode was changed.
+            AccessRefused: the socket is private, but another user could connect because its mode was changed.
         """
         if self.is_private and not is_trusted(uid := peer_uid(sock)):
             raise AccessRefused(f"this socket is for {user_name(os.geteuid())} and root, not for {user_name(uid)}")
 
 
 def group_id(name: str) -> int:
-    """Return the id of a group of this process, by its name or as a number.
+    """Return the id of a group of this process, by its name or number.
 
     Raises:
-        StartError: there is no such group, or this user may not give it to a socket.
+        StartError: there is no such group, or the broker's user may not assign it to a socket.
     """
     try:
         gid = int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
@@ -61,10 +61,10 @@ def group_id(name: str) -> int:
 
 
 def bind_unix(path: str, access: SocketAccess) -> socket.socket:
-    """Bind a Unix socket; replaces a stale one of a killed broker. Clients can't connect before it listens.
+    """Bind a Unix socket, and replace the stale socket of a killed broker. Clients can't connect before it listens.
 
     Raises:
-        OSError: another broker listens there, or the path is not a socket.
+        OSError: another broker listens on the path, or the path is not a socket.
     """
     _remove_stale(path)
     before = os.umask(0o777 & ~access.mode)
@@ -113,11 +113,7 @@ async def bind_tcp(host: str, port: int) -> list[socket.socket]:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove the stale socket of a killed broker.
-
-    Raises:
-        OSError: it is not a socket, or a broker listens on it.
-    """
+    """Remove the stale socket of a killed broker; raise OSError if a broker listens on it, or if it is no socket."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise OSError(errno.EEXIST, f"{path} exists and is not a socket")

@@ -1,4 +1,4 @@
-"""The other brokers of the store: the gate that sends clients to the active one, and the connected standbys."""
+"""Other brokers of the store: the gate that redirects clients to the active broker, and the connected standbys."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ log = logging.getLogger(__name__)
 
 #: intervals without a heartbeat after which a standby can't take over
 _SILENT_INTERVALS = 3
-#: a difference between the clocks that is logged; a smaller one may be caused by a frozen process
+#: minimum difference between the clocks for a warning; a smaller difference may be caused by a stopped process
 _CLOCK_SECONDS = 60.0
 
 
 class Gate:
-    """The gate that every client passes before its login. It is open unless this broker is the standby.
+    """Gate that every client passes before its login. It is open unless this broker is the standby.
 
     Attributes:
         active: the addresses of the active broker.
-        sends_away: another broker is active.
-        watchers: called after each change.
+        sends_away: True if another broker is active.
+        watchers: called after standby change.
     """
 
     def __init__(self) -> None:
         self.active: tuple[str, ...] = ()
         self.watchers: list[Callable[[], None]] = []
         self.sends_away = False
-        self._is_known = asyncio.Event()  # it is known whether clients may pass
+        self._is_known = asyncio.Event()  # cleared while clients must wait for the decision
         self._is_known.set()
 
     def send_away(self) -> None:
-        """Send clients to the active broker, which is another one."""
+        """Redirect clients to the active broker."""
         self.sends_away = True
         self._is_known.set()
         self._changed()
 
     def hold(self) -> None:
-        """Make clients wait, because this broker is about to be the active one."""
+        """Make clients wait, because this broker is about to become active."""
         self.sends_away = False
         self._is_known.clear()
         self._changed()
 
     def open(self) -> None:
-        """Let clients pass, because this broker is the active one."""
+        """Let clients pass, because this broker is active."""
         self.sends_away = False
         self._is_known.set()
         self._changed()
@@ -85,7 +85,7 @@ class Gate:
 
 
 class StandbyConnection(Protocol):
-    """A standby's connection."""
+    """Connection of a standby."""
 
     slot: Slot
 
@@ -93,13 +93,13 @@ class StandbyConnection(Protocol):
 
 
 class Standby:
-    """One connected standby.
+    """Connected standby.
 
     Attributes:
-        heard_at: when it last sent a message, by the monotonic clock.
-        since: when it connected, in seconds since the Unix epoch.
-        prepares: it supports the message Prepare.
-        is_prepared: set when it has answered Prepare, or disconnected.
+        heard_at: the time of its last message, by the monotonic clock.
+        since: the time of its connection, in seconds since the Unix epoch.
+        prepares: True if it supports the message Prepare.
+        is_prepared: set when the standby has sent Prepared, or has disconnected.
     """
 
     __slots__ = ("addresses", "connection", "heard_at", "id", "is_prepared", "prepares", "since", "timer")
@@ -118,15 +118,15 @@ def _ignore() -> None:
 
 
 class Standbys:
-    """The connected standbys, and their heartbeats.
+    """Connected standbys, and their heartbeats.
 
     Args:
-        is_sure: returns whether this broker is certain to be the active one. If not, it is silent, so that a standby
+        is_sure: returns True if this broker is certainly active. If not, it sends no heartbeats, so that a standby
             checks whether it may take over.
         replaced: called with the addresses of a standby that has taken over.
 
     Attributes:
-        seen_at: when a standby was last connected, in seconds since the Unix epoch; None if never.
+        seen_at: the time at which a standby was last connected, in seconds since the Unix epoch; None if never.
     """
 
     def __init__(self, is_sure: Callable[[], bool], replaced: Callable[[list[str]], None]) -> None:
@@ -139,17 +139,17 @@ class Standbys:
         self._connected: dict[StandbyConnection, Standby] = {}
 
     def admit(self, key: str, heartbeat_seconds: float = 1.0, welcomed: Callable[[], None] = _ignore) -> None:
-        """Begin to admit standbys: this broker is the active one.
+        """Begin to admit standbys, because this broker is active.
 
         Args:
             key: the key in the active record.
-            heartbeat_seconds: the interval in which both sides send.
+            heartbeat_seconds: the interval of the heartbeats of both sides.
             welcomed: called when a standby has connected.
         """
         self._key, self._heartbeat_seconds, self._welcomed = key, heartbeat_seconds, welcomed
 
     def takes(self, connection: StandbyConnection, message: Any) -> bool:
-        """Take a message if it comes from a standby; returns whether it does.
+        """Handle a message of a standby; return False for a message of a client.
 
         Raises:
             ProtocolError: the standby has not proved that it reads the same store.
@@ -185,7 +185,7 @@ class Standbys:
         return True
 
     def _proves(self, hello: m.StandbyHello, role: str) -> bool:
-        """Return whether the sender reads the store of which this broker is, or was, the active one."""
+        """Return True if the sender can read the store of which this broker is, or was, active."""
         proof = prove(self._key, role, hello.id, hello.nonce, hello.addresses) if self._key else b""
         return bool(proof) and hmac.compare_digest(hello.proof, proof)
 
@@ -206,15 +206,15 @@ class Standbys:
 
     @property
     def ready(self) -> list[Standby]:
-        """The standbys that can take over, the longest connected first."""
+        """Standbys that can take over, the longest connected first."""
         silent = time.monotonic() - _SILENT_INTERVALS * self._heartbeat_seconds
         return [standby for standby in self._connected.values() if standby.heard_at > silent]
 
     def report(self) -> list[dict[str, Any]]:
         """Return the report for the status call."""
-        return [{"addresses": each.addresses, "since_ms": int(1000 * each.since)} for each in self.ready]
+        return [{"addresses": standby.addresses, "since_ms": int(1000 * standby.since)} for standby in self.ready]
 
     @property
     def seen_at_ms(self) -> int:
-        """The time when a standby was last connected; 0 if none was since startup."""
+        """Time at which a standby was last connected; 0 if none was connected since startup."""
         return int(1000 * (time.time() if self.ready else self.seen_at or 0))
