@@ -137,7 +137,7 @@ def _effective(logins: Logins, login: User, act_as: str) -> User:
     """Return the user whose rights a session has.
 
     Raises:
-        AccessRefused: the login may not act as others, or there is no such user.
+        AccessRefused: the login may not act as another user, or there is no such user.
     """
     if not act_as:
         return login

@@ -33,7 +33,8 @@ message of a client that publishes faster than the disk; the inbox leaves the by
 turn of the event loop to each call; the inbox runs a message in the callback that received it.
 
 A client that sends very many messages must not block the event loop. After a slice of time
-(:attr:`.Flow.slice_seconds`) the reader holds the other messages, and :meth:`Inbox.go_on` continues in the next turn, after the other connections.
+(:attr:`.Flow.slice_seconds`) the reader holds the other messages, and :meth:`Inbox.go_on` continues in the next turn,
+after the other connections.
 """
 
 from __future__ import annotations
