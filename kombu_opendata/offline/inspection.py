@@ -166,7 +166,7 @@ def _envelope(body: bytes) -> dict[str, Any] | None:
 
 
 async def _places(store: OfflineStore, id: int, progress: OnProgress) -> AsyncIterator[dict[str, Any]]:
-    done, now = 0, store.clock.now_ms()
+    count, now = 0, store.clock.now_ms()
     for kind, decode in BUCKETS.items():
         async for rows in store.scan_batches(*keys.kind_range(kind)):
             for key, value in rows:
@@ -177,21 +177,21 @@ async def _places(store: OfflineStore, id: int, progress: OnProgress) -> AsyncIt
                             "queue": parsed.name or "", "state": state_at(state, entry, now),
                             "bucket": parsed.bucket or 0, "entry": as_entry(state, entry), "holder": "", "consumer": "",
                         }  # fmt: skip
-            done += len(rows)
-            progress(Progress("records", done))
+            count += len(rows)
+            progress(Progress("records", count))
 
 
 async def _holders(store: OfflineStore, details: MessageDetails) -> None:
     """Find the sessions that lease the message, if it is in flight."""
-    held = {place["queue"]: place for place in details.places if place["state"] == IN_FLIGHT}
-    if not held:
+    places_by_queue = {place["queue"]: place for place in details.places if place["state"] == IN_FLIGHT}
+    if not places_by_queue:
         return
     async for rows in store.scan_batches(*keys.kind_range(RecordKind.LEASES)):
         for key, value in rows:
             leases = session_records.decode_leases(key, value)
-            for queue in held.keys() & leases.held.keys():
+            for queue in places_by_queue.keys() & leases.held.keys():
                 if details.id in leases.held[queue]:
-                    held[queue] |= {"holder": key[2:].hex(), "consumer": leases.consumer}
+                    places_by_queue[queue] |= {"holder": key[2:].hex(), "consumer": leases.consumer}
 
 
 # ---- a queue

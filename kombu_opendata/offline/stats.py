@@ -157,11 +157,11 @@ async def stats(store: OfflineStore, *, payloads: bool = False, progress: OnProg
     result = StoreStats(
         str(location.root or location.url), location.instance, created_at_ms, version, store.broker_pid
     )  # fmt: skip
-    counting = _Counting(store, result)
-    await counting.count(BY_ID if payloads else (), progress)
+    counter = _Counter(store, result)
+    await counter.count(BY_ID if payloads else (), progress)
     if payloads:
-        await counting.count_payloads(progress)
-    await counting.finish()
+        await counter.count_payloads(progress)
+    await counter.finish()
     result.files = _files(location.database)
     if tail is not None:
         result.journal = JournalStats(
@@ -171,7 +171,7 @@ async def stats(store: OfflineStore, *, payloads: bool = False, progress: OnProg
     return result
 
 
-class _Counting:
+class _Counter:
     def __init__(self, store: OfflineStore, result: StoreStats) -> None:
         self._store = store
         self._result = result
@@ -181,19 +181,19 @@ class _Counting:
         self._by_kind: Counter[RecordKind] = Counter()
 
     async def count(self, without: tuple[RecordKind, ...], progress: OnProgress) -> None:
-        done = 0
+        count = 0
         for start, end in between(without):
             async for rows in self._store.scan_batches(start, end, batch=200):
                 for key, value in rows:
                     self._row(kind_of(key), key, value)
-                done += len(rows)
-                progress(Progress("records", done))
+                count += len(rows)
+                progress(Progress("records", count))
 
     def _row(self, kind: RecordKind | None, key: bytes, value: bytes) -> None:
-        counted = self._result.records.setdefault(kind.value if kind is not None else "unknown", KindStats())
-        counted.records += 1
-        counted.key_bytes += len(key)
-        counted.value_bytes += len(value)
+        kind_stats = self._result.records.setdefault(kind.value if kind is not None else "unknown", KindStats())
+        kind_stats.records += 1
+        kind_stats.key_bytes += len(key)
+        kind_stats.value_bytes += len(value)
         if kind is None:
             return
         self._by_kind[kind] += 1

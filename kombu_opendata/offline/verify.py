@@ -133,7 +133,7 @@ class _Verification:
     async def _files(self) -> None:
         """Check the files, again if a running broker may have deleted one of them during the check."""
         for _ in range(_FILE_TRIES):
-            result = DatabaseFiles(self.store.location, lambda done: self._progress(Progress("files", done)))
+            result = DatabaseFiles(self.store.location, lambda count: self._progress(Progress("files", count)))
             await result.check()
             if not result.findings or running_broker(self.store.location.root) is None:
                 break
@@ -144,13 +144,13 @@ class _Verification:
 
     async def _records(self) -> None:
         """Check every record except those by message id, which have a separate pass."""
-        done = 0
+        count = 0
         for start, end in between(BY_ID):
             async for rows in self.store.scan_batches(start, end, batch=500):
                 for key, value in rows:
                     self._record(key, value)
-                done += len(rows)
-                self._progress(Progress("records", done))
+                count += len(rows)
+                self._progress(Progress("records", count))
         self._add_problems()
         for family in self._families:
             await family.finish()

@@ -183,8 +183,8 @@ def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: 
         raise corrupt(path, 0, "a checksum out of range")
     _check_lengths(block, path)
 
-    def refuse(row: int, name: str, what: str) -> NoReturn:
-        raise corrupt(path, 0, f"row {row} of a block: {what}")
+    def refuse(row: int, name: str, problem: str) -> NoReturn:
+        raise corrupt(path, 0, f"row {row} of a block: {problem}")
 
     _check_limits(block, refuse)
     return block
@@ -212,10 +212,10 @@ def _check_types(block: IndexBlock, refuse: Refuse) -> None:
         _check_type(column, (str, type(None)), f"header {name[:80]!r}", "text", refuse)
 
 
-def _check_type(column: list[Any], kinds: tuple[type, ...], what: str, wanted: str, refuse: Refuse) -> None:
+def _check_type(column: list[Any], kinds: tuple[type, ...], name: str, type_name: str, refuse: Refuse) -> None:
     if not set(map(type, column)).issubset(kinds):
         row, kind = next((row, type(value)) for row, value in enumerate(column) if type(value) not in kinds)
-        refuse(row, what, f"{what} is {kind.__name__}, not {wanted}")
+        refuse(row, name, f"{name} is {kind.__name__}, not {type_name}")
 
 
 def _check_limits(block: IndexBlock, refuse: Refuse) -> None:
@@ -236,13 +236,13 @@ def _check_limits(block: IndexBlock, refuse: Refuse) -> None:
         _check_sizes(column, f"header {name[:80]!r}", refuse)
 
 
-def _check_sizes(column: Sequence[str | None], what: str, refuse: Refuse) -> None:
+def _check_sizes(column: Sequence[str | None], name: str, refuse: Refuse) -> None:
     if max([len(text) for text in column if text is not None], default=0) <= _SURELY_FITS:
         return
     for row, text in enumerate(column):
         size = len((text or "").encode("utf-8", "surrogatepass"))
         if size > MAX_TEXT_BYTES:
-            refuse(row, what, f"{what} has {size} bytes and the limit is {MAX_TEXT_BYTES}")
+            refuse(row, name, f"{name} has {size} bytes and the limit is {MAX_TEXT_BYTES}")
 
 
 def _values(block: IndexBlock, name: str) -> list[Any]:

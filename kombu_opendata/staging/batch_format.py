@@ -244,9 +244,9 @@ def split_index(data: bytes, segment: SegmentEntry, path: str) -> list[bytes]:
     return blocks
 
 
-def corrupt(path: str, offset: int, what: str) -> DamagedBatch:
+def corrupt(path: str, offset: int, problem: str) -> DamagedBatch:
     """Return the error for an object that does not decode."""
-    return DamagedBatch(f"batch {path}: {what} (byte {offset})", key=path.encode(), offset=offset, batch=path)
+    return DamagedBatch(f"batch {path}: {problem} (byte {offset})", key=path.encode(), offset=offset, batch=path)
 
 
 # ---------------------------------------------------------------------- names and URIs

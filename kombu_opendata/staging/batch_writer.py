@@ -62,11 +62,11 @@ class BatchWriter:
         self._index: list[bytes] = []  # blocks of the current segment, each preceded by its size
         self._index_bytes = self._segment_bytes = self._segment_rows = 0
         self._written_rows = 0
-        self._held: list[bytes] = [fmt.HEADER_BYTES]  # not written as long as the batch may be inline
+        self._inline_parts: list[bytes] = [fmt.HEADER_BYTES]  # not written as long as the batch may be inline
         self._size = self._segment_start = len(fmt.HEADER_BYTES)
         self._folder: Folder | None = None
         self._output: Output | None = None
-        self._ended = False
+        self._is_closed = False
 
     @property
     def rows(self) -> int:
@@ -195,9 +195,9 @@ class BatchWriter:
         if largest >= self._max_segment_bytes or self._segment_rows >= fmt.SEGMENT_ROWS:
             self._end_segment()
 
-    def _invalid(self, row: int, name: str, what: str) -> NoReturn:
+    def _invalid(self, row: int, name: str, problem: str) -> NoReturn:
         place = self._written_rows + row
-        text = f"row {place} of partition {self._partition}: {what}"
+        text = f"row {place} of partition {self._partition}: {problem}"
         raise InvalidMessage(text, row=place, partition=self._partition, name=name)
 
     def _end_segment(self) -> None:
@@ -219,12 +219,12 @@ class BatchWriter:
         if self._output is not None:
             self._output.write(data)
             return
-        self._held.append(data)
+        self._inline_parts.append(data)
         if self._size > self._target.inline_bytes or self._written_rows > self._target.inline_rows:
             self._folder = open_folder(self._target.url, self._target.options)
             self._output = self._folder.create(self._path)
-            held, self._held = self._held, []
-            for part in held:
+            parts, self._inline_parts = self._inline_parts, []
+            for part in parts:
                 self._output.write(part)
 
     def close(self) -> BatchInfo:
@@ -243,26 +243,26 @@ class BatchWriter:
             self._segments, self._target.instance, self._job_id, self._partition, self._attempt, self._size
         )
         self._write(tail)
-        data = b"".join(self._held)
+        data = b"".join(self._inline_parts)
         if self._output is not None:
             self._output.commit()
-        self._ended = True
+        self._is_closed = True
         uri = batch_uri(self._path)
         return BatchInfo(uri, self._written_rows, self._size, checksum, self._partition, self._attempt, data)
 
     def abort(self) -> None:
         """Discard the added messages and remove the written bytes. Does nothing after :meth:`close`."""
-        if self._ended:
+        if self._is_closed:
             return
-        self._ended = True
-        self._held.clear()
+        self._is_closed = True
+        self._inline_parts.clear()
         if self._output is not None:
             self._output.abort()
         if self._folder is not None:
             self._folder.close()
 
     def _check_open(self) -> None:
-        if self._ended:
+        if self._is_closed:
             raise RequestError("the batch was closed or aborted: a new attempt needs a new writer")
 
 

@@ -44,7 +44,7 @@ class BucketFolder(Folder):
         refuse_query(url)
         self.url, self.name = url, masked(url)
         self._obs = _obstore()
-        self._missing = (FileNotFoundError, self._obs.exceptions.NotFoundError)
+        self._not_found = (FileNotFoundError, self._obs.exceptions.NotFoundError)
         read_credential_files()
         client = {"allow_http": True} if options.get("endpoint", "").startswith("http://") else None
         try:
@@ -58,7 +58,7 @@ class BucketFolder(Folder):
         try:
             yield
         except (self._obs.exceptions.BaseError, OSError) as exc:
-            if read and isinstance(exc, self._missing):
+            if read and isinstance(exc, self._not_found):
                 raise missing(read) from exc
             raise StoreError(f"the store {self.url} failed: {exc}", url=self.url) from exc
 
@@ -105,12 +105,12 @@ class BucketFolder(Folder):
             try:
                 result = self._obs.get(self._store, path)
                 return bytes(result.bytes()), version_of(result.meta)
-            except self._missing:
+            except self._not_found:
                 return None
 
     def put_if(self, path: str, data: bytes, version: dict[str, str] | None) -> dict[str, str] | None:
         """Write an object if its version is unchanged (None: if it does not exist); return its new version, or None."""
-        refused = self._obs.exceptions.AlreadyExistsError, self._obs.exceptions.PreconditionError, *self._missing
+        refused = self._obs.exceptions.AlreadyExistsError, self._obs.exceptions.PreconditionError, *self._not_found
         with self.errors():
             try:
                 return version_of(self._obs.put(self._store, path, data, mode=version or "create", use_multipart=False))
@@ -120,7 +120,7 @@ class BucketFolder(Folder):
     def delete(self, paths: Iterable[str]) -> int:
         count = 0
         for path in paths:
-            with self.errors(), suppress(*self._missing):
+            with self.errors(), suppress(*self._not_found):
                 self._obs.delete(self._store, path)
                 count += 1
         return count

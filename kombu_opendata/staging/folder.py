@@ -291,8 +291,8 @@ class _LocalOutput(Output):
             sync_folder(self._final.parent)
 
     def abort(self) -> None:
-        written = self._final if self._committed else self._temporary
-        for step in (self._file.close, written.unlink, self._final.parent.rmdir):
+        path = self._final if self._committed else self._temporary
+        for step in (self._file.close, path.unlink, self._final.parent.rmdir):
             with contextlib.suppress(OSError):  # other writers may use the folder
                 step()
 

@@ -103,11 +103,11 @@ def _object(target: BucketFolder, renew_seconds: float, watch_seconds: float) ->
         nonlocal version, lost
         while not lost and not end.wait(renew_seconds):
             try:
-                written = target.put_if(_NAME, _content(owner), version)
+                new_version = target.put_if(_NAME, _content(owner), version)
             except StoreError as exc:
                 log.warning("the lock on %s could not be renewed: %s", target.name, exc.text)
             else:
-                lost, version = written is None, written or version
+                lost, version = new_version is None, new_version or version
 
     def check() -> None:
         if lost:
@@ -126,17 +126,17 @@ def _object(target: BucketFolder, renew_seconds: float, watch_seconds: float) ->
 
 def _take(target: BucketFolder, owner: str, watch_seconds: float) -> dict[str, str]:
     """Write the lock's object when no other backup renews it; return its version."""
-    seen, until = None, 0.0
+    previous, until = None, 0.0
     while True:
         current = target.read_version(_NAME)
-        if current is None or (current == seen and time.monotonic() > until):
-            written = target.put_if(_NAME, _content(owner), current[1] if current is not None else None)
-            if written is not None:
-                return written
-        elif seen is not None and current != seen:
+        if current is None or (current == previous and time.monotonic() > until):
+            version = target.put_if(_NAME, _content(owner), current[1] if current is not None else None)
+            if version is not None:
+                return version
+        elif previous is not None and current != previous:
             raise _in_use(target, current[0].decode(errors="replace").partition(";")[0])
-        elif seen is None:
-            seen, until = current, time.monotonic() + watch_seconds
+        elif previous is None:
+            previous, until = current, time.monotonic() + watch_seconds
             log.warning("a backup was interrupted, or writes to %s: wait for %g s to see", target.name, watch_seconds)
         time.sleep(1)
 

@@ -78,13 +78,13 @@ def _alone(place: Folder) -> Iterator[None]:
 def _check_empty(place: Folder, backup: Backup) -> None:
     """Raise PreconditionFailed unless the destination is empty, or the same restore was interrupted there."""
     try:
-        begun = place.read_all(RESTORE_NAME).decode()
+        restored_id = place.read_all(RESTORE_NAME).decode()
     except FileNotFoundError:
-        begun = ""
-    if begun and begun != backup.id:
-        text = f"{place.name} has a part of the backup {begun}: restore that one, or remove the files there first"
+        restored_id = ""
+    if restored_id and restored_id != backup.id:
+        text = f"{place.name} has a part of the backup {restored_id}: restore that one, or remove the files there first"
         raise PreconditionFailed(text, path=place.name)
-    if not begun:
+    if not restored_id:
         existing = next((file.path for file in place.files() if file.path.split("/")[0] not in _IGNORED), None)
         if existing is not None:
             text = f"{place.name} is not empty, it has {existing}: a store is restored into an empty folder or prefix"
@@ -132,8 +132,8 @@ def _checked(source: Folder, file: SavedFile) -> Iterator[bytes]:
         raise _damaged(source, file, "does not match its checksum")
 
 
-def _damaged(source: Folder, file: SavedFile, what: str) -> CorruptRecord:
-    text = f"{source.name}/{file_path(file.sha256)}, which is {file.path}, {what}: restore another backup"
+def _damaged(source: Folder, file: SavedFile, problem: str) -> CorruptRecord:
+    text = f"{source.name}/{file_path(file.sha256)}, which is {file.path}, {problem}: restore another backup"
     return CorruptRecord(text, key=b"", offset=0)
 
 

@@ -79,13 +79,13 @@ async def backup(
         catalogue = Catalogue(place)
         writer = _FileCopier(catalogue, source, progress)
         names = [instance] if instance is not None else _instances(source)
-        id, began = catalogue.new_id(now)
+        id, created_at = catalogue.new_id(now)
         saved = {name: await _save(store, name, source, writer) for name in names}
-        made = Backup(id, began, __version__, source.name, saved)
+        new_backup = Backup(id, created_at, __version__, source.name, saved)
         check()
-        catalogue.add(made)
-        removed, freed = catalogue.prune(keep) if keep is not None else ([], 0)
-    return Saved(made, writer.copied_files, writer.copied_bytes, removed, freed)
+        catalogue.add(new_backup)
+        removed_ids, freed = catalogue.prune(keep) if keep is not None else ([], 0)
+    return Saved(new_backup, writer.copied_files, writer.copied_bytes, removed_ids, freed)
 
 
 def _instances(source: Folder) -> list[str]:
@@ -137,41 +137,41 @@ def _newest_files(catalogue: Catalogue) -> list[SavedFile]:
 class _FileCopier:
     def __init__(self, catalogue: Catalogue, source: Folder, progress: OnProgress) -> None:
         self._target, self._source, self._progress = catalogue.target, source, progress
-        self._stored = catalogue.stored()
-        self._known = {(file.path, file.bytes): file for file in _newest_files(catalogue)}
-        self._total = self._done = 0
-        self._counting = threading.Lock()
+        self._sizes = catalogue.stored()
+        self._previous_files = {(file.path, file.bytes): file for file in _newest_files(catalogue)}
+        self._total = self._count_copied = 0
+        self._count_lock = threading.Lock()
         self.copied_files = self.copied_bytes = 0
 
     def keep(self, path: str, data: bytes) -> SavedFile:
         """Write these bytes to the target."""
         file = SavedFile(path, len(data), hashlib.sha256(data).hexdigest())
-        if self._stored.get(file.sha256) != file.bytes:
+        if self._sizes.get(file.sha256) != file.bytes:
             self._put(file, [data])
         return file
 
     def copy(self, stable: list[FolderEntry], others: list[FolderEntry]) -> list[SavedFile]:
         """Copy these files. Stable files that a backup has are not read."""
-        saved, pending = [], list(others)
+        saved, missing = [], list(others)
         for file_entry in stable:
-            known = self._known.get((file_entry.path, file_entry.bytes))
-            if known is not None and self._stored.get(known.sha256) == known.bytes:
-                saved.append(known)
+            previous = self._previous_files.get((file_entry.path, file_entry.bytes))
+            if previous is not None and self._sizes.get(previous.sha256) == previous.bytes:
+                saved.append(previous)
             else:
-                pending.append(file_entry)
-        self._check_space(pending)
-        self._total += len(pending)
+                missing.append(file_entry)
+        self._check_space(missing)
+        self._total += len(missing)
         with ThreadPoolExecutor(_THREADS, "backup") as pool:
-            for file in pool.map(self._copy, pending):
+            for file in pool.map(self._copy, missing):
                 if file is not None:
                     saved.append(file)
-                self._done += 1
-                self._progress(Progress("files", self._done, self._total))
+                self._count_copied += 1
+                self._progress(Progress("files", self._count_copied, self._total))
         return sorted(saved, key=lambda file: file.path)
 
-    def _check_space(self, wanted: list[FolderEntry]) -> None:
+    def _check_space(self, entries: list[FolderEntry]) -> None:
         free = self._target.free_bytes()
-        need = sum(file.bytes for file in wanted) + _MARGIN_BYTES
+        need = sum(file.bytes for file in entries) + _MARGIN_BYTES
         if free is not None and free < need:
             text = f"{self._target.name} has {free:,} bytes of space, and the backup may need {need:,}: free space"
             raise StoreFull(text, path=self._target.name)
@@ -189,7 +189,7 @@ class _FileCopier:
                 size += len(piece)
             self._check_size(entry, size)
             file = SavedFile(entry.path, size, digest.hexdigest())
-            if self._stored.get(file.sha256) != size:
+            if self._sizes.get(file.sha256) != size:
                 self._put(file, self._source.stream(entry.path))
             return file
         except FileNotFoundError as exc:
@@ -203,7 +203,7 @@ class _FileCopier:
 
     def _put(self, file: SavedFile, pieces: Iterable[bytes]) -> None:
         self._target.write(file_path(file.sha256), pieces)
-        with self._counting:
-            self._stored[file.sha256] = file.bytes
+        with self._count_lock:
+            self._sizes[file.sha256] = file.bytes
             self.copied_files += 1
             self.copied_bytes += file.bytes

@@ -48,8 +48,8 @@ async def save_instance(
     """
     location = store.location
     admin = SlateAdmin(locate(location.url, location.instance, create=False))
-    held = store.hold.manifest_id if store.hold is not None else None
-    manifest = await admin.manifest(held)
+    manifest_id = store.hold.manifest_id if store.hold is not None else None
+    manifest = await admin.manifest(manifest_id)
     if manifest is None:
         raise StoreChanged(f"the manifest of {location} was replaced; try again")
     name = location.instance
@@ -146,5 +146,5 @@ def _first(path: Path | None) -> int | None:
     return header.first if header is not None else None
 
 
-def _damaged(what: str) -> CorruptRecord:
-    return CorruptRecord(f"{what}: the store is damaged; verify it and restore an earlier backup", key=b"", offset=0)
+def _damaged(problem: str) -> CorruptRecord:
+    return CorruptRecord(f"{problem}: the store is damaged; verify it and restore an earlier backup", key=b"", offset=0)

@@ -58,14 +58,14 @@ def wanted(facts: MessageFacts, context: CheckContext) -> None:
     """Check that a queue or the log needs a message that has records."""
     if facts.places or facts.letters or facts.is_kept or not context.sees(*_NEEDED_BY):
         return
-    there = {
+    values = {
         RecordKind.PAYLOAD: facts.payload,
         RecordKind.METADATA: facts.metadata,
         RecordKind.CHUNK: facts.chunks or None,
         RecordKind.ATTEMPTS: facts.attempts,
         RecordKind.ROUTES_BLOCK: facts.routes,
     }
-    kinds = [kind for kind, value in there.items() if value is not None]
+    kinds = [kind for kind, value in values.items() if value is not None]
     if kinds:
         names = ", ".join("routes" if kind is RecordKind.ROUTES_BLOCK else kind.value for kind in kinds)
         text = f"message {facts.id} is in no queue, but it has records: {names}"
@@ -102,15 +102,15 @@ def check_chunks(uri: str, facts: MessageFacts, context: CheckContext) -> None:
         context.add("chunks-wrong", text, key=key, message_id=facts.id)
         return
     expected = {number: min(CHUNK_BYTES, size - number * CHUNK_BYTES) for number in range(count)}
-    there = dict(facts.chunks)
-    if there == expected:
+    sizes = dict(facts.chunks)
+    if sizes == expected:
         return
-    wrong = sorted(number for number in expected.keys() | there.keys() if expected.get(number) != there.get(number))
-    missing = [number for number in wrong if number not in there]
+    wrong = sorted(number for number in expected.keys() | sizes.keys() if expected.get(number) != sizes.get(number))
+    missing = [number for number in wrong if number not in sizes]
     if missing == wrong and not all(context.can_tell(keys.chunk_key(facts.id, number)) for number in missing):
         return
     text = (
-        f"chunk {wrong[0]} of message {facts.id} has {there.get(wrong[0], 'no')} bytes instead of "
+        f"chunk {wrong[0]} of message {facts.id} has {sizes.get(wrong[0], 'no')} bytes instead of "
         f"{expected.get(wrong[0], 'none')}; {len(wrong)} of {count} chunks are wrong"
     )
     context.add("chunks-wrong", text, key=keys.chunk_key(facts.id, wrong[0]), message_id=facts.id)

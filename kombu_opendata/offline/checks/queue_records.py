@@ -75,10 +75,10 @@ class QueueFamily(Family):
                     text = f"there is no queue {queue.name!r}, but it has records: {kinds}"
                     self.add("queue-unknown", text, queue=queue.name)
             elif missing:
-                what = ", ".join(name for name, _key in missing)
+                names = ", ".join(name for name, _key in missing)
                 self.add(
                     "queue-incomplete",
-                    f"records of queue {queue.name!r} are missing: {what}",
+                    f"records of queue {queue.name!r} are missing: {names}",
                     key=missing[0][1],
                     queue=queue.name,
                 )
@@ -90,8 +90,8 @@ class QueueFamily(Family):
             (RecordKind.OPTIONS, keys.options_key(queue.name), queue.options is not None),
         ]
         required += [(kind, key(queue.name, 0), 0 in queue.buckets.get(kind, ())) for kind, key in _BUCKETS.items()]
-        for kind, key, is_there in required:
-            if not is_there and self.context.can_tell(key) and self.context.sees(kind):
+        for kind, key, exists in required:
+            if not exists and self.context.can_tell(key) and self.context.sees(kind):
                 yield kind.value, key
 
     def _order(self, queue: QueueFacts) -> None:
@@ -134,9 +134,9 @@ class HeaderFamily(Family):
         if key.kind is RecordKind.SEQ_BLOCK:
             self._block(raw, *value)
         elif key.kind is RecordKind.STORE_HEADER:
-            here = self.context.store.location.instance
-            if value.instance != here:
-                text = f"the header names the instance {value.instance!r}, but the store is at {here!r}"
+            instance = self.context.store.location.instance
+            if value.instance != instance:
+                text = f"the header names the instance {value.instance!r}, but the store is at {instance!r}"
                 self.add("header-instance", text, key=raw)
             if not 0 < value.created_at_ms <= self.context.now_ms + 86_400_000:
                 self.add("time-implausible", f"the store was created at {value.created_at_ms} ms", key=raw)
@@ -152,9 +152,9 @@ class HeaderFamily(Family):
 
     async def finish(self) -> None:
         context = self.context
-        used = max((span.high for span in context.spans), default=None)
-        if context.block_end is not None or used is None or not context.sees(RecordKind.SEQ_BLOCK):
+        last_id = max((span.high for span in context.spans), default=None)
+        if context.block_end is not None or last_id is None or not context.sees(RecordKind.SEQ_BLOCK):
             return
         if context.can_tell(keys.SEQ_BLOCK_KEY):
-            text = f"there is no sequence block, but message ids up to {used} are in use"
+            text = f"there is no sequence block, but message ids up to {last_id} are in use"
             self.add("sequence-missing", text, key=keys.SEQ_BLOCK_KEY)

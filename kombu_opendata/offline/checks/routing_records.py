@@ -45,19 +45,19 @@ class TopologyFamily(Family):
 
     def _bind(self, key: ParsedKey, raw: bytes, arguments: dict[str, Any]) -> None:
         exchange, queue, routing_key = key.name or "", key.queue or "", key.routing_key or ""
-        known = self._topology.exchanges.get(exchange)
-        if known is None and not self.context.sees(RecordKind.EXCHANGE):
+        definition = self._topology.exchanges.get(exchange)
+        if definition is None and not self.context.sees(RecordKind.EXCHANGE):
             return
-        for what, name, is_there in (
-            ("exchange", exchange, known is not None),
+        for entity, name, exists in (
+            ("exchange", exchange, definition is not None),
             ("queue", queue, self.context.exists(queue)),
         ):
-            if not is_there:
-                text = f"a binding of queue {queue!r} to exchange {exchange!r}: there is no {what} {name!r}"
+            if not exists:
+                text = f"a binding of queue {queue!r} to exchange {exchange!r}: there is no {entity} {name!r}"
                 self.add("binding-orphan", text, key=raw, queue=queue)
                 return
-        assert known is not None
-        if keys.binding_key(exchange, queue, routing_key, known.identity(arguments)) != raw:
+        assert definition is not None
+        if keys.binding_key(exchange, queue, routing_key, definition.identity(arguments)) != raw:
             text = f"a binding of queue {queue!r} to {exchange!r} has a key that differs from its arguments {arguments}"
             self.add("key-value-mismatch", text, key=raw, queue=queue)
         self._topology.bind(queue, exchange, routing_key, arguments)
@@ -82,9 +82,9 @@ class TopologyFamily(Family):
     def _has_transient_terms(self, stored: str, expected: str) -> bool:
         """Return True if the stored filter differs only by terms of bindings to exchanges that are not stored."""
         more = [term for term in _terms(stored) if term not in _terms(expected)]
-        known = self._topology.exchanges
+        exchanges = self._topology.exchanges
         return set(_terms(expected)) <= set(_terms(stored)) and all(
-            not any(term.startswith(f"exchange = '{name}'") for name in known) for term in more
+            not any(term.startswith(f"exchange = '{name}'") for name in exchanges) for term in more
         )
 
 

@@ -35,16 +35,16 @@ class SessionFamily(Family):
         end = self.context.block_end
         for queue, some in tasks.items():
             for task in some:
-                what = f"the task of message {task.message_id} of queue {queue!r}"
+                subject = f"the task of message {task.message_id} of queue {queue!r}"
                 if not self.context.is_plausible(task.started_at_ms):
-                    text = f"{what} began at {task.started_at_ms} ms"
+                    text = f"{subject} began at {task.started_at_ms} ms"
                     self.add("time-implausible", text, key=raw, queue=queue, message_id=task.message_id)
                 if end is not None and task.message_id >= end:
-                    text = f"{what} runs, but ids from {end} on have not been assigned yet"
+                    text = f"{subject} runs, but ids from {end} on have not been assigned yet"
                     self.add("task-wrong", text, key=raw, queue=queue, message_id=task.message_id)
                 other = self._running.setdefault((queue, task.message_id, task.claimed_at_ms), raw)
                 if other is not raw:
-                    text = f"{what} runs for {raw[2:].hex()} and for {other[2:].hex()}"
+                    text = f"{subject} runs for {raw[2:].hex()} and for {other[2:].hex()}"
                     self.add("task-wrong", text, key=raw, queue=queue, message_id=task.message_id)
 
     def _leases(self, raw: bytes, leases: SessionLeases) -> None:

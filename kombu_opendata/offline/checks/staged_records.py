@@ -29,7 +29,7 @@ class StagedFamily(Family):
         self._objects: dict[int, StagedObject] = {}
         self._expiries: set[bytes] = set()
         self._starts: list[int] = []
-        self._stored: Counter[int] = Counter()
+        self._live_counts: Counter[int] = Counter()
 
     def record(self, key: ParsedKey, raw: bytes, value: Any) -> None:
         if key.kind is RecordKind.STAGED_OBJECT:
@@ -81,15 +81,15 @@ class StagedFamily(Family):
         place = bisect_right(self._starts, facts.id) - 1
         if place >= 0 and facts.metadata is not None:
             first_id = self._starts[place]
-            self._stored[first_id] += facts.id < first_id + self._objects[first_id].rows
+            self._live_counts[first_id] += facts.id < first_id + self._objects[first_id].rows
 
     def end(self) -> None:
         if not self.context.sees(RecordKind.METADATA, RecordKind.STAGED_JOB):
             return
         for first_id, batch in self._objects.items():
-            needed = self._stored[first_id] + self._unrouted(first_id, batch)
-            if needed != batch.live:
-                text = f"batch {batch.path} holds {needed} messages that are needed, but its record has {batch.live}"
+            live = self._live_counts[first_id] + self._unrouted(first_id, batch)
+            if live != batch.live:
+                text = f"batch {batch.path} holds {live} messages that are needed, but its record has {batch.live}"
                 self.add("staged-wrong", text, key=keys.staged_object_key(first_id))
 
     def _unrouted(self, first_id: int, batch: StagedObject) -> int:

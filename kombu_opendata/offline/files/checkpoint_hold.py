@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 #: lifetime of the checkpoint of a reader that ended without a release
 LIFETIME_SECONDS = 180.0
 #: time limit of a call to the store
-_PATIENCE_SECONDS = 10.0
+_CALL_SECONDS = 10.0
 
 
 class Hold:
@@ -48,7 +48,7 @@ class Hold:
         """Record the tables that exist before the reader is opened."""
         if self.why_not is None:
             try:
-                self._before = await self._patiently(self._admin.manifest())
+                self._before = await self._within_limit(self._admin.manifest())
             except StoreError as exc:
                 self.why_not = exc.text
 
@@ -60,16 +60,16 @@ class Hold:
         if self.why_not is not None:
             return True
         try:
-            made = self._admin.create_checkpoint(self._name, self._lifetime_seconds)
-            self._id, self.manifest_id = await self._patiently(made)
+            creation = self._admin.create_checkpoint(self._name, self._lifetime_seconds)
+            self._id, self.manifest_id = await self._within_limit(creation)
             threading.Thread(target=self._renew, name="checkpoint", daemon=True).start()
-            held = await self._patiently(self._admin.manifest(self.manifest_id))
+            manifest = await self._within_limit(self._admin.manifest(self.manifest_id))
         except StoreError as exc:
             self.why_not = exc.text
             await self.release()
             return True
         before = self._before
-        if held and before and held.runs == before.runs and before.tables.keys() <= held.tables.keys():
+        if manifest and before and manifest.runs == before.runs and before.tables.keys() <= manifest.tables.keys():
             return True
         await self.release()
         return False
@@ -78,21 +78,21 @@ class Hold:
         self._released.set()
         if self._id:
             with contextlib.suppress(StoreError):
-                await self._patiently(self._admin.delete_checkpoint(self._id))
+                await self._within_limit(self._admin.delete_checkpoint(self._id))
 
     def _renew(self) -> None:
         while not self._released.wait(self._lifetime_seconds / 3):
             try:
-                asyncio.run(self._patiently(self._admin.refresh_checkpoint(self._id, self._lifetime_seconds)))
+                asyncio.run(self._within_limit(self._admin.refresh_checkpoint(self._id, self._lifetime_seconds)))
             except StoreError as exc:
                 log.warning("a reader's checkpoint could not be renewed: %s", exc.text)
 
-    async def _patiently(self, call: Coroutine[Any, Any, Any]) -> Any:
+    async def _within_limit(self, call: Coroutine[Any, Any, Any]) -> Any:
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_CALL_SECONDS):
                 return await call
         except TimeoutError as exc:
-            raise StoreError(f"the store did not answer within {_PATIENCE_SECONDS:g} s") from exc
+            raise StoreError(f"the store did not answer within {_CALL_SECONDS:g} s") from exc
 
 
 def _why_not(location: StoreLocation) -> str | None:

@@ -85,14 +85,14 @@ class DatabaseFiles:
     def _add(self, code: str, text: str, file: Path | None) -> None:
         self.findings.append(finding(code, text, file=str(file or "")))
 
-    async def _decoded(self, read: str, newest: Path | None, what: str) -> tuple[Any, str]:
+    async def _decoded(self, read: str, newest: Path | None, subject: str) -> tuple[Any, str]:
         """Return the latest manifest or list of compactions; if none decodes, None and the reason."""
         u = ffi.public()
         location = locate(self._location.url, self._location.instance, create=False)
         try:
             return await getattr(u.AdminBuilder(location.path, location.store).build(), read)(None), ""
         except (u.Error, u.InternalError) as exc:
-            return None, f"{newest.name if newest else what} does not decode: {exc}"
+            return None, f"{newest.name if newest else subject} does not decode: {exc}"
 
     def _next_file(self) -> None:
         self.checked += 1
@@ -115,8 +115,8 @@ class DatabaseFiles:
             with_rows = not newest or view.sst.id.value in newest
             table = TableFile(path, with_rows=with_rows and path.stat().st_size <= _ROWS_BYTES)
             checked.append(table)
-            for what in table.damage:
-                self._add("table-damaged", f"{path.name}: {what}", path)
+            for problem in table.damage:
+                self._add("table-damaged", f"{path.name}: {problem}", path)
             self.unreadable += [(max(low, first), high if high is not None else end) for low, high in table.lost]
         return checked
 
@@ -142,8 +142,8 @@ class DatabaseFiles:
                 continue
             wal_file = TableFile(path, with_rows=True)
             checked.append(wal_file)
-            for what in wal_file.damage:
-                self._add("wal-damaged", f"{path.name}: {what}", path)
+            for problem in wal_file.damage:
+                self._add("wal-damaged", f"{path.name}: {problem}", path)
             if doubtful and seq and wal_file.first_seq > seq + 1:
                 text = f"writes {seq + 1} to {wal_file.first_seq - 1} are missing before {path.name}: {doubtful}"
                 self._add("wal-gap", text, path)
@@ -221,9 +221,9 @@ def _tables_differ(manifest: Any, tables: list[TableFile]) -> Iterator[str]:
     names = [view.sst.id.value for view in views]
     if len(set(names)) < len(names):
         yield "it names a table twice"
-    for what, unexpected in (("segments", manifest.segments), ("other databases", manifest.external_dbs)):
+    for subject, unexpected in (("segments", manifest.segments), ("other databases", manifest.external_dbs)):
         if unexpected:
-            yield f"it has {what}, which this program never creates"
+            yield f"it has {subject}, which this program never creates"
     if manifest.wal_object_store_uri is not None or not manifest.initialized:
         yield "it has settings that this program never uses"
 
@@ -252,8 +252,8 @@ def _sequence(manifest: Any, tables: list[TableFile], wal: list[TableFile]) -> I
     if any(table.damage for table in (*tables, *wal)):
         return
     newest = max((table.last_seq for table in tables), default=0)
-    listed = len(manifest.l0) + sum(len(run.sst_views) for run in manifest.compacted)
-    if newest not in (0, manifest.last_l0_seq) and len(tables) == listed:
+    count = len(manifest.l0) + sum(len(run.sst_views) for run in manifest.compacted)
+    if newest not in (0, manifest.last_l0_seq) and len(tables) == count:
         yield f"its tables end with write {newest}, but it records {manifest.last_l0_seq}"
     if manifest.recent_snapshot_min_seq > max(manifest.last_l0_seq, *(table.last_seq for table in wal), 0):
         yield f"it keeps snapshots from write {manifest.recent_snapshot_min_seq} on, which does not exist yet"

@@ -163,10 +163,10 @@ class JournalTail:
 
     def _is_end(self, segment: SegmentFile, later: list[JournalRecord], until: int | None) -> bool:
         """Report the damaged records before these; return True if a power loss tore them, so that the journal ends."""
-        what = f"record {segment.last + 1} at {_end(segment)}"
+        label = f"record {segment.last + 1} at {_end(segment)}"
         begin = later[0].start
         if later[0].sequence <= self.position + 1:
-            text = f"{what} is damaged, but the store holds it; the next complete record begins at byte {begin}"
+            text = f"{label} is damaged, but the store holds it; the next complete record begins at byte {begin}"
             self._add("journal-stored", text, segment.path)
             return False
         counts = [(record.sequence, codec.unsynced(record.payload)) for record in later]
@@ -174,12 +174,12 @@ class JournalTail:
             count is not None and sequence - 1 - count > segment.last for sequence, count in counts
         ):  # fmt: skip
             text = (
-                f"{what} was torn by a power loss; it and the {len(later)} complete records behind it were not synced"
+                f"{label} was torn by a power loss; it and the {len(later)} complete records behind it were not synced"
             )
             self._add("journal-torn", text, segment.path)
             return True
         self._lose(segment)
-        text = f"{what} is damaged; complete records follow from byte {begin} on"
+        text = f"{label} is damaged; complete records follow from byte {begin} on"
         self._add("journal-record", text, segment.path)
         return False
 

@@ -101,8 +101,8 @@ class TableFile:
             except (*DAMAGED, lz4.block.LZ4BlockError) as exc:
                 self._all_lost(f"its index does not decode ({exc})")
 
-    def _all_lost(self, what: str) -> None:
-        self.damage.append(what)
+    def _all_lost(self, problem: str) -> None:
+        self.damage.append(problem)
         self.lost = [(b"", None)]
 
     def _check(self, data: mmap.mmap) -> None:

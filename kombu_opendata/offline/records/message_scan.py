@@ -79,7 +79,7 @@ class MessageScan:
         self._open: list[Span] = []
         self._next_span = 0
         self._blocks = _RouteBlocks(store, on_corrupt, on_row)
-        self._kept: OrderedDict[bytes, list[tuple[str, tuple[int, ...]]]] = OrderedDict()
+        self._cache: OrderedDict[bytes, list[tuple[str, tuple[int, ...]]]] = OrderedDict()
 
     @property
     def last_id(self) -> int:
@@ -133,13 +133,13 @@ class MessageScan:
         counts = _RecordCursor(RecordKind.ROUTES_BLOCK, self._blocks.counts(low, high))
         for cursor in (counts, *cursors):
             await cursor.fill()
-        waiting = iter(sorted(places))
-        placed = next(waiting, _NONE)
+        remaining = iter(sorted(places))
+        placed = next(remaining, _NONE)
         while True:
             id = min(counts.id, *(cursor.id for cursor in cursors))
             if placed <= id:
                 id = placed
-                placed = next(waiting, _NONE)
+                placed = next(remaining, _NONE)
             if id == _NONE:
                 return
             facts = MessageFacts(id, places=places.get(id, []))
@@ -157,13 +157,13 @@ class MessageScan:
             yield facts
 
     async def _entries(self, span: Span) -> list[tuple[str, tuple[int, ...]]]:
-        bucket_entries = self._kept.get(span.key)
+        bucket_entries = self._cache.get(span.key)
         if bucket_entries is None:
             value = await self._store.get(span.key)
             bucket_entries = list(entries_of(span.kind, BUCKETS[span.kind](span.key, value or b"")))
-            self._kept[span.key] = bucket_entries
-            if len(self._kept) > self._max_buckets:
-                self._kept.popitem(last=False)
+            self._cache[span.key] = bucket_entries
+            if len(self._cache) > self._max_buckets:
+                self._cache.popitem(last=False)
         return bucket_entries
 
     def _add(self, facts: MessageFacts, kind: RecordKind, key: bytes, value: bytes) -> None:

@@ -56,7 +56,7 @@ class OfflineStore:
         self.hold: Hold | None = None
         self._reader = reader
         self._changes: Changes = {}
-        self._changed: list[bytes] = []
+        self._changed_keys: list[bytes] = []
 
     @property
     def is_readable(self) -> bool:
@@ -118,8 +118,8 @@ class OfflineStore:
 
     def _check_deleted(self, exc: StoreError) -> None:
         """Raise StoreChanged if a file is missing because a broker replaced it, and not because it was lost."""
-        is_kept = self.hold is not None and self.hold.why_not is None
-        if is_kept or "not found" not in str(exc.__cause__):
+        has_checkpoint = self.hold is not None and self.hold.why_not is None
+        if has_checkpoint or "not found" not in str(exc.__cause__):
             return
         root, database = self.location.root, self.location.database
         if root is None or running_broker(root) is not None or _newest_manifest(database) != self._manifest:
@@ -145,25 +145,25 @@ class OfflineStore:
 
     async def _merged(self, start: bytes, end: bytes | None, batch: int) -> AsyncIterator[Rows]:
         """Yield the reader's rows, with the journal's changes applied."""
-        changed = self._changed
-        at = bisect_left(changed, start)
-        last = len(changed) if end is None else bisect_left(changed, end)
+        changed_keys = self._changed_keys
+        at = bisect_left(changed_keys, start)
+        last = len(changed_keys) if end is None else bisect_left(changed_keys, end)
         async for rows in self._base.scan_rows(start, end, batch=batch):
-            until = min(bisect_right(changed, rows.last_key), last)
-            merged = self._merge(rows, changed[at:until])
+            until = min(bisect_right(changed_keys, rows.last_key), last)
+            merged = self._merge(rows, changed_keys[at:until])
             at = max(at, until)
             if merged:
                 yield merged
         for low in range(at, last, batch):
-            rest = self._merge(Rows.of([]), changed[low : min(low + batch, last)])
-            if rest:
-                yield rest
+            merged_rows = self._merge(Rows.of([]), changed_keys[low : min(low + batch, last)])
+            if merged_rows:
+                yield merged_rows
 
-    def _merge(self, rows: Rows, changed: Sequence[bytes]) -> Rows:
-        if not changed:
+    def _merge(self, rows: Rows, changed_keys: Sequence[bytes]) -> Rows:
+        if not changed_keys:
             return rows
         merged = dict(rows.pairs())
-        for key in changed:
+        for key in changed_keys:
             value = self._changes[key]
             if value is None:
                 merged.pop(key, None)
@@ -242,7 +242,7 @@ class OfflineStore:
             text = f"{len(tail.commits)} commits of the journal could not be applied: {exc.text}"
             self._journal_problem(finding("journal-replay", text, key=exc.values.get("key", b"")), exc)
             return
-        self._changed = sorted(self._changes)
+        self._changed_keys = sorted(self._changes)
 
     def _journal_problem(self, problem: Finding, failure: StoreError) -> None:
         if not self._is_damage(failure):

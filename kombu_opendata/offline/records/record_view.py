@@ -79,19 +79,19 @@ async def scan(
     """
     if limit < 1:
         raise RequestError(f"the limit must be at least 1, not {limit}", limit=limit)
-    left = limit
+    remaining = limit
     for low, high in _ranges(kind, queue, prefix):
-        async for rows in store.scan_batches(max(low, start), high, batch=min(left, 200)):
-            for key, value in rows[:left]:
+        async for rows in store.scan_batches(max(low, start), high, batch=min(remaining, 200)):
+            for key, value in rows[:remaining]:
                 yield as_record(key, value)
-            left -= min(left, len(rows))
-            if not left:
+            remaining -= min(remaining, len(rows))
+            if not remaining:
                 return
 
 
 def _ranges(kind: RecordKind | str | None, queue: str | None, prefix: bytes) -> list[tuple[bytes, bytes | None]]:
     if isinstance(kind, str):
-        names = {known.value: known for known in RecordKind} | {known.name.lower(): known for known in RecordKind}
+        names = {k.value: k for k in RecordKind} | {k.name.lower(): k for k in RecordKind}
         if kind not in names:
             text = f"there is no kind of record {kind!r}: use {', '.join(sorted(k.value for k in RecordKind))}"
             raise RequestError(text, kind=kind)
@@ -141,7 +141,7 @@ def as_record(key: bytes, value: bytes) -> Record:
         decoded = [{"message_id": id, "header_pairs": pairs} for id, pairs in decoded.items()]
     elif parsed.kind in _FIELD_NAMES:
         decoded = dict(zip(_FIELD_NAMES[parsed.kind], decoded, strict=True))
-    of = {what: readable(part) for what, part in parsed._asdict().items() if part is not None and what != "kind"}
+    of = {field: readable(part) for field, part in parsed._asdict().items() if part is not None and field != "kind"}
     return Record(key.hex(), name, of, readable(decoded), len(value))
 
 
@@ -211,14 +211,14 @@ def readable(value: Any, limit: int = PREVIEW_BYTES) -> Any:
 
 def preview(data: bytes, limit: int = PREVIEW_BYTES) -> Any:
     """Return bytes as text if they are text, else in hexadecimal; long values are cut, and their size is added."""
-    shown = data[:limit]
+    beginning = data[:limit]
     try:
-        text = shown.decode()
+        text = beginning.decode()
         kind = "text"
     except UnicodeDecodeError as exc:
         # an incomplete last character, from the cut, does not make the text hexadecimal
-        whole = len(data) > limit and exc.start > len(shown) - 4
-        kind, text = ("text", shown[: exc.start].decode()) if whole else ("hex", shown.hex())
+        whole = len(data) > limit and exc.start > len(beginning) - 4
+        kind, text = ("text", beginning[: exc.start].decode()) if whole else ("hex", beginning.hex())
     if kind == "text" and len(data) <= limit and text.isprintable():
         return text
     return {"bytes": len(data), kind: text}

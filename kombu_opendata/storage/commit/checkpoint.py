@@ -100,8 +100,8 @@ def _put_counts(queue: Queue, batch: WriteBatch) -> None:
     counts = queue.counts
     values = counts.changed()
     if values is not None:
-        stored = definitions.StoredCounts(counts.created_at_ms, counts.since_ms, values)
-        batch.put(keys.queue_counts_key(queue.name), definitions.encode_counts(stored))
+        record = definitions.StoredCounts(counts.created_at_ms, counts.since_ms, values)
+        batch.put(keys.queue_counts_key(queue.name), definitions.encode_counts(record))
 
 
 def _put_log(queue: Queue, which: ListName, batch: WriteBatch) -> None:
@@ -116,18 +116,18 @@ def _put_log(queue: Queue, which: ListName, batch: WriteBatch) -> None:
 
 
 def _put_options(state: StoreState, queue: Queue, batch: WriteBatch) -> None:
-    name, chosen = queue.name, queue.declared
+    name, declared = queue.name, queue.declared
     filter_text = state.topology.filter_of(name)
-    value = definitions.encode_config(QueueConfig(filter_text, chosen.max_attempts, chosen.done_retention_seconds))
+    value = definitions.encode_config(QueueConfig(filter_text, declared.max_attempts, declared.done_retention_seconds))
     batch.put(keys.config_key(name), value)
-    stored = definitions.QueueOptionsRecord(
-        chosen.failed_retention_seconds,
-        chosen.lease_seconds,
+    record = definitions.QueueOptionsRecord(
+        declared.failed_retention_seconds,
+        declared.lease_seconds,
         queue.done.first,
         queue.failed.first,
-        chosen.arguments,
+        declared.arguments,
     )
-    batch.put(keys.options_key(name), definitions.encode_options(stored))
+    batch.put(keys.options_key(name), definitions.encode_options(record))
 
 
 def _put_topology(state: StoreState, dirty: Dirty, batch: WriteBatch) -> None:
@@ -137,10 +137,10 @@ def _put_topology(state: StoreState, dirty: Dirty, batch: WriteBatch) -> None:
         if exchange is None:
             batch.delete(keys.exchange_key(name))
         else:
-            stored = definitions.ExchangeRecord(
+            record = definitions.ExchangeRecord(
                 exchange.type, exchange.durable, exchange.auto_delete, exchange.arguments
             )
-            batch.put(keys.exchange_key(name), definitions.encode_exchange(stored))
+            batch.put(keys.exchange_key(name), definitions.encode_exchange(record))
     for queue, name, routing_key, identity in dirty.bindings:
         exchange = exchanges.get(name)
         key = keys.binding_key(name, queue, routing_key, identity)
@@ -168,10 +168,10 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: WriteBatch, now: int) 
 
 
 def _leases(name: str, now: int, groups: Mapping[str, list[QueueEntry]]) -> SessionLeases:
-    held = {queue: [entry.id for entry in entries] for queue, entries in groups.items()}
+    ids_by_queue = {queue: [entry.id for entry in entries] for queue, entries in groups.items()}
     deadlines = {queue: [entry.deadline for entry in entries] for queue, entries in groups.items()}
     deadlines = {queue: values for queue, values in deadlines.items() if any(values)}
-    return SessionLeases(name, now, held, deadlines)
+    return SessionLeases(name, now, ids_by_queue, deadlines)
 
 
 def _records_of(queue: Queue) -> frozenset[bytes]:
@@ -222,7 +222,7 @@ async def resolve(
 
 
 async def _delete_queue_records(
-    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: WriteBatch, store: Reads
+    name: str, deleted: DeletedQueue, new_keys: Set[bytes], batch: WriteBatch, store: Reads
 ) -> set[int]:
     """Delete a queue's records except those that were just put (``kept``); return the ids of its settled messages."""
     ids: set[int] = set()
@@ -239,7 +239,7 @@ async def _delete_queue_records(
                 if loaded_buckets is not None and keys.parse(key).bucket not in loaded_buckets:
                     ids.update(row.message_id for row in settled.decode(key, value))
     for key in queue_keys:
-        if key not in kept:
+        if key not in new_keys:
             batch.delete(key)
     return ids
 
@@ -265,9 +265,9 @@ async def _count(
         await counts.load(ids)
         async for id in piece.over(ids):
             stored_count = new[id] if id in new else counts.get(id)
-            was_kept = stored_count >= KEPT_IN_CHUNKS
-            kept_count -= was_kept
-            count = changes[id] + (0 if was_kept else stored_count or 1)
+            was_log_only = stored_count >= KEPT_IN_CHUNKS
+            kept_count -= was_log_only
+            count = changes[id] + (0 if was_log_only else stored_count or 1)
             if count > 0:
                 counts.set(id, count)
                 continue
@@ -288,8 +288,8 @@ def _changes(garbage: list[int], dirty: Dirty) -> dict[int, int]:
     """Return the change in the number of queues of each message."""
     changes = dict.fromkeys(dirty.routes, 0) | dirty.joined
     changes.update(dict.fromkeys(dirty.outdated - changes.keys(), 0))
-    for id, lost in Counter(garbage).items():
-        changes[id] = changes.get(id, 0) - lost
+    for id, count in Counter(garbage).items():
+        changes[id] = changes.get(id, 0) - count
     return changes
 
 

@@ -110,7 +110,7 @@ class Commits:
         self.checkpointing = asyncio.Lock()
         self.tidying = asyncio.Lock()
         self._waiting_since: float | None = None
-        self._waiting = 0  # checkpoints that wait or run
+        self._open_checkpoints = 0  # checkpoints that wait or run
         self.count = 0
         self.is_large = asyncio.Event()
         self.released_upto: int | None = None
@@ -244,14 +244,14 @@ class Commits:
 
     async def _checkpoint(self) -> None:
         clock = asyncio.get_running_loop().time
-        self._waiting += 1
+        self._open_checkpoints += 1
         if self._waiting_since is None:
             self._waiting_since = clock()
         try:
             await self._write_checkpoint()
         finally:
-            self._waiting -= 1
-            self._waiting_since = clock() if self._waiting else None
+            self._open_checkpoints -= 1
+            self._waiting_since = clock() if self._open_checkpoints else None
 
     async def _write_checkpoint(self) -> None:
         async with self.checkpointing:

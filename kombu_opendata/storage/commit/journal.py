@@ -202,8 +202,8 @@ class Journal:
         synced = sync and not self._dirty and self._sync and self._append_synced((header, payload), need)
         if not synced:
             try:
-                written = os.pwritev(self._segments[-1].fd, (header, payload), self._offset)
-                if written != need:
+                count = os.pwritev(self._segments[-1].fd, (header, payload), self._offset)
+                if count != need:
                     raise OSError(errno.ENOSPC, "a short write")
             except OSError as exc:
                 raise self._error(exc) from exc

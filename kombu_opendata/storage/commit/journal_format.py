@@ -70,9 +70,9 @@ class Segment:
             for offset in range(0, size, len(_ZEROS)):
                 remainder = memoryview(_ZEROS)[: size - offset]
                 while remainder:
-                    written = os.pwrite(fd, remainder, offset)
-                    offset += written
-                    remainder = remainder[written:]
+                    count = os.pwrite(fd, remainder, offset)
+                    offset += count
+                    remainder = remainder[count:]
             if sync:
                 os.fsync(fd)
         except OSError:

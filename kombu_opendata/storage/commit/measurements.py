@@ -71,7 +71,7 @@ class EngineMetrics:
     """
 
     __slots__ = (
-        "_seen", "checkpoint_bytes", "checkpoint_seconds", "commit_bytes", "commit_effects", "commit_seconds",
+        "_totals", "checkpoint_bytes", "checkpoint_seconds", "commit_bytes", "commit_effects", "commit_seconds",
         "last_checkpoint", "slow_commits", "slow_seconds", "slowest_seconds",
     )  # fmt: skip
 
@@ -84,7 +84,7 @@ class EngineMetrics:
         self.slow_seconds = slow_seconds
         self.slow_commits = 0
         self.slowest_seconds = 0.0
-        self._seen = (0.0, 0)
+        self._totals = (0.0, 0)
         self.last_checkpoint: LastCheckpoint | None = None
 
     def committed(self, seconds: float, effects: int, size: int) -> None:
@@ -104,8 +104,8 @@ class EngineMetrics:
 
     def take_mean(self) -> float:
         """Return the mean duration of the commits since the last call, in seconds; 0 if there was none."""
-        (seconds, count), self._seen = self._seen, (self.commit_seconds.sum, sum(self.commit_seconds.counts))
-        return (self._seen[0] - seconds) / max(self._seen[1] - count, 1)
+        (seconds, count), self._totals = self._totals, (self.commit_seconds.sum, sum(self.commit_seconds.counts))
+        return (self._totals[0] - seconds) / max(self._totals[1] - count, 1)
 
     def take_slow(self) -> tuple[int, float]:
         """Return the number of slow commits since the last call, and the duration of the slowest in seconds."""
@@ -152,7 +152,7 @@ class Standing:
             if not bucket.available:
                 continue
             for entry in islice(bucket.available.values(), _MAX_OF_BUCKET):
-                self._see(entry.visible_at, now)
+                self._add(entry.visible_at, now)
             piece += min(len(bucket.available), _MAX_OF_BUCKET)
             if piece >= _PIECE:
                 piece = 0
@@ -160,9 +160,9 @@ class Standing:
         for summary in list(messages.cold.values()):
             self.delayed += summary.delayed_at(now)
             if summary.first_visible_at <= now:
-                self._see(summary.first_visible_at, now)
+                self._add(summary.first_visible_at, now)
             if summary.last_visible_at <= now:
-                self._see(summary.last_visible_at, now)
+                self._add(summary.last_visible_at, now)
             piece += 1
             if piece >= _PIECE:
                 piece = 0
@@ -170,7 +170,7 @@ class Standing:
         self.available = len(messages)
         self.delayed = min(self.delayed, self.available)
 
-    def _see(self, visible_at: int, now: int) -> None:
+    def _add(self, visible_at: int, now: int) -> None:
         if visible_at > now:
             self.delayed += 1
             return

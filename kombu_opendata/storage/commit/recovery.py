@@ -125,9 +125,9 @@ async def _load_settings(store: Reads, state: StoreState) -> None:
     state.dirty.queues.difference_update(state.queues)
     _load_archives(state, archived)
     for key, value in counts:
-        counted = state.queues.get(keys.parse(key).name or "")
-        if counted is not None:
-            counted.counts.restore(*definitions.decode_counts(key, value))
+        counted_queue = state.queues.get(keys.parse(key).name or "")
+        if counted_queue is not None:
+            counted_queue.counts.restore(*definitions.decode_counts(key, value))
     for key, value in exchanges:
         state.topology.add_exchange(keys.parse(key).name or "", *definitions.decode_exchange(key, value))
     for key, value in bindings:
@@ -153,10 +153,10 @@ async def _load_marks(store: Reads, state: StoreState) -> None:
         state.next_id = state.block_end = base + size
 
 
-async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], configs: dict[bytes, bytes]) -> None:
+async def _load_queues(store: Reads, state: StoreState, options: Iterable[Row], configs: dict[bytes, bytes]) -> None:
     first_done: dict[str, int] = {}
     first_failed: dict[str, int] = {}
-    for key, value in stored:
+    for key, value in options:
         name, record = keys.parse(key).name or "", definitions.decode_options(key, value)
         limits = definitions.decode_config(keys.config_key(name), configs.get(keys.config_key(name), b""))
         settings = QueueSettings(
@@ -195,8 +195,8 @@ async def _tails(
         last: tuple[str, bytes, bytes] | None = None
         is_long = False
         batches = store.scan_batches(start, end, batch=rows_of_a_read, read_ahead_bytes=_LIST_READ_AHEAD_BYTES)
-        async with aclosing(batches) as reading:
-            async for rows in reading:
+        async with aclosing(batches) as batch_iterator:
+            async for rows in batch_iterator:
                 names = [keys.parse(key).name or "" for key, _value in rows]
                 is_long = len(rows) == rows_of_a_read and names[0] == names[-1]
                 for name, (key, value) in zip(names, rows, strict=True):
@@ -233,7 +233,7 @@ def _load_archives(state: StoreState, rows: Iterable[Row]) -> None:
         state.queues[name].archived_failed.restore(first[name], tail, settled.decode(key, value))
 
 
-async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int) -> None:
+async def _load_active(store: Reads, state: StoreState, needed_buckets: Wanted, now: int) -> None:
     """Load the queues' buckets: with their messages if the journal or a lease needs them, else as a summary."""
     tails: dict[str, tuple[int, bytes, bytes]] = {}
     prefix: bytes | None = None
@@ -248,7 +248,7 @@ async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int
             if queue is None:
                 continue
             tails[queue.name] = (number, key, value)
-            is_needed = number == 0 or (queue.name, number) in wanted
+            is_needed = number == 0 or (queue.name, number) in needed_buckets
             columns = None if is_needed else active.decode_columns(key, value)
             if columns is not None:
                 queue.messages.note_cold(number, Summary.of_columns(columns, now))

@@ -24,7 +24,7 @@ class RouteCounts:
         self.max_blocks, self._read_blocks = sizes.route_blocks, sizes.route_reads
         self._store = store
         self._blocks: dict[int, array[int] | None] = {}  # None: the store has none
-        self._changed: set[int] = set()
+        self._dirty: set[int] = set()
 
     async def load(self, ids: Iterable[int]) -> None:
         """Load the blocks of these messages, whose ids are in order.
@@ -84,17 +84,17 @@ class RouteCounts:
         if block[id & LOW] == count:
             return
         block[id & LOW] = count
-        self._changed.add(number)
+        self._dirty.add(number)
 
     async def put_into(self, batch: WriteBatch) -> None:
         """Add the changed blocks to the batch, and clear all blocks."""
-        async for number in TimeSlice().over(sorted(self._changed)):
+        async for number in TimeSlice().over(sorted(self._dirty)):
             key, block = keys.routes_block_key(number << BLOCK_BITS), self._blocks[number]
             if block is not None and any(block):
                 batch.put(key, routes_block.encode(block))
             else:
                 batch.delete(key)
-        self._blocks, self._changed = {}, set()
+        self._blocks, self._dirty = {}, set()
 
 
 def portions(ids: list[int], max_blocks: int) -> Iterator[list[int]]:

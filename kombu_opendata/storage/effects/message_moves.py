@@ -33,15 +33,15 @@ class RouteEffect(Effect, tag=41):
     def apply(self, state: StoreState) -> None:
         name, at = self.queue, self.at_ms
         queue = state.queues[name]
-        settled: set[int] = set()
+        taken_ids: set[int] = set()
         staged = state.staged
         for part in self.taken:
             queue.settled_list(part.which).take(part.bucket, part.ids)
-            settled.update(part.ids)
+            taken_ids.update(part.ids)
             for id in part.ids if staged.active else ():
                 staged.back(name, id, _KINDS[part.which])
         for row in self.rows:
-            is_new = row.id not in settled
+            is_new = row.id not in taken_ids
             _add(state, queue, row, at, int(is_new))
             if state.history is not None:
                 if is_new:

@@ -42,20 +42,20 @@ class NumberRange(NamedTuple):
 
 # ---------------------------------------------------------------------- messages
 async def messages(
-    reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
+    reader: ListReader, filters: ListFilters, way: NumberRange, count: int
 ) -> AsyncGenerator[list[MessageInfo], None]:
     """Yield the messages that match, in batches."""
     source, piece = await _message_source(reader, filters, way.descending), TimeSlice()
     if source is None:
         everything = reader.stored_messages(
-            way.start, way.stop, descending=way.descending, batch=min(wanted, _FIRST_BATCH)
+            way.start, way.stop, descending=way.descending, batch=min(count, _FIRST_BATCH)
         )
         async with aclosing(everything) as batches:
             async for batch in batches:
                 yield await _matching(reader, filters, batch)
                 await piece.pause()
         return
-    async with aclosing(_portions(source, way, wanted, reader.max_batch)) as portions:
+    async with aclosing(_portions(source, way, count, reader.max_batch)) as portions:
         async for ids in portions:
             metadata = await reader.metadata(ids)
             yield await _matching(reader, filters, [metadata[id] for id in ids if id in metadata])
@@ -63,14 +63,14 @@ async def messages(
 
 
 async def _portions(
-    source: CandidateSource, way: NumberRange, wanted: int, max_batch: int
+    source: CandidateSource, way: NumberRange, count: int, max_batch: int
 ) -> AsyncGenerator[list[int], None]:
     """Yield candidates in batches of growing size, beginning with the number of wanted items."""
-    size = min(wanted, _FIRST_BATCH)
+    size = min(count, _FIRST_BATCH)
     pending: list[int] = []
     piece = TimeSlice()
-    async with aclosing(walk(source, way.start, way.stop, descending=way.descending)) as walking:
-        async for positions in walking:
+    async with aclosing(walk(source, way.start, way.stop, descending=way.descending)) as positions_iterator:
+        async for positions in positions_iterator:
             pending += positions
             while len(pending) >= size:
                 yield pending[:size]
@@ -92,10 +92,10 @@ async def _matching(reader: ListReader, filters: ListFilters, batch: list[Metada
     records = [message_info(message, statuses[message.message_id]) for message in candidates]
     if not filters.queues and not filters.statuses:
         return records
-    queues, statuses_wanted = frozenset(filters.queues), frozenset(filters.statuses)
+    queues, statuses_filter = frozenset(filters.queues), frozenset(filters.statuses)
 
     def is_wanted(status: QueueStatus) -> bool:
-        return (not queues or status.queue in queues) and (not statuses_wanted or status.status in statuses_wanted)
+        return (not queues or status.queue in queues) and (not statuses_filter or status.status in statuses_filter)
 
     return [message for message in records if any(map(is_wanted, message.queues))]
 
@@ -138,8 +138,8 @@ async def _status_source(reader: ListReader, filters: ListFilters, descending: b
         sources.append(await Live.of(queues, now, reader.cold, descending=descending))
     if RUNNING in filters.statuses:
         sources.append(Fixed(reader.running.ids(frozenset(filters.queues)), descending=descending))
-    settled = [status for status in filters.statuses if status not in (*now, RUNNING)]
-    hashes = [hash_of(value_hashes.SETTLED, status, name) for status in settled for name in filters.queues or ("",)]
+    statuses = [status for status in filters.statuses if status not in (*now, RUNNING)]
+    hashes = [hash_of(value_hashes.SETTLED, status, name) for status in statuses for name in filters.queues or ("",)]
     if hashes:
         sources.append(await values_source(reader.store, reader.view, MESSAGES, hashes, descending=descending))
     return AnyOf(sources, descending=descending)
@@ -163,7 +163,7 @@ def attempt_dimensions(filters: ListFilters) -> list[list[int]]:
 
 
 async def attempts(
-    reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
+    reader: ListReader, filters: ListFilters, way: NumberRange, count: int
 ) -> AsyncGenerator[list[NumberedAttempt], None]:
     """Yield the attempts that match, in batches."""
     matches, piece = _attempt_test(filters), TimeSlice()
@@ -174,24 +174,22 @@ async def attempts(
                 yield [attempt for attempt in batch if matches(attempt)]
                 await piece.pause()
         return
-    async with aclosing(attempt_numbers(reader, filters, way, wanted)) as portions:
+    async with aclosing(attempt_numbers(reader, filters, way, count)) as portions:
         async for numbers in portions:
             rows = await reader.attempts(numbers)
-            stored_here = ((number, rows[number]) for number in numbers if number in rows)
-            yield await _with_headers(reader, filters, list(filter(matches, stored_here)))
+            numbered = ((number, rows[number]) for number in numbers if number in rows)
+            yield await _with_headers(reader, filters, list(filter(matches, numbered)))
             await piece.pause()
 
 
 async def attempt_numbers(
-    reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
+    reader: ListReader, filters: ListFilters, way: NumberRange, count: int
 ) -> AsyncGenerator[list[int], None]:
     """Yield the numbers of the attempts in the index for filters with a dimension: a superset of those that match."""
     sources: list[CandidateSource] = []
     for hashes in attempt_dimensions(filters):
         sources.append(await values_source(reader.store, reader.view, ATTEMPTS, hashes, descending=way.descending))
-    async with aclosing(
-        _portions(AllOf(sources, descending=way.descending), way, wanted, reader.max_batch)
-    ) as portions:
+    async with aclosing(_portions(AllOf(sources, descending=way.descending), way, count, reader.max_batch)) as portions:
         async for numbers in portions:
             yield numbers
 
@@ -218,16 +216,16 @@ def _attempt_test(filters: ListFilters) -> Callable[[NumberedAttempt], bool]:
 
 
 async def _with_headers(
-    reader: ListReader, filters: ListFilters, matching: list[NumberedAttempt]
+    reader: ListReader, filters: ListFilters, candidates: list[NumberedAttempt]
 ) -> list[NumberedAttempt]:
     """Return the attempts whose messages have the headers.
 
     The index has already matched those of collected messages.
     """
-    if not filters.headers or not matching:
-        return matching
-    metadata, has_headers = await reader.metadata({row.message_id for _, row in matching}), filters.header_test()
+    if not filters.headers or not candidates:
+        return candidates
+    metadata, has_headers = await reader.metadata({row.message_id for _, row in candidates}), filters.header_test()
     return [
-        attempt for attempt in matching
+        attempt for attempt in candidates
         if attempt[1].message_id not in metadata or has_headers(metadata[attempt[1].message_id].headers)
     ]  # fmt: skip

@@ -184,14 +184,14 @@ def check_filters(
 
 
 def _check_values(filters: FailureFilterValues) -> None:
-    for values, allowed, what in (
+    for values, allowed, noun in (
         (filters.kinds, KINDS, "kind of failure"),
         (filters.reasons, (*REASONS, ""), "reason"),
     ):
         unknown = sorted(set(values).difference(allowed))
         if unknown:
             raise InvalidFilter(
-                f"there is no {what} {unknown[0]!r}: use one of {', '.join(filter(None, allowed))}", value=unknown[0]
+                f"there is no {noun} {unknown[0]!r}: use one of {', '.join(filter(None, allowed))}", value=unknown[0]
             )
     count = sum(map(len, filters[:6]))
     if count > query.MAX_VALUES:

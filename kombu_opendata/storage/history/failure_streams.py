@@ -59,14 +59,14 @@ class FactsCache:
 
     def __init__(self, read_at_once: int) -> None:
         self._read_at_once = read_at_once
-        self._listed: OrderedDict[_Place, Facts] = OrderedDict()  # of messages in lists
+        self._facts_by_place: OrderedDict[_Place, Facts] = OrderedDict()  # of messages in lists
         self._acknowledged: OrderedDict[int, Failure] = OrderedDict()  # by the number of the attempt
         self._texts: dict[str, str] = {}  # one copy of each name
-        self._reading = asyncio.Lock()  # parallel scans read each failure once
+        self._read_lock = asyncio.Lock()  # parallel scans read each failure once
 
     def clear(self) -> None:
         """Clear the cache; the facts can be read again."""
-        for cache in (self._listed, self._acknowledged, self._texts):
+        for cache in (self._facts_by_place, self._acknowledged, self._texts):
             cache.clear()
 
     async def of(self, reader: ListReader, open_failures: Sequence[OpenFailure]) -> list[Failure]:
@@ -74,9 +74,9 @@ class FactsCache:
         failures = {failure.open.place: failure for failure in await self.acknowledged(reader, [
             failure.place for failure in open_failures if failure.kind == ACKNOWLEDGED
         ])}  # fmt: skip
-        listed = await self._of_listed(reader, [failure for failure in open_failures if failure.kind != ACKNOWLEDGED])
+        facts = await self._of_listed(reader, [failure for failure in open_failures if failure.kind != ACKNOWLEDGED])
         return [
-            Failure(failure, failures[failure.place].facts if failure.kind == ACKNOWLEDGED else listed[failure])
+            Failure(failure, failures[failure.place].facts if failure.kind == ACKNOWLEDGED else facts[failure])
             for failure in open_failures if failure.kind != ACKNOWLEDGED or failure.place in failures
         ]  # fmt: skip
 
@@ -88,7 +88,7 @@ class FactsCache:
         cache = self._acknowledged
         failures = {number: cache[number] for number in numbers if number in cache}
         if len(failures) < len(numbers):
-            async with self._reading:
+            async with self._read_lock:
                 unknown = [number for number in numbers if number not in failures]
                 piece = TimeSlice()
                 for start in range(0, len(unknown), self._read_at_once):
@@ -114,15 +114,15 @@ class FactsCache:
         return results
 
     async def _of_listed(self, reader: ListReader, open_failures: Sequence[OpenFailure]) -> dict[OpenFailure, Facts]:
-        cache = self._listed
+        cache = self._facts_by_place
         facts = {failure: cache[failure[:3]] for failure in open_failures if failure[:3] in cache}
         if len(facts) < len(open_failures):
-            async with self._reading:
+            async with self._read_lock:
                 facts |= await self._read_listed(reader, [failure for failure in open_failures if failure not in facts])
         return facts
 
     async def _read_listed(self, reader: ListReader, open_failures: Sequence[OpenFailure]) -> dict[OpenFailure, Facts]:
-        cache = self._listed
+        cache = self._facts_by_place
         results = {
             failure: cache[failure[:3]] for failure in open_failures if failure[:3] in cache
         }  # maybe read by another scan

@@ -149,8 +149,8 @@ class FailureView:
             at = after.at_ms
             window = window._replace(until_ms=at) if descending else window._replace(since_ms=at)
         async with self._history.reading(indexed=self._history.enabled) as reader:
-            listed = await narrowed(reader, filters, window) if self._history.enabled else window
-            piece, sources = TimeSlice(), self._streams(reader, filters, shows, window, listed)
+            list_window = await narrowed(reader, filters, window) if self._history.enabled else window
+            piece, sources = TimeSlice(), self._streams(reader, filters, shows, window, list_window)
             try:
                 async for batch in failure_streams.merged(sources, descending=descending):
                     rest = (
@@ -171,7 +171,7 @@ class FailureView:
         filters: FailureFilterValues,
         shows: Shows,
         window: FailureWindow,
-        listed: FailureWindow,
+        list_window: FailureWindow,
     ) -> list[Stream]:
         """Return a stream for each kind and queue of the filters."""
         names = [name for name in filters.queues or list(self._state.queues) if shows(name)]
@@ -179,11 +179,11 @@ class FailureView:
         sources: list[Stream] = []
         if FAILED in filters.kinds:
             sources += [
-                failure_streams.in_failed_list(self._buckets, queue, listed)
-                for queue in queues if queue.failed.may_have_since(listed.since_ms)
+                failure_streams.in_failed_list(self._buckets, queue, list_window)
+                for queue in queues if queue.failed.may_have_since(list_window.since_ms)
             ]  # fmt: skip
         if ARCHIVED in filters.kinds:
-            sources += [failure_streams.in_archive(self._buckets, queue, listed) for queue in queues]
+            sources += [failure_streams.in_archive(self._buckets, queue, list_window) for queue in queues]
         is_possible = not filters.reasons or set(STATES) & set(filters.reasons)
         if ACKNOWLEDGED in filters.kinds and self._history.enabled and is_possible:
             handled = self._state.handled

@@ -189,7 +189,7 @@ class Index:
         self._queued: list[Row] = []
         self._retiring: list[bytes] = []  # keys that become obsolete when the queued records are written
         self._flushing: tuple[IndexHead, list[Part], list[bytes]] | None = None
-        self._written: list[Part] = []  # frozen parts whose records are queued
+        self._queued_parts: list[Part] = []  # frozen parts whose records are queued
         self._obsolete: list[tuple[int, list[bytes]]] = []  # era, keys
         self._readers: dict[int, int] = {}  # token → era
         self._era = 0
@@ -225,17 +225,17 @@ class Index:
     def wrote(self, part: Part, rows: list[Row], runs: list[PostingRun], place: tuple[int, int]) -> None:
         """Queue the records of a frozen part; with them the log is indexed up to ``place``."""
         self.queue(rows)
-        self._written.append(part)
+        self._queued_parts.append(part)
         planned = self.planned
         self.planned = planned._replace(
             part=planned.part + 1, attempt=place[0], row=place[1], runs=planned.runs + tuple(runs)
         )
 
-    def replace_runs(self, old: Iterable[PostingRun], new: Iterable[PostingRun], gone: list[bytes]) -> None:
-        """Replace merged runs, whose keys are ``gone``."""
+    def replace_runs(self, old: Iterable[PostingRun], new: Iterable[PostingRun], old_keys: list[bytes]) -> None:
+        """Replace merged runs, whose keys are ``old_keys``."""
         remaining_runs = [run for run in self.planned.runs if run not in set(old)]
         self.planned = self.planned._replace(runs=(*remaining_runs, *new))
-        self._retiring += gone
+        self._retiring += old_keys
 
     def keep_from(self, attempt: int) -> None:
         """Record that older attempts are no longer in the log."""
@@ -249,8 +249,8 @@ class Index:
     @property
     def unstored(self) -> list[Part]:
         """The parts that are only in memory after the current checkpoint."""
-        written = self._flushing[1] if self._flushing else []
-        return [*(part for part in self.frozen if part not in written), self.open]
+        queued_parts = self._flushing[1] if self._flushing else []
+        return [*(part for part in self.frozen if part not in queued_parts), self.open]
 
     @property
     def is_dirty(self) -> bool:
@@ -270,16 +270,16 @@ class Index:
             else:
                 batch.put(key, value)
         batch.put(keys.HISTORY_HEAD_KEY, history_index.encode_head(self.planned))
-        self._flushing = self.planned, self._written, self._retiring
-        self._written, self._retiring = [], []
+        self._flushing = self.planned, self._queued_parts, self._retiring
+        self._queued_parts, self._retiring = [], []
 
     def end_flush(self) -> None:
         """Publish the records of the completed checkpoint to readers."""
         if self._flushing is None:
             return
-        self.head, written, retiring = self._flushing
+        self.head, stored_parts, retiring = self._flushing
         self._flushing = None
-        self.frozen = [part for part in self.frozen if part not in written]
+        self.frozen = [part for part in self.frozen if part not in stored_parts]
         if retiring:
             self._obsolete.append((self._era, retiring))
             self._era += 1

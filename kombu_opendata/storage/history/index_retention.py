@@ -268,7 +268,7 @@ class Sweep:
         start, end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
         end = min(end, keys.history_log_key(index.head.attempt, index.head.row))
         removals: list[Row] = []
-        first_kept = index.planned.kept
+        first_attempt = index.planned.kept
         batches = self._store.scan_batches(start, end, batch=16, read_ahead_bytes=1 << 16)
         async with aclosing(batches) as reading:
             async for rows in reading:
@@ -277,19 +277,19 @@ class Sweep:
                     if count and history_log.ended_at(key, value, count - 1) >= limit_ms:
                         break
                     removals.append((key, None))
-                    first_kept = max(first_kept, (keys.parse(key).numbers or (0,))[0] + count)
+                    first_attempt = max(first_attempt, (keys.parse(key).numbers or (0,))[0] + count)
                 else:
                     if len(removals) < _CHUNKS:
                         continue
                 break
         index.queue(removals)
-        index.keep_from(first_kept)
-        await self._sweep_failures(first_kept)
+        index.keep_from(first_attempt)
+        await self._sweep_failures(first_attempt)
 
-    async def _sweep_failures(self, kept: int) -> None:
+    async def _sweep_failures(self, first_attempt: int) -> None:
         """Remove the failures of attempts that are no longer in the log."""
         start, _end = keys.kind_range(keys.RecordKind.TASK_FAILURE)
-        batches = self._store.scan_batches(start, keys.task_failure_key(kept), batch=_FAILURES_AT_ONCE)
+        batches = self._store.scan_batches(start, keys.task_failure_key(first_attempt), batch=_FAILURES_AT_ONCE)
         async with aclosing(batches) as reading:
             budget = _FAILURES
             async for rows in reading:

@@ -59,9 +59,9 @@ class Indexer:
         self.hashes = Hashes()
         self.place: Place = (0, 0)
         self._lock = asyncio.Lock()
-        self._gathering: _Gathering | None = None
+        self._chunk_headers: _ChunkHeaders | None = None
         self._work: Iterator[bool] | None = None
-        self._known: OrderedDict[int, Values] = OrderedDict()
+        self._header_cache: OrderedDict[int, Values] = OrderedDict()
 
     @property
     def lag(self) -> int:
@@ -91,14 +91,14 @@ class Indexer:
             if self._work is None:
                 if len(self._index.frozen) >= _MAX_FROZEN:
                     return False
-                if self._gathering is None:
+                if self._chunk_headers is None:
                     chunk = await self._next_chunk()
                     if chunk is not None:
-                        self._gathering = _Gathering(chunk, self._known)
-                while self._gathering is not None and self._gathering.wanted:
+                        self._chunk_headers = _ChunkHeaders(chunk, self._header_cache)
+                while self._chunk_headers is not None and self._chunk_headers.wanted:
                     if not may_read:
                         return True
-                    await self._read_some(self._gathering)
+                    await self._read_some(self._chunk_headers)
                     if piece.is_over:
                         return True
                 self._work = self._next_work()
@@ -115,9 +115,9 @@ class Indexer:
 
         Without such a chunk, the steps freeze the open part if kept headers wait for it.
         """
-        gathering, self._gathering = self._gathering, None
-        if gathering is not None:
-            return self._index_chunk(gathering.chunk, gathering.values)
+        chunk_headers, self._chunk_headers = self._chunk_headers, None
+        if chunk_headers is not None:
+            return self._index_chunk(chunk_headers.chunk, chunk_headers.values)
         part = self._index.open
         return self._freeze(part) if part.attempted and self._collected.are_many else None
 
@@ -150,25 +150,25 @@ class Indexer:
         return None
 
     # ------------------------------------------------------------------ headers
-    async def _read_some(self, gathering: _Gathering) -> None:
+    async def _read_some(self, chunk_headers: _ChunkHeaders) -> None:
         """Read the headers of the next messages; those of collected messages have their own records."""
-        ids = gathering.take()
+        ids = chunk_headers.take()
         try:
-            await self._read(gathering, ids)
+            await self._read(chunk_headers, ids)
         except BaseException:
-            gathering.wanted += reversed(ids)  # read them in the next call
+            chunk_headers.wanted += reversed(ids)  # read them in the next call
             raise
 
-    async def _read(self, gathering: _Gathering, ids: list[int]) -> None:
+    async def _read(self, chunk_headers: _ChunkHeaders, ids: list[int]) -> None:
         for id, record in (await read_metadata(self._store, self._payloads, ids)).items():
-            gathering.values[id] = self.hashes.headers(record.headers)
-        gathering.missing.update(id for id in ids if id not in gathering.values)
-        if not gathering.wanted and gathering.missing:
-            for id, pairs in (await self._collected.find(gathering.missing)).items():
-                gathering.values[id] = self.hashes.headers(dict(pairs))
+            chunk_headers.values[id] = self.hashes.headers(record.headers)
+        chunk_headers.missing.update(id for id in ids if id not in chunk_headers.values)
+        if not chunk_headers.wanted and chunk_headers.missing:
+            for id, pairs in (await self._collected.find(chunk_headers.missing)).items():
+                chunk_headers.values[id] = self.hashes.headers(dict(pairs))
 
     def _remember(self, id: int, values: Values) -> Values:
-        cache = self._known
+        cache = self._header_cache
         cache[id] = values
         if len(cache) > self._max_known:
             cache.popitem(last=False)
@@ -253,18 +253,18 @@ class Indexer:
         index.wrote(part, rows, new_runs, place)
 
 
-class _Gathering:
+class _ChunkHeaders:
     """The header values of a chunk's messages, except those whose headers are in the chunk.
 
     Reading them takes longest, so it is done in pieces, too. Cached values are copied, as the cache may evict them.
     """
 
-    def __init__(self, chunk: LogChunk, known: Mapping[int, Values]) -> None:
+    def __init__(self, chunk: LogChunk, cache: Mapping[int, Values]) -> None:
         self.chunk = chunk
         new = chunk.headers
         ids = {id for id, headers in new.items() if headers is None}
         ids |= {row.message_id for row in chunk.attempts if row.message_id not in new}
-        self.values = {id: known[id] for id in ids if id in known}
+        self.values = {id: cache[id] for id in ids if id in cache}
         self.wanted = sorted(ids - self.values.keys(), reverse=True)
         self.missing: set[int] = set()  # messages without metadata
 

@@ -122,14 +122,14 @@ def check_filters(
         tuple(sorted(set(states or ()))),
         tuple(sorted(set(exceptions or ()))),
     )
-    for values, allowed, what in (
+    for values, allowed, noun in (
         (filters.statuses, MESSAGE_STATUSES, "status"),
         (filters.outcomes, ATTEMPT_OUTCOMES, "outcome"),
         (filters.states, TASK_STATES, "task state"),
     ):
         unknown = sorted(set(values).difference(allowed))
         if unknown:
-            raise InvalidFilter(f"there is no {what} {unknown[0]!r}: use one of {', '.join(allowed)}", value=unknown[0])
+            raise InvalidFilter(f"there is no {noun} {unknown[0]!r}: use one of {', '.join(allowed)}", value=unknown[0])
     if any(limit is not None and not -_MAX_MS < limit < _MAX_MS for limit in (gte, lte, gt, lt)):
         raise InvalidFilter("a time must be in milliseconds since the epoch, below 2⁶²")
     count = sum(map(len, (filters.queues, filters.ids, filters.consumers, filters.exceptions)))

@@ -149,18 +149,18 @@ class ListReader:
             entry = queue.messages.available.get(id)
             if entry is not None:
                 return QueueStatus(name, AVAILABLE, entry.attempts, 0, "", entry.visible_at)
-        settled = _settled(last)
-        if settled is None and (running := self.running.find(name, id)) is not None:
+        status = _settled(last)
+        if status is None and (running := self.running.find(name, id)) is not None:
             session, task = running
             consumer = self._state.session_names.get(session, "")
             return QueueStatus(name, RUNNING, task.number, task.started_at_ms, consumer, 0)
-        if settled is None and queue is not None:
+        if status is None and queue is not None:
             row = await self.cold.find(queue, id)
             if row is not None:
                 return QueueStatus(name, AVAILABLE, row.attempts, 0, "", row.visible_at_ms)
-        if settled is None:
-            settled = REASONS[last.what - LEFT] if LEFT <= last.what < LEFT + len(REASONS) else REASONS[0]
-        return QueueStatus(name, settled, last.number, last.at_ms, "", 0)
+        if status is None:
+            status = REASONS[last.what - LEFT] if LEFT <= last.what < LEFT + len(REASONS) else REASONS[0]
+        return QueueStatus(name, status, last.number, last.at_ms, "", 0)
 
     # ------------------------------------------------------------------ attempts
     async def attempts(self, numbers: Iterable[int]) -> dict[int, Attempt]:

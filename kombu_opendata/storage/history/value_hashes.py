@@ -30,17 +30,17 @@ class Values(NamedTuple):
 
 class Hashes:
     def __init__(self) -> None:
-        self._known: dict[tuple[bytes, str, str], int] = {}
+        self._cache: dict[tuple[bytes, str, str], int] = {}
         self._layouts: dict[tuple[str, ...], _HeaderLayout] = {}
 
     def __call__(self, kind: bytes, name: str, text: str = "") -> int:
         """Return the hash of a value: its kind, a name, and a text where the kind has one."""
         key = (kind, name, text)
-        value = self._known.get(key)
+        value = self._cache.get(key)
         if value is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            value = self._known[key] = hash_of(kind, name, text)
+            if len(self._cache) >= _REMEMBERED:
+                self._cache.clear()
+            value = self._cache[key] = hash_of(kind, name, text)
         return value
 
     def headers(self, headers: Mapping[str, str]) -> Values:
@@ -58,7 +58,7 @@ class _HeaderLayout:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
-        self._seen: list[set[str]] | None = [set() for _ in names]
+        self._sample_values: list[set[str]] | None = [set() for _ in names]
         self._sampled = 0
         self._groups: dict[Any, tuple[int, ...]] = {}
         self._repeating: list[int] = []
@@ -66,8 +66,8 @@ class _HeaderLayout:
         self._repeating_of: Callable[[Sequence[str]], Any] = len
 
     def values(self, texts: tuple[str, ...]) -> Values:
-        if self._seen is not None:
-            return self._sample(self._seen, texts)
+        if self._sample_values is not None:
+            return self._sample(self._sample_values, texts)
         groups = self._groups
         key = self._repeating_of(texts)
         group = groups.get(key)
@@ -81,18 +81,18 @@ class _HeaderLayout:
         ]
         return Values(group, tuple(single))
 
-    def _sample(self, seen: list[set[str]], texts: tuple[str, ...]) -> Values:
-        for values, text in zip(seen, texts, strict=True):
+    def _sample(self, sample: list[set[str]], texts: tuple[str, ...]) -> Values:
+        for values, text in zip(sample, texts, strict=True):
             values.add(text)
         self._sampled += 1
         if self._sampled >= _SAMPLE:
-            self._decide(seen)
+            self._decide(sample)
         hashes = zip(self._names, texts, strict=True)
         return Values((), tuple(hash_of(HEADER, name, text) for name, text in hashes))
 
-    def _decide(self, seen: list[set[str]]) -> None:
-        self._seen = None
-        self._repeating = [at for at, texts in enumerate(seen) if len(texts) <= _REPEATING]
+    def _decide(self, sample: list[set[str]]) -> None:
+        self._sample_values = None
+        self._repeating = [at for at, texts in enumerate(sample) if len(texts) <= _REPEATING]
         others = ((at, name) for at, name in enumerate(self._names) if at not in self._repeating)
         self._single = [(at, _prefix(HEADER, name)) for at, name in others]
         if self._repeating:

@@ -145,12 +145,12 @@ class Router:
             if self._readers.get(name) is not reader:
                 reader.close()  # it was removed during the read
             return Step([], 0, False)
-        matched = reader.select(queue, cursor, seconds, accepts)
-        await stored_messages.measure(self._store, queue, matched.rows)
+        selection = reader.select(queue, cursor, seconds, accepts)
+        await stored_messages.measure(self._store, queue, selection.rows)
         if queue.limits.counts_bytes:
-            matched = matched.cut(_fitting(matched.rows, accepts))
-        async with self._buckets.settled_down(matched.rows):
-            return await self._take_over(reader, queue, cursor, matched)
+            selection = selection.cut(_fitting(selection.rows, accepts))
+        async with self._buckets.settled_down(selection.rows):
+            return await self._take_over(reader, queue, cursor, selection)
 
     def forget(self, name: str) -> None:
         """Remove the reader of this queue's cursor."""
@@ -178,28 +178,28 @@ class Router:
             and state.cursors.get(name) == cursor
         )  # fmt: skip
 
-    async def _take_over(self, reader: CursorReader, queue: Queue, cursor: Cursor, matched: MatchedRows) -> Step:
+    async def _take_over(self, reader: CursorReader, queue: Queue, cursor: Cursor, selection: MatchedRows) -> Step:
         """Add the messages to the queue. No checkpoint is running, so the store has all records that are not dirty."""
         membership = reader.membership
         try:
             if membership is not None and cursor.again:
-                for which, number in {membership.settled_in(row.id) for row in matched.rows} - {None}:  # type: ignore[misc]
+                for which, number in {membership.settled_in(row.id) for row in selection.rows} - {None}:  # type: ignore[misc]
                     await self._buckets.bring(queue, which, number)
             if not self._is_current(reader, queue, cursor):
                 return Step([], 0, False)
-            rows, taken_messages = self._sort_out(reader, queue, cursor, matched.rows)
+            rows, taken_messages = self._sort_out(reader, queue, cursor, selection.rows)
             self._commits.check_room(_ROW_BYTES * (len(rows) + 4))
-            examined = matched.next - reader.next
+            examined = selection.next - reader.next
             stored_messages.place(queue, rows)
             new = cursor._replace(
-                position=matched.position, seen=cursor.seen + examined, routed=cursor.routed + len(rows)
+                position=selection.position, seen=cursor.seen + examined, routed=cursor.routed + len(rows)
             )  # fmt: skip
             if new != cursor:
                 self._apply(queue, new, rows, taken_messages)
-            reader.next = matched.next
+            reader.next = selection.next
             if new.is_done:
                 self.forget(queue.name)
-            return Step([row.id for row in rows], examined, new.is_done, matched.is_full)
+            return Step([row.id for row in rows], examined, new.is_done, selection.is_full)
         finally:
             queue.forget_at_hand()
 
@@ -241,8 +241,8 @@ def _fitting(rows: list[QueueRow], accepts: Accepts) -> int:
     return len(rows)
 
 
-def _ids_at(queue: Queue, place: tuple[ListName, int], known: dict[tuple[ListName, int], set[int]]) -> set[int]:
+def _ids_at(queue: Queue, place: tuple[ListName, int], cache: dict[tuple[ListName, int], set[int]]) -> set[int]:
     """Return the messages in a bucket of a settled list, which is in memory."""
-    if place not in known:
-        known[place] = {row.message_id for row in rows_at_hand(queue, *place)}
-    return known[place]
+    if place not in cache:
+        cache[place] = {row.message_id for row in rows_at_hand(queue, *place)}
+    return cache[place]

@@ -54,8 +54,8 @@ class LogSweep:
         elif log.record is not None and retention_ms == FOREVER and not log.record.position:
             self._next_at_ms = log.record.swept_at_ms + _ROUND_MS
 
-    def _set(self, stored: LogRetention | None) -> None:
-        self._state.log.record = stored
+    def _set(self, record: LogRetention | None) -> None:
+        self._state.log.record = record
         self._state.dirty.log = True
 
     async def sweep(self, now: int) -> int:
@@ -72,15 +72,15 @@ class LogSweep:
             await asyncio.sleep(asyncio.get_running_loop().time() - start)  # leaves half of the time to other tasks
         return deleted
 
-    async def _step(self, stored: LogRetention, now: int) -> int:
+    async def _step(self, record: LogRetention, now: int) -> int:
         """Sweep the next messages. No checkpoint may be running, so that the store's route counts are current."""
-        start, end = keys.metadata_key(stored.position), keys.kind_range(keys.RecordKind.METADATA)[1]
+        start, end = keys.metadata_key(record.position), keys.kind_range(keys.RecordKind.METADATA)[1]
         rows = await self._store.scan(start, end, limit=self._step_rows)
-        position, due, is_over = stored.position, [], len(rows) < self._step_rows
+        position, due, is_over = record.position, [], len(rows) < self._step_rows
         for key, value in rows:
             id = int.from_bytes(key[-8:], "big")
-            ends_at = _ends_at(stored.retention_ms, key, value)
-            if stored.retention_ms > 0 and ends_at > now:
+            ends_at = _ends_at(record.retention_ms, key, value)
+            if record.retention_ms > 0 and ends_at > now:
                 self._next_at_ms, is_over = ends_at, False
                 break
             if ends_at <= now:
@@ -88,7 +88,7 @@ class LogSweep:
             position = id + 1
         outdated = await self._kept(due)
         self._state.dirty.outdated.update(outdated)
-        self._move(stored, position, now, is_over=is_over)
+        self._move(record, position, now, is_over=is_over)
         return len(outdated)
 
     async def _kept(self, ids: list[int]) -> list[int]:
@@ -115,18 +115,18 @@ class LogSweep:
                 await self._commits.checkpoint()
         return deleted_count
 
-    def _move(self, stored: LogRetention, position: int, now: int, *, is_over: bool) -> None:
+    def _move(self, record: LogRetention, position: int, now: int, *, is_over: bool) -> None:
         """Record that the messages below ``position`` were swept; ``is_over``: there are no more."""
-        if is_over and not stored.retention_ms:
+        if is_over and not record.retention_ms:
             self._set(None)
-        elif is_over and stored.retention_ms == FOREVER:
+        elif is_over and record.retention_ms == FOREVER:
             self._next_at_ms = now + _ROUND_MS
-            self._set(stored._replace(position=0, swept_at_ms=now))
+            self._set(record._replace(position=0, swept_at_ms=now))
         else:
             if is_over:
-                self._next_at_ms = now + stored.retention_ms  # later messages are not due before
-            if position != stored.position:
-                self._set(stored._replace(position=position))
+                self._next_at_ms = now + record.retention_ms  # later messages are not due before
+            if position != record.position:
+                self._set(record._replace(position=position))
 
 
 def _ends_at(retention_ms: int, key: bytes, value: bytes) -> float:
@@ -187,8 +187,8 @@ class Collector:
 
     async def _sweep_queue(self, queue: Queue, now: int) -> int:
         options = queue.options
-        done = await self._sweep_list(queue, "done", options.done_retention_seconds, now)
-        return done + await self._sweep_list(queue, "failed", options.failed_retention_seconds, now)
+        count = await self._sweep_list(queue, "done", options.done_retention_seconds, now)
+        return count + await self._sweep_list(queue, "failed", options.failed_retention_seconds, now)
 
     async def expire(self, queue: Queue, now: int) -> int:
         """Remove messages past their deadline, also from queues without a consumer; return their number."""

@@ -68,11 +68,11 @@ class CursorFilter:
         self.made_of = (topology.version, selector)
         self.decode = metadata.Decoder(names).decode
         self._own, self._further = base, extra
-        self._known: dict[metadata.Pairs, int | None] = {}
+        self._verdicts: dict[metadata.Pairs, int | None] = {}
 
     def priority_in(self, pairs: metadata.Pairs) -> int | None:
         """Return the stored priority in the queue of a message with these headers; None if it does not match."""
-        cache = self._known
+        cache = self._verdicts
         if pairs in cache:
             return cache[pairs]
         headers = dict(pairs)

@@ -120,8 +120,8 @@ class SizeLimit:
     def size_bytes(self) -> int:
         """The size of the tables and of the objects of staged batches."""
         use = self._disk_space.use
-        staged = sum(batch.bytes for batch in self._state.staged.objects.values())
-        return staged + (use.live_bytes if use is not None else 0)
+        staged_bytes = sum(batch.bytes for batch in self._state.staged.objects.values())
+        return staged_bytes + (use.live_bytes if use is not None else 0)
 
     async def step(self) -> int:
         """Continue the round, or begin one; return the number of removed messages.
@@ -185,13 +185,13 @@ class SizeLimit:
         """Decide how many messages to remove, and when the next round begins."""
         size, target = self.size_bytes, int(_TARGET * self.limit_bytes)
         queues = self._state.queues.values()
-        settled = sum(queue.done.length + queue.failed.length for queue in queues)
-        settled += self._state.log.kept
-        messages = settled + sum(len(queue.messages) + len(queue.messages.in_flight) for queue in queues)
-        needed = math.ceil(messages * max(size - target, 0) / size) if size else 0
-        self._to_remove = min(settled, needed)
+        settled_count = sum(queue.done.length + queue.failed.length for queue in queues)
+        settled_count += self._state.log.kept
+        messages = settled_count + sum(len(queue.messages) + len(queue.messages.in_flight) for queue in queues)
+        excess_count = math.ceil(messages * max(size - target, 0) / size) if size else 0
+        self._to_remove = min(settled_count, excess_count)
         # The excess consists of waiting messages: another compaction after each done message would free no space.
-        self.is_stuck = size > self.limit_bytes and settled < needed
+        self.is_stuck = size > self.limit_bytes and settled_count < excess_count
         continues = size > self.limit_bytes and not self.is_stuck and self._has_room()
         self._next_bytes = 0 if continues else size + int(_GROWTH * self.limit_bytes)
 
@@ -203,7 +203,7 @@ class SizeLimit:
             heap = await self._by_age(which)
             while heap and removed_count < min(self._to_remove, _PER_STEP):
                 _, _, queue = heapq.heappop(heap)
-                settled = queue.settled_list(which)
+                settled_list = queue.settled_list(which)
                 async with self._commits.checkpointing:
                     rows = await self._buckets.head(queue, which)
                     if not rows:
@@ -217,8 +217,8 @@ class SizeLimit:
                 newest_at_ms = max(newest_at_ms, oldest[-1].settled_at_ms)
                 if len(self._state.dirty.garbage) >= _PER_CHECKPOINT:
                     await self._commits.checkpoint()
-                if settled.length:
-                    heapq.heappush(heap, (settled.oldest_at_ms or oldest[-1].settled_at_ms, queue.name, queue))
+                if settled_list.length:
+                    heapq.heappush(heap, (settled_list.oldest_at_ms or oldest[-1].settled_at_ms, queue.name, queue))
         self._to_remove = max(0, self._to_remove - removed_count) if removed_count else 0
         if removed_count:
             self.removed += removed_count
@@ -232,16 +232,16 @@ class SizeLimit:
         """Return the queues that have settled messages, as a heap ordered by the time of their oldest."""
         heap: list[tuple[int, str, Queue]] = []
         for queue in list(self._state.queues.values()):
-            settled = queue.settled_list(which)
-            if not settled.length:
+            settled_list = queue.settled_list(which)
+            if not settled_list.length:
                 continue
-            oldest_at_ms = settled.oldest_at_ms
+            oldest_at_ms = settled_list.oldest_at_ms
             if oldest_at_ms is None:
                 async with self._commits.checkpointing:
                     rows = await self._buckets.head(queue, which)
                 if not rows:
                     continue
-                oldest_at_ms = settled.oldest_at_ms = rows[0].settled_at_ms
+                oldest_at_ms = settled_list.oldest_at_ms = rows[0].settled_at_ms
             heap.append((oldest_at_ms, queue.name, queue))
         heapq.heapify(heap)
         return heap

@@ -87,7 +87,7 @@ class DiskSpace:
 
     def __init__(self, admin: SlateAdmin, clock: Clock) -> None:
         self._admin, self._clock = admin, clock
-        self._held: dict[str, int] = {}
+        self._held_tables: dict[str, int] = {}
         self.use: DiskUse | None = None
         self.freed_bytes = 0
 
@@ -98,8 +98,8 @@ class DiskSpace:
         except StoreError as exc:
             log.warning("the size of the tables could not be read: %s", exc.text)
             return
-        self.freed_bytes += sum(size for id, size in self._held.items() if id not in use.held)
-        self.use, self._held = use, use.held
+        self.freed_bytes += sum(size for id, size in self._held_tables.items() if id not in use.held)
+        self.use, self._held_tables = use, use.held
 
     @property
     def is_worth_collecting(self) -> bool:
@@ -108,7 +108,7 @@ class DiskSpace:
     @property
     def is_held(self) -> bool:
         """True if a checkpoint keeps tables that could be deleted otherwise."""
-        return bool(self._held)
+        return bool(self._held_tables)
 
     def collected(self) -> None:
         """Reset the size of unreferenced tables after their deletion."""

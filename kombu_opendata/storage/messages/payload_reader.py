@@ -77,17 +77,17 @@ class PayloadReader:
             StoreError: the store or the folder of batches can't be read now; a retry may help.
         """
         envelopes: Envelopes = {}
-        staged: list[tuple[int, EnvelopePlace]] = []
+        batch_places: list[tuple[int, EnvelopePlace]] = []
         for id, place in places.items():
             if isinstance(place, bytes):
                 envelopes[id] = place
             elif isinstance(place, EnvelopePlace):
-                staged.append((id, place))
+                batch_places.append((id, place))
             else:
                 await self._join(id, place, envelopes)
-        if staged:
-            staged.sort(key=lambda item: (item[1].path, item[1].offset))
-            await asyncio.to_thread(_read_batches, self._folder.open(), staged, envelopes)
+        if batch_places:
+            batch_places.sort(key=lambda item: (item[1].path, item[1].offset))
+            await asyncio.to_thread(_read_batches, self._folder.open(), batch_places, envelopes)
         return envelopes
 
     async def _join(self, id: int, chunks: Chunks, envelopes: Envelopes) -> None:
@@ -103,20 +103,20 @@ class PayloadReader:
             envelopes[id] = CorruptRecord(text, key=keys.payload_key(id), offset=0)
 
 
-def _read_batches(folder: Folder, staged: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:
+def _read_batches(folder: Folder, places: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:
     """Read payloads, sorted by their places, from batch objects."""
-    for _path, batch in groupby(staged, key=lambda item: item[1].path):
+    for _path, batch in groupby(places, key=lambda item: item[1].path):
         _read_batch(folder, list(batch), envelopes)
 
 
-def _read_batch(folder: Folder, staged: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:
-    runs = _runs(staged)
+def _read_batch(folder: Folder, places: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:
+    runs = _runs(places)
     starts = [run[0][1].offset for run in runs]
     ranges = [(at, run[-1][1].offset + run[-1][1].length - at) for at, run in zip(starts, runs, strict=True)]
     try:
-        parts = folder.read(staged[0][1].path, ranges)
+        parts = folder.read(places[0][1].path, ranges)
     except CorruptRecord as exc:
-        envelopes.update((id, exc) for id, _place in staged)
+        envelopes.update((id, exc) for id, _place in places)
         return
     for at, run, data in zip(starts, runs, parts, strict=True):
         for id, place in run:
@@ -127,10 +127,10 @@ def _read_batch(folder: Folder, staged: list[tuple[int, EnvelopePlace]], envelop
                 envelopes[id] = _damaged(id, place, len(envelope))
 
 
-def _runs(staged: list[tuple[int, EnvelopePlace]]) -> list[list[tuple[int, EnvelopePlace]]]:
+def _runs(places: list[tuple[int, EnvelopePlace]]) -> list[list[tuple[int, EnvelopePlace]]]:
     """Split sorted places of one object into runs of one read each."""
-    runs = [[staged[0]]]
-    for id, place in staged[1:]:
+    runs = [[places[0]]]
+    for id, place in places[1:]:
         run = runs[-1]
         end = run[-1][1].offset + run[-1][1].length
         fits = place.offset + place.length - run[0][1].offset <= _MAX_RUN_BYTES
@@ -142,6 +142,6 @@ def _runs(staged: list[tuple[int, EnvelopePlace]]) -> list[list[tuple[int, Envel
 
 
 def _damaged(id: int, place: EnvelopePlace, size: int) -> DamagedBatch:
-    what = "its checksum does not match" if size == place.length else f"only {size} of {place.length} bytes are there"
-    text = f"the payload of message {id} in batch {place.path} at byte {place.offset} is damaged: {what}"
+    error = "its checksum does not match" if size == place.length else f"only {size} of {place.length} bytes are there"
+    text = f"the payload of message {id} in batch {place.path} at byte {place.offset} is damaged: {error}"
     return DamagedBatch(text, key=place.path.encode(), offset=place.offset, batch=place.path, message_id=id)

@@ -100,12 +100,12 @@ class Payloads:
         self._flushing_staged, self.pending_staged = self.pending_staged, {}
         self.flushing_metadata, self.pending_metadata = self.pending_metadata, {}
 
-    def end_flush(self, wanted: Iterable[int]) -> None:
+    def end_flush(self, ids: Iterable[int]) -> None:
         """End a checkpoint, which is in the store. Of the payloads that it wrote, ``wanted`` are added to the cache."""
         flushed, self.flushing = self.flushing, {}
         self._flushing_staged = {}
         self.flushing_metadata = {}
-        for id in wanted:
+        for id in ids:
             envelope = flushed.get(id)
             if envelope is not None:
                 self._keep(id, envelope)

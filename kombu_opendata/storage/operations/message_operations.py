@@ -213,10 +213,10 @@ class Operations:
         """
         at = self._clock.now_ms()
         returned: list[int] = []
-        spent: list[QueueEntry] = []
+        exhausted: list[QueueEntry] = []
         for entry in entries:
             if costs_attempt and UNLIMITED_ATTEMPTS > queue.options.max_attempts <= entry.attempts:
-                spent.append(entry)
+                exhausted.append(entry)
                 continue
             if costs_attempt and queue.limits.retry_delay_ms and not at_once:
                 visible_at = queue.limits.retry_at(at, entry.attempts)
@@ -228,8 +228,8 @@ class Operations:
                 returned += entry.id, entry.bucket
         if returned:
             self._commits.apply(ReturnEffect.of(queue.name, at, returned, costs_attempt, consumer, 0, lease_expired))
-        if spent:
-            self.fail(queue, spent, consumer, "delivery_limit", lease_expired=lease_expired)
+        if exhausted:
+            self.fail(queue, exhausted, consumer, "delivery_limit", lease_expired=lease_expired)
 
     def remove(self, queue: Queue, entries: Collection[QueueEntry], reason: str = "") -> int:
         """Delete available messages that expired or are dropped or purged; return their number.

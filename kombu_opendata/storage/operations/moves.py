@@ -267,40 +267,40 @@ class Moves:
             if membership is not None:
                 membership.detach()
 
-    async def _step(self, move: _Move, bucket: int, ids: list[int], there: Membership | None) -> bool:
+    async def _step(self, move: _Move, bucket: int, ids: list[int], membership: Membership | None) -> bool:
         metadata = await read_metadata(self._store, self._payloads, ids)
         selector = move.source.selection.selector
         matching_ids = metadata.keys() if selector is None else await matching(selector, metadata.values())
-        queue_filter = self._state.topology.filters.get(move.way.target.name) if there is not None else None
+        queue_filter = self._state.topology.filters.get(move.way.target.name) if membership is not None else None
         fitting = matching_ids
         if queue_filter is not None and queue_filter.mode == ALL:
             fitting = await matching(queue_filter.selector, [metadata[id] for id in matching_ids])
-        rows = self._rows(move, [metadata[id] for id in sorted(matching_ids)], fitting, there)
+        rows = self._rows(move, [metadata[id] for id in sorted(matching_ids)], fitting, membership)
         await measure(self._store, move.way.target, rows)
         async with self._buckets.settled_down(rows), move.source.hold(bucket) as source_times:
             if not self._is_alive(move):
                 return False
-            rows = [row for row in rows if row.id in source_times and not (there and row.id in there)]
+            rows = [row for row in rows if row.id in source_times and not (membership and row.id in membership)]
             self._apply(move, bucket, self._as_of_now(move, rows, metadata, source_times))
         return move.way.on_step(move.done) and not move.done.is_full and not move.is_at_limit
 
     def _rows(
-        self, move: _Move, messages: list[Metadata], fitting: Collection[int], there: Membership | None
+        self, move: _Move, messages: list[Metadata], fitting: Collection[int], membership: Membership | None
     ) -> list[QueueRow]:
         """Return the target's rows for the messages that can be moved; its filter allows only ``fitting`` ones."""
         source, target = move.source.queue, move.way.target
-        at, letters, done = self._clock.now_ms(), self._state.dead_letters, move.done
+        at, letters, counts = self._clock.now_ms(), self._state.dead_letters, move.done
         rows = []
         for message in messages:
             id = message.message_id
-            if there is not None and id in there:
-                done.already += 1
+            if membership is not None and id in membership:
+                counts.already += 1
             elif (source.name, id) in letters or (target.name, id) in letters:
-                done.waiting += 1
+                counts.waiting += 1
             elif id not in fitting:
-                done.unmatched += 1
+                counts.unmatched += 1
             elif (row := row_of(message, priority_of(message.headers), target, at)) is None:
-                done.expired += 1
+                counts.expired += 1
             else:
                 rows.append(row)
         return rows
@@ -320,27 +320,27 @@ class Moves:
 
     def _apply(self, move: _Move, bucket: int, rows: list[QueueRow]) -> None:
         """Apply one effect that moves the rows out of the source, into the target."""
-        done, limit = move.done, move.source.selection.limit
+        counts, limit = move.done, move.source.selection.limit
         if move.way.call is not None:  # its client may have repeated it during the step
-            done.count = self._repeats.before(move.way.call).messages
+            counts.count = self._repeats.before(move.way.call).messages
         size, fitting = 0, 0
         for row in rows:
             size += row.size
-            if 0 < limit <= done.count + fitting:
+            if 0 < limit <= counts.count + fitting:
                 break
             if not move.way.accepts(fitting + 1, size):
-                done.is_full = True
+                counts.is_full = True
                 break
             fitting += 1
         rows = rows[:fitting]
-        done.ids = [row.id for row in rows]
+        counts.ids = [row.id for row in rows]
         if not rows:
             return
         self._commits.check_room(ROW_BYTES * (len(rows) + 4))
         place(move.way.target, rows)
         self._commits.apply(move.source.effect(self._clock.now_ms(), bucket, move.way.target.name, rows))
-        done.count += len(rows)
-        self._repeats.note(move.way.call, done.count)
+        counts.count += len(rows)
+        self._repeats.note(move.way.call, counts.count)
         self._commits.needs_sync = True
 
 

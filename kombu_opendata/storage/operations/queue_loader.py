@@ -148,7 +148,7 @@ class QueueLoader:
         if queue.name not in self._loading:
             task = asyncio.get_running_loop().create_task(self._load_next(queue, wake))
             self._loading[queue.name] = task
-            task.add_done_callback(lambda done: self._load_done(queue, done, wake))
+            task.add_done_callback(lambda ended_task: self._load_done(queue, ended_task, wake))
 
     def _load_done(self, queue: Queue, task: asyncio.Task[None], wake: Wake) -> None:
         self._loading.pop(queue.name, None)
@@ -187,9 +187,9 @@ class QueueLoader:
             upcoming_count = len(upcoming)
             enough = len(messages.available) + count - upcoming_count
             number = messages.cold.next()
-        broken = await self._payloads.load([entry.id for entry in upcoming])
-        queue.at_hand = len(upcoming) - len(broken)
-        for id, exc in broken.items():
+        errors = await self._payloads.load([entry.id for entry in upcoming])
+        queue.at_hand = len(upcoming) - len(errors)
+        for id, exc in errors.items():
             self._give_up(queue, id, exc)
         return len(upcoming)
 

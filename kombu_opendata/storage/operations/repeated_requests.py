@@ -38,7 +38,7 @@ class Idempotency:
     def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
         self._store, self._state = store, state
         self._clock, self._commits = clock, commits
-        self._known = state.idempotency
+        self._keys = state.idempotency
         self._swept_to = b""
 
     def find(self, name: bytes, queue: str = "") -> tuple[bool, Sending | None]:
@@ -47,10 +47,10 @@ class Idempotency:
         Args:
             queue: the queue to which the messages were published by its name, if any.
         """
-        is_known, sending = self._known.find(name)
+        is_known, sending = self._keys.find(name)
         if sending is None or not queue:
             return is_known, self._living(sending)
-        is_known, deletion = self._known.find(_drop_name(queue))
+        is_known, deletion = self._keys.find(_drop_name(queue))
         deletion = self._living(deletion)
         return is_known, None if deletion is not None and max(sending.ids) <= deletion.ids[0] else self._living(sending)
 
@@ -61,11 +61,11 @@ class Idempotency:
         """Read these keys for :meth:`find`, unless there are too many for the cache."""
         all_names = [_drop_name(queue), *names] if queue else list(names)
         for start in range(0, len(all_names), _LOADED_AT_ONCE):
-            batch = [name for name in all_names[start : start + _LOADED_AT_ONCE] if not self._known.find(name)[0]]
+            batch = [name for name in all_names[start : start + _LOADED_AT_ONCE] if not self._keys.find(name)[0]]
             stored_at = [keys.idempotency_key(name) for name in batch]
             for name, key, value in zip(batch, stored_at, await self._store.get_many(stored_at), strict=True):
-                if not self._known.find(name)[0]:  # no publish used it during the read
-                    self._known.keep(name, None if value is None else idempotency.decode(key, value))
+                if not self._keys.find(name)[0]:  # no publish used it during the read
+                    self._keys.keep(name, None if value is None else idempotency.decode(key, value))
 
     def remember(self, name: bytes, sending: Sending) -> None:
         """Store a key, in the commit of its messages."""
@@ -73,19 +73,19 @@ class Idempotency:
 
     def remember_in_memory(self, name: bytes, sending: Sending) -> None:
         """Store the key of messages that are not stored: only in memory, and only the newest keys."""
-        self._known.discard(name)
-        self._known.keep(name, sending)
+        self._keys.discard(name)
+        self._keys.keep(name, sending)
 
     async def look(self) -> None:
         """Check if there are any keys, for :meth:`drop_queue`."""
-        if not self._known.used:
+        if not self._keys.used:
             first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
             if await self._store.scan(first, last, limit=1):
-                self._known.used = True
+                self._keys.used = True
 
     def drop_queue(self, queue: str) -> None:
         """Make the keys of earlier publishes to this queue invalid, in the commit that deletes it."""
-        if not self._known.used:
+        if not self._keys.used:
             return
         last_id, expires_at = self._state.next_id - 1, self._clock.now_ms() + MAX_KEY_TTL_MS
         self.remember(_drop_name(queue), Sending((last_id,), expires_at, bytes(DIGEST_BYTES), ((queue,),)))
@@ -99,11 +99,11 @@ class Idempotency:
         expired_count = 0
         for key, value in rows:
             name = key[_NAME]
-            is_known, sending = self._known.find(name)
+            is_known, sending = self._keys.find(name)
             if not is_known:
                 sending = idempotency.decode(key, value)
             if sending is not None and sending.expires_at_ms <= now:
-                self._known.put(name, None)
+                self._keys.put(name, None)
                 expired_count += 1
         return expired_count
 

@@ -190,20 +190,20 @@ class _Filling:
     """The buckets for the next rows of a queue. ``runs`` is a flat list bucket, rows, bucket, … of them."""
 
     def __init__(self, messages: QueueState) -> None:
-        self._bucket, self._used, self._limit = messages.tail, messages.tail_used, messages.bucket_entries
+        self._bucket, self._used_entries, self._limit = messages.tail, messages.tail_used, messages.bucket_entries
         self.runs: list[int] = []
 
     def add(self, rows: int) -> None:
         """Choose the buckets of the next rows."""
         while rows:
-            if self._used >= self._limit:
-                self._bucket, self._used = self._bucket + 1, 0
-            fitting = min(rows, self._limit - self._used)
+            if self._used_entries >= self._limit:
+                self._bucket, self._used_entries = self._bucket + 1, 0
+            fitting = min(rows, self._limit - self._used_entries)
             if self.runs and self.runs[-2] == self._bucket:
                 self.runs[-1] += fitting
             else:
                 self.runs += self._bucket, fitting
-            self._used += fitting
+            self._used_entries += fitting
             rows -= fitting
 
 

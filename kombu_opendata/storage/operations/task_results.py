@@ -206,10 +206,10 @@ class ResultStore:
         is_known, result = self.state.results.find(name)
         return result if is_known else await self._record(name)
 
-    def _expire(self, row: keys.ParsedKey, stored: Result | None, now: int) -> bool:
+    def _expire(self, row: keys.ParsedKey, result: Result | None, now: int) -> bool:
         name = row.result or b""
         is_known, cached = self.state.results.find(name)
-        is_over = _alive(cached if is_known else stored, now) is None
+        is_over = _alive(cached if is_known else result, now) is None
         self.state.expire(name, row.expires_at_ms or 0, is_over=is_over)
         return is_over
 

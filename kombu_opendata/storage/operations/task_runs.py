@@ -82,9 +82,9 @@ class TaskRuns:
             last.pairs += pairs
         else:
             self._effects.append(effect)
-        running = self._state.running.by_session.get(session, {})
-        if len(running) > self._max_running:  # a client that sends no reports
-            self.finish(next(iter(running)), TaskReport(TaskState.LOST))
+        session_tasks = self._state.running.by_session.get(session, {})
+        if len(session_tasks) > self._max_running:  # a client that sends no reports
+            self.finish(next(iter(session_tasks)), TaskReport(TaskState.LOST))
 
     def note_late(self, session: bytes, running_ms: dict[Lease, int]) -> None:
         """Record the run times of the tasks of a session's messages in flight. They are only in memory."""
@@ -97,8 +97,8 @@ class TaskRuns:
 
     def finish(self, lease: Lease, report: TaskReport) -> RunningTask | None:
         """End a started task; return its record, or None if it does not run."""
-        at, failed = self._clock.now_ms(), report.exception or report.error or report.traceback
-        if failed:
+        at, has_failed = self._clock.now_ms(), report.exception or report.error or report.traceback
+        if has_failed:
             report = self._fitting(report)
         task = finish(self._state, lease, at, report)
         if task is None:
@@ -107,7 +107,7 @@ class TaskRuns:
         run = [id, token, report.state, report.runtime_us, report.pid]
         effects = self._effects
         last = effects[-1] if effects else None
-        if failed:
+        if has_failed:
             effects.append(FinishFailedEffect(name, at, run, _failures(report)))
         elif type(last) is FinishEffect and last.at_ms == at and last.queue == name:
             last.runs += run
@@ -139,12 +139,12 @@ class TaskRuns:
     def lose(self, session: bytes) -> list[LostTask]:
         """End the tasks of a session that no longer reports: as lost, or without a state if reports are off."""
         now = self._clock.now_ms()
-        lost = []
+        lost_tasks = []
         for lease, task in list(self._state.running.by_session.get(session, {}).items()):
             report = TaskReport(TaskState.LOST, 1000 * max(now - task.started_at_ms, 0)) if self.enabled else _UNKNOWN
             self.finish(lease, report)
-            lost.append(LostTask(lease[0], task, report))
-        return lost
+            lost_tasks.append(LostTask(lease[0], task, report))
+        return lost_tasks
 
     def _fitting(self, report: TaskReport) -> TaskReport:
         """Return the report with the texts that fit; settlements continue without the others."""

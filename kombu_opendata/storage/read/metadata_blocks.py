@@ -67,15 +67,15 @@ class BlockReader:
             self._abandon()
         if self._ahead is None:
             self._ahead = asyncio.create_task(self._read(start, end), name="metadata block")
-        reading = self._ahead
+        task = self._ahead
         try:
-            block = await asyncio.shield(reading)
+            block = await asyncio.shield(task)
         except asyncio.CancelledError:
-            if self._ahead is reading:
+            if self._ahead is task:
                 self._abandon()
             raise
         except BaseException:
-            if self._ahead is reading:
+            if self._ahead is task:
                 self._ahead = None
             raise
         if self._is_closed:

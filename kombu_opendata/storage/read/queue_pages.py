@@ -142,9 +142,9 @@ class QueuePages:
                 return [rows_by_id[id] for id in enough], enough[-1]
             if is_cold:
                 if reads >= MAX_READS:
-                    done = sorted(id for id in rows_by_id if id < lowest)
-                    rows = [rows_by_id[id] for id in done[:limit]]
-                    return rows, (rows[-1].id if len(done) > limit else lowest - 1)
+                    complete_ids = sorted(id for id in rows_by_id if id < lowest)
+                    rows = [rows_by_id[id] for id in complete_ids[:limit]]
+                    return rows, (rows[-1].id if len(complete_ids) > limit else lowest - 1)
                 reads += 1
             for row in await self.rows_in(queue, number, now):
                 if row.id > after and row.state in states:

@@ -121,12 +121,12 @@ def row_of(message: Metadata, priority: int, queue: Queue, at: int, visible_at: 
 def place(queue: Queue, rows: list[QueueRow]) -> None:
     """Choose the bucket of each row."""
     messages = queue.messages
-    tail, used, limit = messages.tail, messages.tail_used, messages.bucket_entries
+    tail, entries, limit = messages.tail, messages.tail_used, messages.bucket_entries
     for row in rows:
-        if used >= limit:
-            tail, used = tail + 1, 0
+        if entries >= limit:
+            tail, entries = tail + 1, 0
         row.bucket = tail
-        used += 1
+        entries += 1
 
 
 async def measure(store: SlateStore, queue: Queue, rows: list[QueueRow]) -> None:

@@ -61,10 +61,10 @@ def _bucket(key: bytes, offset: int) -> tuple[int, int]:
     return bucket, end
 
 
-def _bytes(size: int, what: str, key: bytes, offset: int) -> tuple[bytes, int]:
+def _bytes(size: int, name: str, key: bytes, offset: int) -> tuple[bytes, int]:
     end = offset + size
     if len(key) < end:
-        raise types.corrupt(key, offset, f"{what} of {len(key) - offset} bytes")
+        raise types.corrupt(key, offset, f"{name} of {len(key) - offset} bytes")
     return key[offset:end], end
 
 

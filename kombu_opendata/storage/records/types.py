@@ -247,9 +247,9 @@ def check_version(key: bytes, version: int) -> None:
         raise corrupt(key, 0, f"record version {version}")
 
 
-def check_flags(key: bytes, offset: int, flags: int, known: int) -> None:
+def check_flags(key: bytes, offset: int, flags: int, mask: int) -> None:
     """Check that no unknown flag is set."""
-    if flags & ~known:
+    if flags & ~mask:
         raise corrupt(key, offset, f"unknown flags {flags:#04x}")
 
 

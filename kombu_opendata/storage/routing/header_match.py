@@ -74,12 +74,12 @@ def _wanted(arguments: Mapping[str, Any]) -> tuple[bool, list[tuple[str, Any]]]:
     return kind.startswith("all"), pairs
 
 
-def _equal(wanted: Any, value: Any) -> bool:
-    if wanted is None:
+def _equal(argument: Any, value: Any) -> bool:
+    if argument is None:
         return True
     if type(value) is Ext:
-        return isinstance(wanted, str) and bool(value.data == wanted.encode())
-    return isinstance(wanted, bool) == isinstance(value, bool) and bool(wanted == value)
+        return isinstance(argument, str) and bool(value.data == argument.encode())
+    return isinstance(argument, bool) == isinstance(value, bool) and bool(argument == value)
 
 
 def term(arguments: Mapping[str, Any]) -> str:

@@ -82,25 +82,25 @@ async def correct(location: Location, now_ms: int) -> None:
     try:
         await _write_manifest(folder, location, manifest, now_ms)
         # without this boundary of deleted lists, SlateDB restarts their numbers at 1
-        listed = [f"{location.name}/gc/compactions.boundary"]
-        listed += [f"{location.name}/compactions/{version.id:020d}.compactions" for version in compactions]
-        await asyncio.to_thread(folder.delete, listed)
+        paths = [f"{location.name}/gc/compactions.boundary"]
+        paths += [f"{location.name}/compactions/{version.id:020d}.compactions" for version in compactions]
+        await asyncio.to_thread(folder.delete, paths)
     finally:
         folder.close()
 
 
 async def _write_manifest(folder: Folder, location: Location, manifest: Any, now_ms: int) -> None:
     """Write the next manifest, if this one has a time that is later than ``now_ms``."""
-    changed = _earlier_ids(manifest, _newest_table_ms(manifest) - now_ms)
+    new_ids = _earlier_ids(manifest, _newest_table_ms(manifest) - now_ms)
     tick = min(manifest.last_l0_clock_tick, now_ms)
-    if not changed and tick == manifest.last_l0_clock_tick:
+    if not new_ids and tick == manifest.last_l0_clock_tick:
         return
     data = await _read(folder, f"{location.name}/manifest/{manifest.id:020d}.manifest")
     data = data.replace(_TIME.pack(manifest.last_l0_clock_tick), _TIME.pack(tick))
     expected = str(manifest).replace(
         f"last_l0_clock_tick={manifest.last_l0_clock_tick},", f"last_l0_clock_tick={tick},"
     )  # fmt: skip
-    for old, new in changed.items():
+    for old, new in new_ids.items():
         data = data.replace(_half(old), _half(new))
         expected = expected.replace(old, new)
     if await asyncio.to_thread(_as_read, data, manifest.id) != expected:
@@ -110,9 +110,9 @@ async def _write_manifest(folder: Folder, location: Location, manifest: Any, now
             url=location.url,
         )
     runs = (view for run in manifest.compacted for view in run.sst_views)
-    for table in {view.sst.id.value for view in (*manifest.l0, *runs)} & changed.keys():
+    for table in {view.sst.id.value for view in (*manifest.l0, *runs)} & new_ids.keys():
         content = await _read(folder, f"{location.name}/compacted/{table}.sst")
-        await asyncio.to_thread(folder.write, f"{location.name}/compacted/{changed[table]}.sst", [content])
+        await asyncio.to_thread(folder.write, f"{location.name}/compacted/{new_ids[table]}.sst", [content])
     await asyncio.to_thread(folder.write, f"{location.name}/manifest/{manifest.id + 1:020d}.manifest", [data])
 
 

@@ -248,9 +248,9 @@ class FastBatch(WriteBatch):
         self._reference = ctypes.byref(self._status)
 
     def _raise(self) -> None:
-        failed = self._status
+        status = self._status
         self._reset_status()
-        self._native.check(failed)
+        self._native.check(status)
 
 
 class FastBinding(SlateBinding):

@@ -146,8 +146,8 @@ async def database_exists(url: str, path: str) -> bool:
         return path in databases(url)
     location = locate(url, path)
     with translated(url):
-        reading = ffi.public().AdminBuilder(location.path, location.store).build().read_manifest(None)
-        return await _in_time(reading, url, 30) is not None
+        call = ffi.public().AdminBuilder(location.path, location.store).build().read_manifest(None)
+        return await _in_time(call, url, 30) is not None
 
 
 def databases(url: str) -> list[str]:

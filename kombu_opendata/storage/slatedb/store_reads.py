@@ -261,15 +261,15 @@ class ReadOnlyStore(Reads):
         now = asyncio.get_running_loop().time
         binding = await ffi_choice.select()
         start = now()
-        opened = cls(location, await build(builder, url, deadline_seconds), binding)
-        opened.keeps_blocks = cache is not None
+        store = cls(location, await build(builder, url, deadline_seconds), binding)
+        store.keeps_blocks = cache is not None
         if frozen:
             try:
-                await opened._freeze(now() - start)
+                await store._freeze(now() - start)
             except BaseException:
-                await opened.close()
+                await store.close()
                 raise
-        return opened
+        return store
 
     async def _freeze(self, took: float) -> None:
         """Wait until SlateDB has read the manifest, which it does right after opening, regardless of the interval.

@@ -70,16 +70,16 @@ class SlateStore(Reads):
         """
         settings = settings or SlateSettings()
         location = locate(url, path)
-        opened = cls(location, None, await ffi_choice.select())
-        opened.settings, opened._cache = settings, cache or BlockCache(settings, location)
-        opened._recorder = ffi.public().DefaultMetricsRecorder() if settings.metrics else None
-        opened._disk_cache = disk_cache
+        store = cls(location, None, await ffi_choice.select())
+        store.settings, store._cache = settings, cache or BlockCache(settings, location)
+        store._recorder = ffi.public().DefaultMetricsRecorder() if settings.metrics else None
+        store._disk_cache = disk_cache
         try:
-            opened._db = await opened._build(settings, deadline_seconds)
+            store._db = await store._build(settings, deadline_seconds)
         except BaseException:
-            opened._release()
+            store._release()
             raise
-        return opened
+        return store
 
     settings = SlateSettings()
     _cache: BlockCache
@@ -157,7 +157,7 @@ class SlateStore(Reads):
             errors.StoreError: the database can't be opened again, and is closed.
         """
         await self.flush_memtable()  # the only way to detect that another process is the writer
-        written = self.durable_seq
+        last_seq = self.durable_seq
         self._reopened = asyncio.Event()
         try:
             async with asyncio.timeout(_READS_SECONDS):
@@ -166,7 +166,7 @@ class SlateStore(Reads):
             with translated(self.url):
                 await self._db.shutdown()
             self._db = await self._build_again(settings, may_open)
-            if self.durable_seq != written:  # this process's state is outdated
+            if self.durable_seq != last_seq:  # this process's state is outdated
                 await self.close()
                 raise errors.StoreFenced(f"another process wrote to {self.url}; this one must stop", url=self.url)
         except TimeoutError:

@@ -273,8 +273,8 @@ class HistoryLog:
         end = self._forgotten_upto = chunk.end[0]
         self._forgotten.update(dict.fromkeys({id >> BLOCK_BITS for id in chunk.attempted}, end))
         if len(self._forgotten) > self._max_blocks:
-            done = self._indexed[0]
-            self._forgotten = {block: upto for block, upto in self._forgotten.items() if upto > done}
+            indexed_attempts = self._indexed[0]
+            self._forgotten = {block: upto for block, upto in self._forgotten.items() if upto > indexed_attempts}
             if len(self._forgotten) > self._max_blocks // 2:
                 self._forgotten, self._unknown_upto = {}, end
 
@@ -288,11 +288,11 @@ class HistoryLog:
 
     def attempted(self, ids: Set[int]) -> set[int]:
         """Return the messages among these that may have attempts in closed chunks that are not indexed."""
-        done, forgotten = self._indexed, self._forgotten
-        if done[0] < self._unknown_upto:
+        place, forgotten = self._indexed, self._forgotten
+        if place[0] < self._unknown_upto:
             return set(ids)
-        matches = {id for id in ids if forgotten.get(id >> BLOCK_BITS, 0) > done[0]} if forgotten else set()
+        matches = {id for id in ids if forgotten.get(id >> BLOCK_BITS, 0) > place[0]} if forgotten else set()
         for chunk in self.chunks:
-            if chunk.end > done:
+            if chunk.end > place:
                 matches.update(chunk.attempted & ids)
         return matches

@@ -302,8 +302,8 @@ class QueueState:
     def count_bytes(self, on: bool) -> None:
         """Start or stop counting the bytes of available messages. Unknown sizes count as 0."""
         if on and not self.counts_bytes:
-            loaded = sum(entry.size for entry in self.available.values())
-            self.available_bytes = loaded + sum(map(sum, self.cold.sizes.values()))
+            loaded_bytes = sum(entry.size for entry in self.available.values())
+            self.available_bytes = loaded_bytes + sum(map(sum, self.cold.sizes.values()))
         self.counts_bytes = on
 
     def set_size(self, entry: QueueEntry, size: int) -> None:

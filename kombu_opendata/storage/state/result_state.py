@@ -123,14 +123,14 @@ class ResultState:
         self.large = LargeValues()
         self.has_revocable = False
         self._expired: dict[bytes, set[int]] = {}  # by name: the expiry rows to delete; 0 is the result itself
-        self._gone: list[bytes] = []  # keys of closed chords and their parts
-        self._changed: set[bytes] = set()  # chords
+        self._deleted_keys: list[bytes] = []  # keys of closed chords and their parts
+        self._dirty_chords: set[bytes] = set()  # chords
 
     @property
     def is_dirty(self) -> bool:
         """True if a checkpoint has records to write."""
         caches = self.results.is_dirty or self.parts.is_dirty
-        return bool(caches or self._expired or self._gone or self._changed)
+        return bool(caches or self._expired or self._deleted_keys or self._dirty_chords)
 
     # ------------------------------------------------------------------ changes by effects
     def store(
@@ -158,7 +158,7 @@ class ResultState:
             key = chord.parts[index, member] = keys.chord_part_key(group, index, member)
             self.parts.put(key, value, at_ms)
         chord.expires_at_ms = chord_expires_at_ms
-        self._changed.add(group)
+        self._dirty_chords.add(group)
 
     def forget(self, names: Iterable[bytes]) -> None:
         for name in names:
@@ -178,7 +178,7 @@ class ResultState:
         chord.added += added
         chord.header = header or chord.header
         chord.body = body or chord.body
-        self._changed.add(group)
+        self._dirty_chords.add(group)
 
     def close_chord(self, group: bytes) -> None:
         chord = self.chords.pop(group, None)
@@ -186,10 +186,10 @@ class ResultState:
             return
         for key in chord.parts.values():
             self.parts.discard(key)
-        self._gone += chord.written
+        self._deleted_keys += chord.written
         if chord.is_stored:
-            self._gone.append(keys.chord_key(group))
-        self._changed.discard(group)
+            self._deleted_keys.append(keys.chord_key(group))
+        self._dirty_chords.discard(group)
 
     def expire(self, name: bytes, expires_at_ms: int, *, is_over: bool) -> None:
         """Delete an expiry row whose time has come, and the result as well if it ``is_over``."""
@@ -207,7 +207,7 @@ class ResultState:
                 self._delete(batch, keys.result_key(name))
             for expires_at in rows - {0}:
                 batch.delete(keys.result_expiry_key(expires_at, name))
-        for key in self._gone:
+        for key in self._deleted_keys:
             self._delete(batch, key)
         for name, result in self.results.begin_flush().items():
             key = keys.result_key(name)
@@ -222,12 +222,12 @@ class ResultState:
             if value is not None:
                 batch.put(key, records.encode_part(self.large.put(batch, key, value)))
                 self._written(key)
-        for group in self._changed:
+        for group in self._dirty_chords:
             chord = self.chords[group]
             head = records.Chord(chord.expires_at_ms, chord.size, chord.added, chord.header, chord.body)
             batch.put(keys.chord_key(group), records.encode_chord(head))
             chord.is_stored = True
-        self._expired, self._gone, self._changed = {}, [], set()
+        self._expired, self._deleted_keys, self._dirty_chords = {}, [], set()
 
     def _delete(self, batch: WriteBatch, key: bytes) -> None:
         batch.delete(key)

@@ -50,9 +50,9 @@ class StagedState:
         self.unneeded: list[str] = []
         self.active: list[StagedJob] = []
         self._newest_ms = 0
-        self._settled: list[StagedJob] = []  # jobs whose last state is in the current checkpoint
+        self._settled_jobs: list[StagedJob] = []  # jobs whose last state is in the current checkpoint
         self._object_starts: list[int] = []
-        self._changed: set[str] = set()
+        self._dirty_jobs: set[str] = set()
         self._new_objects: set[int] = set()
         self._forgotten: list[tuple[str, int]] = []
         self._releasing: list[str] = []
@@ -60,14 +60,14 @@ class StagedState:
     @property
     def is_dirty(self) -> bool:
         """True if a checkpoint has records to write."""
-        return bool(self._changed or self._new_objects or self._forgotten)
+        return bool(self._dirty_jobs or self._new_objects or self._forgotten)
 
     # ------------------------------------------------------------------ effects
     def commit(self, job_id: str, at: int, first_id: int, batches: Sequence[StagedBatch]) -> StagedJob:
         """Add a job whose messages have the ids from ``first_id`` on."""
         rows, size = sum(batch.rows for batch in batches), sum(batch.bytes for batch in batches)
         job = self.jobs[job_id] = StagedJob(job_id, first_id, rows, len(batches), size, at)
-        self._changed.add(job_id)
+        self._dirty_jobs.add(job_id)
         at_id = first_id
         for batch in batches:
             if batch.path:
@@ -97,7 +97,7 @@ class StagedState:
         if dropped and batch_object is not None:
             batch_object.live -= dropped
             self._new_objects.add(batch_object.first_id)
-        self._changed.add(job_id)
+        self._dirty_jobs.add(job_id)
         self._settle_if_over(job, at)
 
     def add_routed(self, job_id: str, queue: str, count: int) -> None:
@@ -112,7 +112,7 @@ class StagedState:
         if job is None or counts is None:
             return
         counts[kind] += 1
-        self._changed.add(job.id)
+        self._dirty_jobs.add(job.id)
         if counts[0] == counts[1] + counts[2] + counts[3]:
             self._settle_if_over(job, at)
 
@@ -123,7 +123,7 @@ class StagedState:
             counts = job.counts(queue, new=True)
             assert counts is not None
             counts[ROUTED] += 1
-            self._changed.add(job.id)
+            self._dirty_jobs.add(job.id)
 
     def back(self, queue: str, id: int, kind: int, *, moved: bool = False) -> None:
         """Count a settled message that is available again, in its queue or, if it ``moved``, in another one."""
@@ -132,7 +132,7 @@ class StagedState:
         if job is not None and counts is not None and counts[kind]:
             counts[kind] -= 1
             counts[ROUTED] -= moved
-            self._changed.add(job.id)
+            self._dirty_jobs.add(job.id)
 
     def moved(self, queue: str, id: int) -> None:
         """Count a waiting message that left its queue for another one, where it was counted before."""
@@ -140,7 +140,7 @@ class StagedState:
         counts = job.counts(queue) if job is not None else None
         if job is not None and counts is not None:
             counts[ROUTED] -= 1
-            self._changed.add(job.id)
+            self._dirty_jobs.add(job.id)
 
     def _waiting_job(self, id: int) -> StagedJob | None:
         """Return the job of a message, unless the job is settled."""
@@ -183,16 +183,16 @@ class StagedState:
             if job_id not in self.jobs:
                 batch.delete(keys.staged_job_key(job_id))
             batch.delete(keys.staged_expiry_key(settled_at, job_id))
-        for job_id in self._changed:
+        for job_id in self._dirty_jobs:
             job = self.jobs[job_id]
             batch.put(keys.staged_job_key(job_id), staged_jobs.encode_job(job))
             if job.settled_at_ms:
                 batch.put(keys.staged_expiry_key(job.settled_at_ms, job_id), types.VERSION_ONLY)
-                self._settled.append(job)
-        if self._settled:
+                self._settled_jobs.append(job)
+        if self._settled_jobs:
             self.active = [job for job in self.active if not job.settled_at_ms]
         self._put_objects(batch)
-        self._changed, self._forgotten = set(), []
+        self._dirty_jobs, self._forgotten = set(), []
 
     def collected(self, ids: Iterable[int], batch: WriteBatch) -> None:
         """Count the messages that this checkpoint deletes; objects without remaining messages are deleted, too."""
@@ -220,10 +220,10 @@ class StagedState:
 
     def end_flush(self) -> None:
         """Remove settled jobs from memory, and release files, after the checkpoint is in the store."""
-        for job in self._settled:
+        for job in self._settled_jobs:
             if self.jobs.get(job.id) is job:
                 del self.jobs[job.id]
-        self._settled = []
+        self._settled_jobs = []
         self.unneeded += self._releasing
         self.needed.difference_update(self._releasing)
         self._releasing = []

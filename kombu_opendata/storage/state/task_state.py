@@ -40,7 +40,7 @@ class RunningTasks:
         self.by_session: dict[bytes, dict[Lease, RunningTask]] = {}
         self.dirty: set[bytes] = set()
         self.late: dict[bytes, dict[Lease, int]] = {}
-        self._stored: set[bytes] = set()
+        self._stored_sessions: set[bytes] = set()
 
     def start(self, session: bytes, queue: str, task: RunningTask) -> None:
         lease = (queue, task.message_id, task.claimed_at_ms)
@@ -106,7 +106,7 @@ class RunningTasks:
                 for queue, tasks in session_records.decode_running_tasks(key, value).items():
                     for task in tasks:
                         self.start(session, queue, task)
-                self._stored.add(session)
+                self._stored_sessions.add(session)
         self.dirty.clear()
 
     def snapshot(self, batch: WriteBatch) -> None:
@@ -118,10 +118,10 @@ class RunningTasks:
                 for lease, task in tasks.items():
                     by_queue.setdefault(lease[0], []).append(task)
                 batch.put(keys.running_tasks_key(session), session_records.encode_running_tasks(by_queue))
-                self._stored.add(session)
-            elif session in self._stored:
+                self._stored_sessions.add(session)
+            elif session in self._stored_sessions:
                 batch.delete(keys.running_tasks_key(session))
-                self._stored.discard(session)
+                self._stored_sessions.discard(session)
         self.dirty.clear()
 
 
