@@ -30,7 +30,7 @@ class MessageDetails:
     """All records about a message.
 
     Attributes:
-        metadata: the metadata; None if it is missing.
+        metadata: None if it is missing.
         payload_bytes: the size of the payload; None if it is missing or can't be read.
         payload_error: the reason why it can't be read.
         payload_uri: the location of the payload, if it is not in its record.

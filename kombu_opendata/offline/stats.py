@@ -36,10 +36,8 @@ class QueueStats:
     """Metrics of one queue.
 
     Attributes:
-        ready, delayed, in_flight, done, failed, archived_failed: messages in these states.
         payload_bytes: the size of the messages in each state; None if payloads were omitted.
         record_bytes: the size of the queue's records, including keys.
-        active_buckets, done_buckets, failed_buckets, archived_failed_buckets: the numbers of these buckets.
         largest_active_bucket: the number of its entries.
         oldest_id, newest_id: the ids of the oldest and newest message in the backlog or in flight; None if there are
             none.
@@ -147,7 +145,6 @@ async def stats(store: OfflineStore, *, payloads: bool = False, progress: OnProg
 
     Args:
         payloads: also sum payloads by queue and state, which is slower because it joins queues and payloads.
-        progress: called periodically.
 
     Raises:
         CorruptRecord, StoreError: the store can't be read.

@@ -74,7 +74,6 @@ async def verify(store: OfflineStore, *, progress: OnProgress = _silent, max_fin
     While a broker runs, records are checked as of the time when the store was opened, and files in their current state.
 
     Args:
-        progress: called periodically.
         max_findings: the limit for the findings of each kind in the report; all are counted.
     """
     verification = _Verification(store, progress, max_findings)

@@ -37,11 +37,7 @@ def open_folder(url: str, options: Mapping[str, str] | None = None) -> Folder:
 
 
 class StagedFolder:
-    """Folder of an instance's staged batches, next to its database.
-
-    Attributes:
-        url: its URL.
-    """
+    """Folder of an instance's staged batches, next to its database."""
 
     def __init__(self, store_url: str, instance: str) -> None:
         self.url = f"{store_url.rstrip('/')}/{instance}.staged"

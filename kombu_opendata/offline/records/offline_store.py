@@ -35,7 +35,6 @@ class OfflineStore:
     """Records of one instance, as of the time when it was opened. Use :func:`open_store`.
 
     Attributes:
-        location: the location of the store.
         header: the store's header; None if it is missing or damaged (see ``problems``).
         journal: the end of the journal; None if the store has no journal.
         broker_pid: the broker that runs on it; 0 if it is unknown, None if there is none.

@@ -70,9 +70,7 @@ async def scan(
     Args:
         kind: only records of this kind: a :class:`RecordKind` or its name (``active``, ``dead letter``, …).
         queue: only records of this queue; ``kind`` must then be a kind that queues have, or None.
-        prefix: only keys with this prefix.
         start: the first key; to continue after a record, append a 0 byte to its key.
-        limit: the maximum number of records.
 
     Raises:
         RequestError: the kind is unknown or queues don't have it, or the limit is below 1.

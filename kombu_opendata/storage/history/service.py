@@ -187,11 +187,9 @@ class History:
     async def list_attempts(
         self, filters: ListFilters, paging: Paging, *, bodies: bool = False, tracebacks: bool = False
     ) -> ListPage[AttemptInfo]:
-        """Return a page of the attempts in the log, ordered by the time of their end and their numbers.
+        """Return a page of the attempts in the log, by the time of their end and their numbers.
 
-        Args:
-            bodies: True adds the envelopes of the messages.
-            tracebacks: True adds the tracebacks of failed tasks.
+        ``bodies`` adds the envelopes of the messages, ``tracebacks`` those of failed tasks.
         """
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
             rows: list[NumberedAttempt] = []

@@ -63,11 +63,11 @@ class SettledMoves:
         self._store, self._state, self._clock, self._commits = store, state, clock, commits
         self._payloads, self._buckets = payloads, buckets
 
-    async def archive_failed(self, queue: Queue, selection: Selection, go_on: Callable[[int], bool]) -> int:
+    async def archive_failed(self, queue: Queue, selection: Selection, on_step: Callable[[int], bool]) -> int:
         """Archive failed messages of a queue; return their number. They keep their records until they are deleted.
 
         Args:
-            go_on: called with the total number after each step; returns False to stop.
+            on_step: called with the total number after each step; returns False to stop.
 
         Raises:
             StoreFull: the journal is full; messages that were archived before remain archived.
@@ -85,7 +85,7 @@ class SettledMoves:
                     self._commits.apply(ArchiveFailedEffect.of(queue.name, number, rows))
                     self._commits.needs_sync = True
                     archived += len(rows)
-            if not go_on(archived) or 0 < limit <= archived:
+            if not on_step(archived) or 0 < limit <= archived:
                 break
         return archived
 
@@ -99,13 +99,10 @@ class SettledMoves:
         ids = await matching(selector, metadata.values())
         return [row for row in rows if row.message_id in ids]
 
-    async def delete(self, queue: Queue, which: ListName, selection: Selection, go_on: Callable[[int], bool]) -> int:
-        """Delete settled messages of a queue; return their number.
+    async def delete(self, queue: Queue, which: ListName, selection: Selection, on_step: Callable[[int], bool]) -> int:
+        """Delete settled messages of a queue; return their number. Records that another queue needs remain.
 
-        Their records are deleted unless another queue has them.
-
-        Args:
-            go_on: called with the total number after each step; returns False to stop.
+        ``on_step`` is as in :meth:`archive_failed`.
 
         Raises:
             StoreFull: the journal is full; messages that were deleted before remain deleted.
@@ -118,7 +115,7 @@ class SettledMoves:
             is_by_age = which != "archived_failed"  # that list is in the order of archiving
             rest_is_younger = rows and selection.before_ms is not None and rows[-1][1] >= selection.before_ms
             alive = self._state.queues.get(queue.name) is queue
-            if not alive or not go_on(deleted) or (is_by_age and rest_is_younger):
+            if not alive or not on_step(deleted) or (is_by_age and rest_is_younger):
                 break
             if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
                 await self._commits.checkpoint()

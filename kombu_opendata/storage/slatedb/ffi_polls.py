@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 4
 
 
 class Wait:
-    """One poll of a native future: its code, and the future that waits for the code if the call did not return it."""
+    """One poll of a native future: its code, negative before the callback, and the future that the callback wakes."""
 
     __slots__ = ("code", "future")
 
@@ -27,27 +27,28 @@ class Wait:
         self.future: asyncio.Future[None] | None = None
 
 
-class _Bell:
+class _LoopWaker:
     """Wake-ups of futures of one event loop from any thread, combined into one wake-up of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)  # the loop is the key of the weak dictionary that has this object
         self._woken: deque[asyncio.Future[None]] = deque()
-        self._rings = False
+        self._is_scheduled = False
 
-    def ring(self, future: asyncio.Future[None]) -> None:
+    def wake(self, future: asyncio.Future[None]) -> None:
         self._woken.append(future)
-        if not self._rings:
-            self._rings = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
             loop = self._loop()
             try:
                 if loop is not None:
-                    loop.call_soon_threadsafe(self._answer)
+                    loop.call_soon_threadsafe(self._wake_all)
             except RuntimeError:  # the loop is closed: no task waits
                 self._woken.clear()
 
-    def _answer(self) -> None:
-        self._rings = False  # first: a future that is appended from here on rings again, or the loop below wakes it
+    def _wake_all(self) -> None:
+        # First: a future that is appended from here on is woken by the loop below or by another call.
+        self._is_scheduled = False
         woken = self._woken
         while woken:
             future = woken.popleft()
@@ -67,7 +68,7 @@ class Polls:
         self._ready_code = generated._UNIFFI_RUST_FUTURE_POLL_READY
         self._waits: dict[int, Wait] = {}
         self._numbers = itertools.count(1)
-        self._bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()
+        self._wakers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopWaker] = weakref.WeakKeyDictionary()
         self._callback = generated._UNIFFI_RUST_FUTURE_CONTINUATION_CALLBACK(self._polled)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-read")
         self._since_turn = 0  # rows read since the last turn of the event loop
@@ -90,7 +91,7 @@ class Polls:
             if in_thread:
                 loop = asyncio.get_running_loop()
                 job = loop.run_in_executor(self._thread, self.begin, future, poll)
-                cancelled = await _ended(job)
+                cancelled = await _wait_for_thread(job)
                 wait = job.result()
             else:
                 wait = self.begin(future, poll)
@@ -122,8 +123,8 @@ class Polls:
     async def any_woken(self, waits: Sequence[Wait]) -> None:
         """Wait until one of these futures must be polled again."""
         loop = asyncio.get_running_loop()
-        if loop not in self._bells:
-            self._bells[loop] = _Bell(loop)
+        if loop not in self._wakers:
+            self._wakers[loop] = _LoopWaker(loop)
         future = loop.create_future()
         for wait in waits:
             wait.future = future
@@ -135,10 +136,10 @@ class Polls:
         wait.code = code
         future = wait.future
         if future is not None:
-            self._bells[future.get_loop()].ring(future)
+            self._wakers[future.get_loop()].wake(future)
 
 
-async def _ended(job: asyncio.Future[Wait]) -> asyncio.CancelledError | None:
+async def _wait_for_thread(job: asyncio.Future[Wait]) -> asyncio.CancelledError | None:
     """Wait for the thread even if cancelled, as it uses memory that the caller then frees; return the cancellation."""
     cancelled: asyncio.CancelledError | None = None
     while not job.done():

@@ -56,7 +56,6 @@ class Compaction(NamedTuple):
 
     Attributes:
         status: ``submitted``, ``scheduled``, ``running``, ``compacted``, ``completed`` or ``failed``.
-        planned_at_ms: the time at which it was planned.
         sources: the number of tables and runs that it merges.
         processed_bytes: the number of bytes that it has read.
     """

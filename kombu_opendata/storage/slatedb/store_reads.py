@@ -65,9 +65,6 @@ class Reads:
     """The reads that a writer and a reader of a database share.
 
     Attributes:
-        location: the location of the database.
-        url: the store's URL.
-        binding: the calls into SlateDB.
         keeps_blocks: keep the blocks of large scans in the block cache.
     """
 
@@ -132,9 +129,7 @@ class Reads:
             start: the first key; empty for the beginning.
             end: the first key after the range; None for no bound.
             limit: number of pairs; None for all pairs, so only for ranges that are known to be small.
-            descending: start with the last key.
-            read_ahead_bytes: the number of bytes to fetch ahead.
-            cache_blocks: keep the blocks of the scan in the block cache.
+            descending, read_ahead_bytes, cache_blocks: see :class:`~.ffi.ScanSettings`.
             in_thread: run SlateDB's code in a thread, so that many rows don't block the event loop.
         """
         settings = ScanSettings(descending, read_ahead_bytes, cache_blocks=cache_blocks)
