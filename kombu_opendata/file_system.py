@@ -43,13 +43,13 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def boot_id() -> str:
+def boot_id(file: Path = BOOT_ID_FILE) -> str:
     """Return the kernel's id of the host's current boot, the same in all its containers.
 
     Empty if the system has none.
     """
     try:
-        return BOOT_ID_FILE.read_text().strip()
+        return file.read_text().strip()
     except OSError:
         return ""
 

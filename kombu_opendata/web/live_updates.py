@@ -75,10 +75,28 @@ def event(text: str, name: str | None = None) -> str:
     return format_sse_event(data_str=text, event=name).decode()
 
 
+def is_ending() -> bool:
+    """Return True if the server is shutting down.
+
+    At shutdown uvicorn waits for open responses, and notifies an app only when they are closed. Its handler of SIGTERM
+    is a method of the server, so the server is found there, also that of an app in which the web UI is mounted.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return bool(getattr(server, "should_exit", False))
+
+
+async def pause(seconds: float) -> None:
+    """Sleep for some seconds; return early if the server shuts down."""
+    while seconds > 0 and not is_ending():
+        await asyncio.sleep(min(seconds, _SLICE_SECONDS))
+        seconds -= _SLICE_SECONDS
+
+
 class UpdatePace:
     """Limits of updates, shared by all open views of a server."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause: Callable[[float], Awaitable[None]] = pause) -> None:
+        self._pause = pause
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._away_at = float("-inf")
 
@@ -100,24 +118,7 @@ class UpdatePace:
     async def rest(self, seconds: float, late_seconds: float) -> None:
         """Wait until the next update, and longer on a busy server, on which updates or this wait are late."""
         began = monotonic()
-        await pause(seconds)
+        await self._pause(seconds)
         late = late_seconds + max(monotonic() - began - seconds, 0)
         if late > seconds:
-            await pause(min(_REST * late, _LONGEST_REST))
-
-
-def is_ending() -> bool:
-    """Return True if the server is shutting down.
-
-    At shutdown uvicorn waits for open responses, and notifies an app only when they are closed. Its handler of SIGTERM
-    is a method of the server, so the server is found there, also that of an app in which the web UI is mounted.
-    """
-    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
-    return bool(getattr(server, "should_exit", False))
-
-
-async def pause(seconds: float) -> None:
-    """Sleep for some seconds; return early if the server shuts down."""
-    while seconds > 0 and not is_ending():
-        await asyncio.sleep(min(seconds, _SLICE_SECONDS))
-        seconds -= _SLICE_SECONDS
+            await self._pause(min(_REST * late, _LONGEST_REST))

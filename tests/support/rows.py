@@ -19,4 +19,5 @@ def encoded(pairs: Sequence[Pair], expiring: Collection[bytes] = ()) -> bytes:
 
 
 def in_one_piece(pairs: Sequence[Pair]) -> Rows:
-    return decode_rows(encoded(pairs))
+    """Rows in runs, also where few are alike."""
+    return decode_rows(encoded(pairs), few=1)

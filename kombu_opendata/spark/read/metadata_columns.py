@@ -23,14 +23,14 @@ from .store_scan import Columns
 _MANY = 256
 
 
-def columns(rows: Rows, wanted: frozenset[str]) -> Columns:
+def columns(rows: Rows, wanted: frozenset[str], *, min_run: int = _MANY) -> Columns:
     """Return the wanted columns of these records that are derived from metadata.
 
     Raises:
         CorruptRecord: a record does not decode.
     """
     try:
-        parts = [part.columns(wanted) for part in _parts(rows, "headers" not in wanted)]
+        parts = [part.columns(wanted) for part in _parts(rows, "headers" not in wanted, min_run)]
     except DamagedError:
         _refuse(rows)
     if len(parts) == 1:
@@ -38,12 +38,12 @@ def columns(rows: Rows, wanted: frozenset[str]) -> Columns:
     return {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}
 
 
-def _parts(rows: Rows, may_be_uniform: bool) -> Iterable[UniformRecords | MixedRecords]:
+def _parts(rows: Rows, may_be_uniform: bool, min_run: int) -> Iterable[UniformRecords | MixedRecords]:
     """Yield the records in parts, at least one; long runs of one layout are separate parts."""
     data = np.frombuffer(rows.data, np.uint8)
     others: list[Run] = []
     for run in rows.runs if may_be_uniform else ():
-        if run[-1] < _MANY or not (uniform := UniformRecords(data, run)).has_one_layout:
+        if run[-1] < min_run or not (uniform := UniformRecords(data, run)).has_one_layout:
             others.append(run)
             continue
         if others:

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 16 << 20
 #: the flag for a write that is durable when it returns; Linux has it, but some file systems do not support it
-_DSYNC: int = getattr(os, "RWF_DSYNC", 0)
+DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 #: returns, from a record's payload, the number of unsynced records before it when it was written; None if unknown
 Unsynced = Callable[[bytes], int | None]
@@ -53,19 +53,27 @@ class Journal:
         segment_bytes: size of a segment; a larger record gets a segment of the size that it needs.
         max_bytes: the largest size of the segments that wait for the store; a larger journal refuses appends.
         sync: False leaves out every fsync: a power loss may then lose confirmed messages.
+        dsync: the flag for a write that is durable when it returns; 0 if there is none.
 
     Raises:
         StoreUnwritable: the folder can't be created or written.
     """
 
     def __init__(
-        self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES, max_bytes: int = 1 << 30, sync: bool = True
+        self,
+        folder: Path,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        max_bytes: int = 1 << 30,
+        sync: bool = True,
+        dsync: int = DSYNC,
     ) -> None:
         self.folder = folder
         self.segment_bytes = segment_bytes
         self.max_bytes = max_bytes
         self._sync = sync
-        self._has_dsync = _DSYNC != 0
+        self._dsync = dsync
+        self._has_dsync = dsync != 0
         self._segments: list[Segment] = []
         self._spare: Segment | None = None
         self._offset = 0
@@ -221,7 +229,7 @@ class Journal:
         if not self._has_dsync:
             return False
         try:
-            return os.pwritev(self._segments[-1].fd, parts, self._offset, _DSYNC) == need
+            return os.pwritev(self._segments[-1].fd, parts, self._offset, self._dsync) == need
         except OSError as exc:
             if exc.errno not in _UNSUPPORTED:
                 raise self._error(exc) from exc

@@ -98,15 +98,15 @@ class Healing:
     power_lost: bool = False
 
 
-def current_boot_id() -> str:
+def current_boot_id(file: Path = BOOT_ID_FILE) -> str:
     """Return the kernel's id of this boot.
 
     Raises:
         errors.StartError: the system has no boot id, so a power loss can't be distinguished from a crash.
     """
-    value = boot_id()
+    value = boot_id(file)
     if not value:
-        raise errors.StartError(f"{BOOT_ID_FILE} can't be read: switch the syncing of the store off on this system")
+        raise errors.StartError(f"{file} can't be read: switch the syncing of the store off on this system")
     return value
 
 

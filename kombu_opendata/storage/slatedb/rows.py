@@ -108,7 +108,7 @@ def decode_pairs(data: bytes) -> list[Pair]:
     return pairs
 
 
-def decode_rows(data: bytes) -> Rows:
+def decode_rows(data: bytes, few: int = _FEW) -> Rows:
     """Decode the places of the keys and values of a sequence of KeyValue, without copies.
 
     Consecutive rows are mostly alike, so one comparison of a column finds a run of them. Where they are not, an
@@ -117,7 +117,7 @@ def decode_rows(data: bytes) -> Rows:
     length_at = LENGTH.unpack_from
     at = LENGTH.size
     count: int = length_at(data)[0]
-    remaining, singles = count, _FEW
+    remaining, singles = count, few
     runs: list[Run] = []
     while remaining:
         key = length_at(data, at)[0]
@@ -131,8 +131,8 @@ def decode_rows(data: bytes) -> Rows:
         runs.append((start, step, key, value, rows))
         at += step * rows
         remaining -= rows
-        singles = _FEW if rows >= _FEW else min(2 * singles, _MANY)
-        for _ in range(min(singles, remaining) if rows < _FEW else 0):
+        singles = few if rows >= few else min(2 * singles, _MANY)
+        for _ in range(min(singles, remaining) if rows < few else 0):
             key = length_at(data, at)[0]
             start = at + key + 8
             value = length_at(data, start - 4)[0]

@@ -36,15 +36,14 @@ def test_few_of_many_pages_are_rendered_at_a_time() -> None:
     assert most == AT_ONCE
 
 
-def test_a_page_that_came_late_rests_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_came_late_rests_longer() -> None:
     pauses: list[float] = []
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("kombu_opendata.web.live_updates.pause", pause)
     for late in (0.5, 3.0, 1000.0):
-        asyncio.run(UpdatePace().rest(2, late))
+        asyncio.run(UpdatePace(pause).rest(2, late))
     assert pauses == [2, 2, pytest.approx(12, abs=1), 2, 60]
 
 

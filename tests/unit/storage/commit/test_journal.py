@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import CorruptRecord, NewerFormat, StoreFull, StoreUnwritable
-from kombu_opendata.storage.commit import journal as module
 from kombu_opendata.storage.commit.journal import Journal
 from kombu_opendata.storage.commit.journal_format import RECORD as RECORD_HEADER
 from kombu_opendata.storage.commit.journal_format import checksum
@@ -455,8 +454,7 @@ def test_a_synced_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags:
         calls.append("sync")
         fdatasync(fd)
 
-    monkeypatch.setattr(module, "_DSYNC", flags)
-    journal, _ = opened(tmp_path)
+    journal, _ = opened(tmp_path, dsync=flags)
     monkeypatch.setattr(os, "pwritev", write)
     monkeypatch.setattr(os, "fdatasync", sync)
     at_once = ["synced write"] if flags else ["write", "sync"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata import errors, file_system
+from kombu_opendata import errors
 from kombu_opendata.storage.commit import power_loss
 from kombu_opendata.storage.commit.power_loss import SyncPoint, heal_after_power_loss, mark_clean, sync_tree
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
@@ -248,9 +248,8 @@ def test_a_failing_disk_is_a_store_error(tmp_path: Path, monkeypatch: pytest.Mon
     assert power_loss.read_sync_point(db) is None
 
 
-def test_the_boot_id_comes_from_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_boot_id_comes_from_the_kernel(tmp_path: Path) -> None:
     assert len(power_loss.current_boot_id()) == 36
-    monkeypatch.setattr(file_system, "BOOT_ID_FILE", tmp_path / "none")
     with pytest.raises(errors.StartError):
-        power_loss.current_boot_id()
+        power_loss.current_boot_id(tmp_path / "none")
     assert SyncPoint("x").clean is False
