@@ -29,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is used, because the search for a Java needs no PySpark."""
+    """Import a name when it is used: :func:`use_java` must not need PySpark."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

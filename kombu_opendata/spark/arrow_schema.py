@@ -1,4 +1,4 @@
-"""Arrow schemas for Spark's schemas, and the reasons why some of their columns have no Arrow type."""
+"""Arrow schemas for Spark's schemas, and the reasons why some columns have no Arrow type."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ARROW: dict[type[T.DataType], pa.DataType] = {
 def arrow_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:
     """Return the Arrow schema, and the reasons why columns are missing in it, by name.
 
-    Variants, geometries and user-defined types are omitted, because their storage format would arrive.
+    Variants, geometries and user-defined types are omitted, because Spark would send them in their storage format.
     """
     fields, refused = [], {}
     for field in schema.fields:

@@ -42,13 +42,7 @@ def load_app(path: str) -> Any:
 
 @dataclass(frozen=True)
 class BrokerAccess:
-    """Broker and settings of a connection. Picklable; the repr shows no secrets.
-
-    Attributes:
-        url: an ``opendata`` URL.
-        transport_options: Kombu's transport options.
-        ssl: Kombu's ``ssl``: True, a mapping, or False.
-    """
+    """Broker and settings of a connection, as Kombu names them. Picklable; the repr shows no secrets."""
 
     url: str = field(repr=False)
     transport_options: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -63,33 +57,22 @@ class BrokerAccess:
 
     @property
     def instance(self) -> str:
-        """Name of the broker's instance."""
         return parse(self.url.split(";")[0]).instance
 
     @contextmanager
     def connect(self) -> Iterator[SparkBroker]:
-        """Yield a connection to the broker, which is closed at the end of the block.
-
-        Raises:
-            ConnectionLost: the broker does not answer.
-        """
+        """Yield a connection, which is closed at the end of the block; raise ConnectionLost if no broker answers."""
         with Connection(self.url, transport_options=self.transport_options, ssl=self.ssl) as connection:
             yield SparkBroker(connection)
 
 
 class SparkBroker:
-    """Open connection to a broker."""
-
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self.staging = StagingClient(connection.connection)
 
     def check(self, entities: Iterable[Any]) -> None:
-        """Check that existing queues and exchanges could be declared again; none is created.
-
-        Raises:
-            PreconditionFailed: a queue or exchange exists with other arguments.
-        """
+        """Raise PreconditionFailed if a queue or exchange exists with other arguments; none is created."""
         for entity in entities:
             bound = entity(self._connection.default_channel)
             declare = bound.queue_declare if hasattr(entity, "queue_arguments") else bound.declare

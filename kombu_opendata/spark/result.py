@@ -15,10 +15,10 @@ from .broker_access import BrokerAccess, access_of
 from .encode.row_encoder import task_id
 from .source import read_table
 
-#: pause between two polls: the first pause, which doubles up to the last
+#: pauses between two polls: the first one, which doubles up to the last
 _FIRST_POLL_SECONDS = 0.02
 POLL_SECONDS = 0.5
-#: seconds for which a blocked job is normal, because workers free capacity all the time
+#: seconds after which a blocked job is reported; shorter ones are normal, because workers free capacity
 _BLOCKED_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class SubmitResult:
         """Return the current state of the job.
 
         Raises:
-            NotFound: the broker forgot the job, which happens a week after the last of its tasks was settled.
+            NotFound: the broker has deleted the job, a week after the last of its tasks was settled.
         """
         with self._access.connect() as broker:
             return _of(broker.staging.job_status(self.job_id))
@@ -130,7 +130,7 @@ class SubmitResult:
         return read_table(self._spark, store, table, columns=columns, first_id=first, last_id=last, instance=instance)
 
     def store(self) -> str:
-        """Return the URL of the broker's store. To read from it, this host must have access to it."""
+        """Return the URL of the broker's store, to which this host may have no access."""
         with self._access.connect() as broker:
             return broker.staging.staging_target().url.rsplit("/", 1)[0]
 
@@ -148,13 +148,12 @@ class SubmitResult:
 
 
 @contextmanager
-def _bar(rows: int, shown: bool) -> Iterator[Callable[[JobInfo], None]]:
-    """Yield a function that shows a job's progress, or does nothing without ``shown``.
+def _bar(rows: int, is_shown: bool) -> Iterator[Callable[[JobInfo], None]]:
+    """Yield a function that shows a job's progress, or does nothing unless ``is_shown``.
 
-    Args:
-        rows: the number of the job's tasks. A task in several queues counts once in each.
+    A task in several queues counts once in each, so the total may exceed ``rows``.
     """
-    if not shown:
+    if not is_shown:
         yield lambda job: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -81,11 +81,13 @@ def _installed() -> Iterator[tuple[str, Path]]:
 def java_version(java: Path) -> int:
     """Return the major version of a ``java`` command; 0 if it does not work."""
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+        process = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+        )
     except (OSError, subprocess.SubprocessError):
         return 0
-    match = _VERSION.search(done.stderr + done.stdout)
-    if match is None or done.returncode:
+    match = _VERSION.search(process.stderr + process.stdout)
+    if match is None or process.returncode:
         return 0
     return int(match[2] or 0) if match[1] == "1" else int(match[1])
 
@@ -117,8 +119,7 @@ _TIMEOUT_SECONDS = 120
 def check_worker_python(python: str) -> None:
     """Check that a command starts a Python of this version that can import this package.
 
-    A Python in the same folder as this process's Python is not checked, nor is any if this package runs from an
-    archive.
+    It is not checked if it is in the same folder as this process's Python, or if this package runs from an archive.
 
     Args:
         python: ``PYSPARK_PYTHON``, or Spark's default.
@@ -131,12 +132,14 @@ def check_worker_python(python: str) -> None:
         raise _wrong(python, "there is no such program here")
     if Path(program).absolute().parent == Path(sys.executable).parent or not Path(kombu_opendata.__file__).is_file():
         return
-    done = subprocess.run([program, "-c", _TRY], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
-    version, ours = done.stdout.strip(), f"{sys.version_info.major}.{sys.version_info.minor}"
-    if version and version != ours:
-        raise _wrong(python, f"{program} is Python {version}, and this is {ours}")
-    if done.returncode:
-        raise _wrong(python, f"{program} printed {(done.stderr.strip().splitlines() or ['nothing'])[-1]}")
+    process = subprocess.run(
+        [program, "-c", _TRY], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+    )
+    version, version_here = process.stdout.strip(), f"{sys.version_info.major}.{sys.version_info.minor}"
+    if version and version != version_here:
+        raise _wrong(python, f"{program} is Python {version}, and this is {version_here}")
+    if process.returncode:
+        raise _wrong(python, f"{program} printed {(process.stderr.strip().splitlines() or ['nothing'])[-1]}")
 
 
 def _wrong(python: str, why: str) -> StartError:

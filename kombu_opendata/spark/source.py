@@ -160,14 +160,9 @@ def read_table(
 
     Args:
         store: the store's folder, or the URL of its bucket.
-        table: see :mod:`.read.tables`.
         columns: the columns to read: names, or a text with commas; by default all that are not expensive.
-        first_id: the first message id.
-        last_id: the last message id.
         gte: messages received, or attempts ended, at this time or later; in UTC if it has no time zone.
-        gt: the same, later than this time.
-        lte: the same, at this time or earlier.
-        lt: the same, earlier than this time.
+        gt, lte, lt: the same for later than, at or earlier than, and earlier than this time.
         queues: rows of these queues; all if empty.
         statuses: entries in these states; all if empty.
         instance: the store's instance; by default its only one.

@@ -82,10 +82,9 @@ def submit_tasks(
 def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None, **arguments: Any) -> Any:
     """Return a ``DataStreamWriter`` that sends each row of a streaming frame as a task.
 
-    Set its checkpoint and start it.
-
-    Each micro-batch is a separate job, so a query that restarts from its checkpoint sends nothing twice. The frame's
-    session becomes this thread's active one; to start the query in another thread, ``register`` it there.
+    Set its checkpoint and start it. Each micro-batch is a separate job, so a query that restarts from its checkpoint
+    sends nothing twice. The frame's session becomes this thread's active one; to start the query in another thread,
+    ``register`` the session there.
 
     Args:
         df: the streaming frame.
@@ -114,8 +113,8 @@ def _submit(
     df: DataFrame, task_arguments: TaskArguments, app: Any, access: BrokerAccess, job_id: str | None
 ) -> SubmitResult:
     spark = df.sparkSession
-    if known := _known_job(access, job_id):
-        return SubmitResult(spark, access, known)
+    if job := _known_job(access, job_id):
+        return SubmitResult(spark, access, job)
     frame, plan = _prepare(df, task_arguments, app, access)
     job_id = job_id or str(uuid.uuid4())
     register(spark)
@@ -139,7 +138,7 @@ def _result(
 ) -> SubmitResult:
     """Return the job of a commit that has just succeeded.
 
-    If another host made the commit, as with Spark Connect, there is no report. The broker knows the job, which is new.
+    If another host made the commit, as with Spark Connect, there is no report, and the broker returns the job.
     """
     if report:
         job = JobInfo(**report["job"])
@@ -158,7 +157,7 @@ def _read_report(file: Path) -> dict[str, Any]:
 def _known_job(access: BrokerAccess, job_id: str | None) -> JobInfo | None:
     """Return the job, if it was committed before.
 
-    Without an id this only checks that the broker accepts jobs, because Spark would hide its error in a traceback.
+    Without an id, only check that the broker accepts jobs, because Spark would hide its error in a traceback.
     """
     with access.connect() as broker:
         if job_id is None:

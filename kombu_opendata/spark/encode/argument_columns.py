@@ -92,18 +92,13 @@ class Column:
 
     @cached_property
     def values(self) -> list[Any]:
-        """Values as Python objects."""
         return values(self.array)
 
     def value(self, row: int) -> Any:
-        """Return the value of one row."""
         return self.values[row]
 
     def json(self, dumps: Callable[[Any], str]) -> pa.Array:
-        """Return each value's JSON, as ``json.dumps`` writes it by default.
-
-        ``dumps`` is for types without a fast path.
-        """
+        """Return each value's JSON as of ``json.dumps``; ``dumps`` is for types without a fast path."""
         if pa.types.is_string(self.kind):
             if self._is_plain:
                 return _quoted(b'"', self.array, "null")
@@ -119,7 +114,7 @@ class Column:
         return self._simple("null", lambda value: dumps(value).decode())
 
     def shown(self, show: Callable[[Any], str]) -> pa.Array:
-        """Return the uncut ``saferepr`` of each value inside a tuple; ``show`` is as ``dumps`` of :meth:`json`."""
+        """Return the uncut ``saferepr`` of each value inside a tuple; ``show`` is for types without a fast path."""
         if pa.types.is_string(self.kind):
             array = self.array
             if b"'" in content(array):
@@ -219,12 +214,7 @@ def sample(kind: pa.DataType) -> Any:
 
 
 class Arguments:
-    """Arguments of some rows.
-
-    Args:
-        args: the positional arguments.
-        kwargs: the keyword arguments.
-    """
+    """Arguments of some rows."""
 
     def __init__(self, args: Sequence[Argument], kwargs: Mapping[str, Argument], rows: int) -> None:
         self._args = args
@@ -232,11 +222,9 @@ class Arguments:
         self._rows = rows
 
     def args_of(self, row: int) -> tuple[Any, ...]:
-        """Return the positional arguments of one row."""
         return tuple(argument.value(row) for argument in self._args)
 
     def kwargs_of(self, row: int) -> dict[str, Any]:
-        """Return the keyword arguments of one row."""
         return {keyword: argument.value(row) for keyword, argument in self._kwargs.items()}
 
     # ---- bodies

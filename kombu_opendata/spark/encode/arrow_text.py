@@ -53,7 +53,6 @@ def _binary(column: pa.Array) -> pa.Array:
 
 
 def strings(values: Sequence[str]) -> pa.Array:
-    """Return texts as a column."""
     return pa.array(values, pa.string())
 
 
@@ -69,10 +68,7 @@ def content(column: pa.Array) -> bytes:
 
 
 def is_plain(column: pa.Array) -> bool:
-    """Return True if JSON needs no escapes.
-
-    All characters are printable ASCII, without quotation marks and backslashes.
-    """
+    """Return True if JSON needs no escapes: all characters are printable ASCII except quotes and backslashes."""
     return not content(column).translate(None, _PLAIN)
 
 

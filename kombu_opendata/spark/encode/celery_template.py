@@ -1,7 +1,8 @@
 """Message that ``apply_async`` of a task would send, created by Celery with its options, routes and signals.
 
-Celery publishes a message with sample arguments to a producer that captures it. Parts that differ from row to row are
-marked (the id) or known by name (``eta``, ``priority``, …); the others are the same for every row of a job.
+Celery publishes a message with sample arguments to a producer that captures it. Some parts differ from row to row: the
+id, for which the message has a placeholder, and those of known names (``eta``, ``priority``, …). The others are the
+same for every row of a job.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ class Template:
     """Message without its arguments. Picklable.
 
     Attributes:
-        headers, properties: as published; :data:`ID_MARKER` is the placeholder for the id of a row's task.
+        headers, properties: as published, with :data:`ID_MARKER` in place of the task's id.
         embed: the third part of the body: callbacks, errbacks, chain, chord.
         declare: Kombu's queues and exchanges that ``apply_async`` would have declared.
         repr_limits: the maximum lengths of argsrepr and kwargsrepr, and the levels of both.
         made_at_ms: the time at which Celery created the message, ms since the epoch.
-        counted: those of the headers ``eta`` and ``expires`` that Celery counted from ``made_at_ms``.
-        is_dated: True if ``expires`` is a time; the property ``expiration`` is then the time left until it.
-        shown: those of the headers ``argsrepr`` and ``kwargsrepr`` that do not follow from the arguments.
+        counted: those of the headers ``eta`` and ``expires`` that are relative to ``made_at_ms``.
+        is_dated: True if ``expires`` is an absolute time; the property ``expiration`` is then the time left until it.
+        shown: those of the headers ``argsrepr`` and ``kwargsrepr`` that are not the reprs of the arguments.
     """
 
     serializer: str
@@ -63,11 +64,11 @@ class Template:
         """Return the template as Celery would create it at this time, ms since the epoch."""
         later_ms = now_ms - self.made_at_ms
         later = timedelta(milliseconds=later_ms)
-        moved = {name: (datetime.fromisoformat(self.headers[name]) + later).isoformat() for name in self.counted}
-        left = {}
+        times = {name: (datetime.fromisoformat(self.headers[name]) + later).isoformat() for name in self.counted}
+        expiration = {}
         if self.is_dated:
-            left["expiration"] = str(max(0, int(self.properties["expiration"]) - later_ms))
-        headers, properties = {**self.headers, **moved}, {**self.properties, **left}
+            expiration["expiration"] = str(max(0, int(self.properties["expiration"]) - later_ms))
+        headers, properties = {**self.headers, **times}, {**self.properties, **expiration}
         return replace(self, headers=headers, properties=properties, made_at_ms=now_ms)
 
 
@@ -76,10 +77,7 @@ class NotSerialized(RequestError):
 
 
 class _Captured(BaseException):
-    """Signal that ends a publish.
-
-    A BaseException, because an ``except Exception`` in Celery would handle it as a failure.
-    """
+    """Signal that ends a publish; a BaseException, because Celery would handle an Exception as a failure."""
 
 
 class _Probe(Producer):
@@ -147,8 +145,8 @@ def make_template(
         app: a Celery app; its routes, queues and the task's own options apply as in ``apply_async``.
         args, kwargs: sample values of the rows' types.
         options: options of ``apply_async``: ``queue``, ``priority``, ``eta``, ``headers``, …
-        any_task: send the task by its name, even if the app does not have it. The default app has the shared tasks of
-            every library that this process imported, so its list of tasks proves nothing.
+        any_task: send the task by its name, even if the app does not have it, as for the default app: its tasks are the
+            shared tasks of the libraries that this process imported.
 
     Raises:
         RequestError: the app has other tasks but not this one, runs tasks eagerly, or uses Celery's protocol 1.
@@ -159,9 +157,9 @@ def make_template(
         raise RequestError("the app has task_always_eager, so it sends no messages: turn it off to submit tasks")
     if app.conf.task_protocol != 2:
         raise RequestError(f"the app has task_protocol {app.conf.task_protocol}; tasks can only be submitted with 2")
-    known = None if any_task else _task_of(app, task)
-    send = app.send_task if known is None else known.apply_async
-    name = (task,) if known is None else ()
+    app_task = None if any_task else _task_of(app, task)
+    send = app.send_task if app_task is None else app_task.apply_async
+    name = (task,) if app_task is None else ()
     made_at_ms = int(app.now().timestamp() * 1000)
     with app.connection_for_write() as connection:
         probe = _Probe(connection, serializer=app.conf.task_serializer)
@@ -169,9 +167,9 @@ def make_template(
             send(*name, args=tuple(args), kwargs=dict(kwargs), task_id=ID_MARKER, producer=probe, **options)
         except _Captured:
             limits = (app.amqp.argsrepr_maxsize, app.amqp.kwargsrepr_maxsize, app.conf.task_repr_maxlevels)
-            made = probe.template(repr_limits=limits, made_at_ms=made_at_ms)
-            times = _times(made, options, None if known is None else known.expires)
-            return replace(made, shown=_shown(made, args, kwargs, options), **times)
+            template = probe.template(repr_limits=limits, made_at_ms=made_at_ms)
+            times = _times(template, options, None if app_task is None else app_task.expires)
+            return replace(template, shown=_shown(template, args, kwargs, options), **times)
     raise RequestError(f"{task}: apply_async published nothing, so there is nothing to submit")
 
 
@@ -192,10 +190,10 @@ def _task_of(app: Any, name: str) -> Any:
     if name in app.tasks:
         return app.tasks[name]
     shared = new_plain_app().tasks  # a new app: an earlier one lacks tasks that were shared since
-    own = sorted(known for known in app.tasks if known not in shared)
-    like = [known for known in app.tasks if known.endswith(f".{name}")] or get_close_matches(name, app.tasks, 1)
-    if own or like:
-        hint = f"do you mean {like[0]!r}?" if like else f"it has {', '.join(own[:10])}."
+    app_tasks = sorted(task for task in app.tasks if task not in shared)
+    similar = [task for task in app.tasks if task.endswith(f".{name}")] or get_close_matches(name, app.tasks, 1)
+    if app_tasks or similar:
+        hint = f"do you mean {similar[0]!r}?" if similar else f"it has {', '.join(app_tasks[:10])}."
         raise RequestError(
             f"the app has no task {name!r}: {hint} For a task of another program, give broker_url instead of app",
             task=name,
@@ -203,24 +201,24 @@ def _task_of(app: Any, name: str) -> Any:
     return None
 
 
-def _times(made: Template, options: Mapping[str, Any], usual_expires: Any) -> dict[str, Any]:
-    """Return the template's attributes that describe the changes of its times."""
+def _times(template: Template, options: Mapping[str, Any], usual_expires: Any) -> dict[str, Any]:
+    """Return the attributes ``counted`` and ``is_dated`` of the template."""
     expires = options.get("expires", usual_expires)
     is_counted = isinstance(expires, Real)
     return {
         "counted": (("eta",) if options.get("countdown") else ()) + (("expires",) if is_counted else ()),
-        "is_dated": expires is not None and not is_counted and "expiration" in made.properties,
+        "is_dated": expires is not None and not is_counted and "expiration" in template.properties,
     }
 
 
 def _shown(
-    made: Template, args: Sequence[Any], kwargs: Mapping[str, Any], options: Mapping[str, Any]
+    template: Template, args: Sequence[Any], kwargs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return the names of reprs that the options set, or that a receiver of ``before_task_publish`` replaced."""
-    args_limit, kwargs_limit, levels = made.repr_limits
+    args_limit, kwargs_limit, levels = template.repr_limits
     usual = {
         "argsrepr": saferepr(tuple(args), args_limit, levels),
         "kwargsrepr": saferepr(dict(kwargs), kwargs_limit, levels),
     }
     explicit = {name for name in usual if options.get(name) is not None} | (options.get("headers") or {}).keys()
-    return tuple(name for name, text in usual.items() if name in explicit or made.headers.get(name) != text)
+    return tuple(name for name, text in usual.items() if name in explicit or template.headers.get(name) != text)

@@ -59,8 +59,8 @@ class JobPlan:
         templates: the templates created so far.
         app_path: ``module:attribute`` of the app with which executors create other templates; empty for no app.
         closed: True if the driver has created all templates, so that another task or queue is an error.
-        samples: a value of the type of each argument's column.
-        sources: the caller's expression for a column, by the column's name in the written frame.
+        samples: for each argument, a value of its column's type.
+        sources: the caller's expression for each column, by the column's name in the written frame.
     """
 
     columns: ColumnNames
@@ -112,7 +112,8 @@ class JobPlan:
 
     def declared(self) -> list[Any]:
         """Return Kombu's queues and exchanges that the existing templates declare, each once."""
-        return list({repr(entity): entity for made in self.templates.values() for entity in made.declare}.values())
+        templates = self.templates.values()
+        return list({repr(entity): entity for template in templates for entity in template.declare}.values())
 
     def at(self, now_ms: int) -> JobPlan:
         """Return the plan with its templates as created at this time, ms since the epoch."""

@@ -133,7 +133,6 @@ def wrong_column(plan: JobPlan, row: pa.RecordBatch) -> str:
 
 
 def reason_of(exc: Exception) -> str:
-    """Return the text of an error."""
     return _cut(exc.text if isinstance(exc, OpenDataError) else f"{type(exc).__name__}: {exc}", _REASON_CHARACTERS)
 
 
@@ -179,7 +178,7 @@ def _cut(text: str, characters: int) -> str:
 
 
 ROW_BYTES = 6
-#: an arbitrary fixed value
+#: an arbitrary constant, from which the ids of tasks are derived
 _NAMESPACE = uuid.UUID("9f1a6f0e-6c0b-5b52-8c8f-0f3c53a1d7c4")
 
 

@@ -70,10 +70,10 @@ class UniformRows:
     ) -> None:
         self._columns, self._template, self._batch, self._ids = columns, template, batch, ids
         self._headers, self._properties = dict(template.headers), dict(template.properties)
-        # columns that differ from row to row, encoded as msgpack; and those headers as filters see them
+        # columns that differ from row to row, encoded as msgpack; and these headers as filters read them
         self._header_columns: dict[str, pa.Array] = {}
         self._property_columns: dict[str, pa.Array] = {}
-        self._seen: dict[str, Values] = {}
+        self._header_texts: dict[str, Values] = {}
         self.priority: Values = priority_of(template.properties.get("priority"))
         self.visible: Values = visible_at_ms_of(template.headers)
         self.ttl: Values = ttl_ms_of(template.properties.get("expiration"))
@@ -102,7 +102,7 @@ class UniformRows:
             self._property_columns,
         )
         envelopes = join(pieces, rows).to_pylist()
-        headers, (exchange, key) = self._seen_headers(), (template.exchange, template.routing_key)
+        headers, (exchange, key) = self._metadata_columns(), (template.exchange, template.routing_key)
         return Messages(envelopes, headers, exchange, key, self.priority, self.visible, self.ttl)
 
     # ---- columns
@@ -146,30 +146,34 @@ class UniformRows:
             if name == "eta":
                 self.visible = [visible_at_ms_of({**self._headers, "eta": value}) for value in header_values]
 
-    def _fill_header(self, name: str, given: list[Any]) -> None:
-        self._header_columns[name] = _encoded(given)
-        self._seen[name] = [None if value is None else _seen_text(name, value) for value in given]
+    def _fill_header(self, name: str, column_values: list[Any]) -> None:
+        self._header_columns[name] = _encoded(column_values)
+        self._header_texts[name] = [None if value is None else _header_text(name, value) for value in column_values]
 
-    def _seen_headers(self) -> dict[str, Values]:
+    def _metadata_columns(self) -> dict[str, Values]:
         """Return the result of :func:`metadata_headers` for the messages, in columns."""
         template = self._template
         constant = {name: value for name, value in self._headers.items() if name not in self._header_columns}
         priority = 0 if isinstance(self.priority, list) else self.priority
         route = (template.exchange, template.routing_key, priority, template.content_type)
-        own = metadata_headers({}, *route)
-        seen: dict[str, Values] = dict(metadata_headers(constant, *route))
+        route_names = metadata_headers({}, *route)
+        texts_by_name: dict[str, Values] = dict(metadata_headers(constant, *route))
         ids = self._ids.to_pylist()
-        seen.update((name, ids) for name, value in constant.items() if value == ID_MARKER)
-        seen.update((name, texts) for name, texts in self._seen.items() if name not in own and name not in _REPRS)
+        texts_by_name.update((name, ids) for name, value in constant.items() if value == ID_MARKER)
+        texts_by_name.update(
+            (name, texts)
+            for name, texts in self._header_texts.items()
+            if name not in route_names and name not in _REPRS
+        )
         if isinstance(self.priority, list):
-            seen["priority"] = list(map(str, self.priority))
-        return seen
+            texts_by_name["priority"] = list(map(str, self.priority))
+        return texts_by_name
 
 
 _REPRS = ("argsrepr", "kwargsrepr")
 
 
-def _seen_text(name: str, value: Any) -> str | None:
+def _header_text(name: str, value: Any) -> str | None:
     return metadata_headers({name: value}, "", "", 0, None).get(name) if type(value) is not str else value
 
 
@@ -179,8 +183,8 @@ def _microseconds(column: pa.Array) -> list[Any]:
     return microseconds
 
 
-def _encoded(given: Iterable[Any]) -> pa.Array:
-    return pa.array([encode_fields(extended(value)) for value in given], pa.binary())
+def _encoded(column_values: Iterable[Any]) -> pa.Array:
+    return pa.array([encode_fields(extended(value)) for value in column_values], pa.binary())
 
 
 # ---- envelopes: common parts are encoded once, and the envelope of a row is a join of bytes
@@ -191,10 +195,10 @@ def _envelope_pieces(
     headers: Mapping[str, pa.Array],
     properties: Mapping[str, pa.Array],
 ) -> list[Piece]:
-    """Return the pieces of the envelopes of some rows. Columns have values that are already encoded as msgpack.
+    """Return the pieces of the envelopes of some rows.
 
     Args:
-        headers, properties: the columns of headers and properties that differ from row to row.
+        headers, properties: the columns that differ from row to row, with values that are encoded as msgpack.
     """
     return [
         b"\x97",  # an array of 7

@@ -19,7 +19,7 @@ from ...storage.records import metadata, types
 from ...storage.slatedb.rows import Rows, Run
 from .store_scan import Columns
 
-#: runs of fewer records are decoded together with others
+#: runs of fewer records are decoded together with other runs
 _MANY = 256
 
 
@@ -115,7 +115,7 @@ class Records(ABC):
 
     @abstractmethod
     def header(self, name: bytes) -> pa.Array:
-        """Return one header of all records; the last one where a record has it twice."""
+        """Return a header of all records; if a record has it twice, the last value."""
 
 
 def _times(ms: Any, missing: Any = None) -> pa.Array:
@@ -151,8 +151,7 @@ class UniformRecords(Records):
     """Records of one length, which may have one layout.
 
     Attributes:
-        has_one_layout: True if all have the same headers, with values of the same lengths. Otherwise the object can't
-            be used.
+        has_one_layout: True if all have the same headers, with values of the same lengths; required for all methods.
     """
 
     def __init__(self, data: Any, run: Run) -> None:
@@ -235,7 +234,8 @@ class MixedRecords(Records):
     def _text(self, at: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """Return start and length of the texts whose lengths are at these offsets, and the offsets after them.
 
-        Offsets only ascend, so an offset beyond its record is noticed at the end. Here it must only be within the data.
+        An offset may be beyond its record, but not beyond the data: offsets only ascend, so the end of the record is
+        checked after the last text.
         """
         at = np.minimum(at, len(self._data) - _COUNT.itemsize)
         length = self._windows(_COUNT)[at].astype(np.int64)
@@ -267,8 +267,8 @@ class MixedRecords(Records):
             start[match], length[match], is_present[match] = header.value[match], header.value_length[match], True
         return self._texts(start, length, is_present)
 
-    def _texts(self, start: Numbers, length: Numbers, found: Any) -> pa.Array:
-        """Return the texts at these offsets as a column; null where ``found`` is False."""
+    def _texts(self, start: Numbers, length: Numbers, is_present: Any) -> pa.Array:
+        """Return the texts at these offsets as a column; null where ``is_present`` is False."""
         offsets = np.zeros(len(start) + 1, np.int64)
         np.cumsum(length, out=offsets[1:])
         longest = int(length.max(initial=0))
@@ -277,7 +277,7 @@ class MixedRecords(Records):
         else:
             data = self._data[np.repeat(start - offsets[:-1], length) + np.arange(offsets[-1])]
         column = _column(data, offsets)
-        return column if found.all() else pc.if_else(pa.array(found), column, None)
+        return column if is_present.all() else pc.if_else(pa.array(is_present), column, None)
 
     def columns(self, wanted: frozenset[str]) -> Columns:
         columns = super().columns(wanted)

@@ -10,7 +10,7 @@ from ...offline import OfflineStore, open_store
 from ...storage.records import keys, metadata
 from ...storage.records.keys import RecordKind
 
-#: rows of a batch; each batch has a cost, above all in Spark's JVM
+#: rows of a batch; the cost of each batch arises mainly in Spark's JVM
 ROWS = 16_384
 
 #: values of each column, as a list or an Arrow array

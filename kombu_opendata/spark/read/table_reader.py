@@ -29,8 +29,8 @@ _LAST_ROW = (1 << 64) - 1
 class KeyRange(InputPartition):
     """Partition of a table: the records from key ``low`` to before key ``high``.
 
-    It has no records if ``high`` is empty, except for the table ``queues``, which is always one partition. ``state`` is
-    that of the entries, in tables of entries.
+    It has no records if ``high`` is empty, except for the table ``queues``, which is always one partition. In tables of
+    entries, ``state`` is the state of the entries.
     """
 
     low: bytes = b""
@@ -43,7 +43,6 @@ class TableReader(DataSourceReader):
 
     Args:
         schema: the Arrow schema with the wanted columns.
-        bounds: the bounds of the rows.
         partitions: the approximate number of partitions; 0 chooses by size.
     """
 

@@ -64,8 +64,8 @@ class _Payloads:
             for key, value in rows:
                 id = int.from_bytes(key[2:], "big")
                 places[id] = locate(id, value)
-        read = await self._reader.read(places)
-        return [require(read[id]) if id in read else None for id in ids]
+        payloads = await self._reader.read(places)
+        return [require(payloads[id]) if id in payloads else None for id in ids]
 
 
 def _body(envelope: bytes | None) -> bytes | None:

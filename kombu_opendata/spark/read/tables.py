@@ -161,24 +161,17 @@ class Bounds:
     statuses: frozenset[str] | None = None
 
     def has_id(self, message_id: int) -> bool:
-        """Return True if a message id is within the bounds."""
         return self.first_id <= message_id <= self.last_id
 
     def has_time(self, at_ms: int) -> bool:
-        """Return True if a time is within the bounds."""
         return (self.first_ms is None or self.first_ms <= at_ms) and (self.last_ms is None or at_ms <= self.last_ms)
 
     def has_queue(self, queue: str) -> bool:
-        """Return True if a queue is within the bounds."""
         return self.queues is None or queue in self.queues
 
 
 def bound_options(**bounds: Any) -> dict[str, str]:
-    """Return bounds by name as texts of options, without those that are None or empty.
-
-    Raises:
-        RequestError: a bound is of the wrong kind.
-    """
+    """Return bounds, without those that are None or empty, as texts of options; raise RequestError for a wrong type."""
     options = {}
     for name, value in bounds.items():
         try:
@@ -238,7 +231,7 @@ def _id(texts: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _edge(name: str, text: str) -> int:
-    """Return the first or last millisecond within a bound of time."""
+    """Return the first (or for an upper bound, the last) millisecond within a bound of time."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError as exc:

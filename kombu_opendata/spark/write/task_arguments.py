@@ -104,7 +104,7 @@ class TaskArguments:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Validate further options of ``apply_async``. The list is closed: no unknown name becomes a property of messages.
+    """Validate further options of ``apply_async``; an unknown name is an error, not a property of messages.
 
     Raises:
         RequestError: an option is unknown or not valid; the text names the nearest one, or the remedy.
@@ -126,7 +126,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def _refusal(option: str) -> str:
-    """Return the reason why an option can't be one of a job's messages."""
+    """Return the reason why messages of a job can't have an option."""
     if option in _OURS:
         return f"{option!r} can't be among the options of apply_async: it is set here"
     if option in _ARGUMENTS:
@@ -156,25 +156,25 @@ MAX_TARGETS = 10_000
 _SOURCE_CHARACTERS = 80
 
 
-def task_frame(df: DataFrame, given: TaskArguments, app_path: str) -> tuple[DataFrame, JobPlan]:
+def task_frame(df: DataFrame, arguments: TaskArguments, app_path: str) -> tuple[DataFrame, JobPlan]:
     """Return the frame to write and its plan, without templates.
 
     Raises:
         RequestError: there is no such column, or a constant can't be pickled.
     """
     frame = _Frame(df)
-    single = {name: getattr(given, name) for name in ("task", "queue", "priority", "eta", "expires")}
+    single = {name: getattr(arguments, name) for name in ("task", "queue", "priority", "eta", "expires")}
     varying = {name: frame.add(name, value) for name, value in single.items() if isinstance(value, Column)}
     constant = {name: value for name, value in single.items() if value is not None and name not in varying}
-    if given.task_id is not None:
-        varying["task_id"] = frame.add("task_id", given.task_id)
-    kwargs = given.kwargs or ()
-    if given.args is None and given.kwargs is None:
-        kwargs = [name for name in df.columns if name != given.task_id]
+    if arguments.task_id is not None:
+        varying["task_id"] = frame.add("task_id", arguments.task_id)
+    kwargs = arguments.kwargs or ()
+    if arguments.args is None and arguments.kwargs is None:
+        kwargs = [name for name in df.columns if name != arguments.task_id]
     named = kwargs if isinstance(kwargs, Mapping) else {name: name for name in kwargs}
-    headers = given.headers or {}
+    headers = arguments.headers or {}
     columns = ColumnNames(
-        args=tuple(frame.add_argument(f"args[{at}]", value) for at, value in enumerate(given.args or ())),
+        args=tuple(frame.add_argument(f"args[{at}]", value) for at, value in enumerate(arguments.args or ())),
         kwargs={key: frame.add_argument(f"kwargs[{key}]", value) for key, value in named.items()},
         constants=frame.constants,
         headers={
@@ -183,14 +183,14 @@ def task_frame(df: DataFrame, given: TaskArguments, app_path: str) -> tuple[Data
         **varying,
     )
     task, queue = constant.pop("task", ""), constant.pop("queue", "")
-    plan = JobPlan(columns, task, queue, {**given.options, **constant}, app_path=app_path, sources=frame.sources)
+    plan = JobPlan(columns, task, queue, {**arguments.options, **constant}, app_path=app_path, sources=frame.sources)
     if fixed := {key: value for key, value in headers.items() if key not in columns.headers}:
         plan.options["headers"] = fixed
     return frame.selected(), plan
 
 
 class _Frame:
-    """Builder of the frame to write, from its columns.
+    """Builder of the frame to write.
 
     Attributes:
         constants: arguments that are not columns, by name.
@@ -227,10 +227,7 @@ class _Frame:
         return name
 
     def selected(self) -> DataFrame:
-        """Return the columns, with types that Arrow supports.
-
-        A frame needs a column even if the tasks have no arguments.
-        """
+        """Return the frame of these columns, with types that Arrow supports; without columns, it has a constant one."""
         frame = self._df.select(*(self._columns or [F.lit(None).cast("boolean").alias("none")]))
         kinds = [(field.name, field.dataType, without_void(field.dataType)) for field in frame.schema.fields]
         changed = {name: _named(name).cast(new) for name, old, new in kinds if new != old}

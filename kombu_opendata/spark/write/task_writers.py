@@ -53,9 +53,9 @@ class _JobWriter:
             self._target: StagingTarget = broker.staging.staging_target()
 
     def _write(self, plan: JobPlan, batches: Iterable[pa.RecordBatch], job_id: str) -> Written:
-        """Write one attempt of a partition.
+        """Write one attempt of a partition; delete its object if it fails.
 
-        A task that fails removes its object. The broker's maintenance removes the objects of killed tasks.
+        The broker's maintenance deletes the objects of killed tasks.
         """
         context = _context()
         partition, attempt = context.partitionId(), context.taskAttemptId() & _MAX_ATTEMPT
@@ -86,10 +86,10 @@ class _JobWriter:
 
     def abort(self, messages: list[Any], batchId: int = 0) -> None:
         """Remove only the batches of these attempts, because another run of the same job may be in progress."""
-        written = [message for message in messages if isinstance(message, Written)]
+        partitions = [message for message in messages if isinstance(message, Written)]
         with self._access.connect() as broker:
-            for job_id in dict.fromkeys(message.job_id for message in written):
-                batches = [message.batch for message in written if message.job_id == job_id]
+            for job_id in dict.fromkeys(message.job_id for message in partitions):
+                batches = [message.batch for message in partitions if message.job_id == job_id]
                 broker.staging.abort_job(job_id, batches)
 
 
@@ -110,15 +110,15 @@ class TaskWriter(_JobWriter, DataSourceArrowWriter):
         return self._write(self._plan, iterator, self._job_id)
 
     def commit(self, messages: list[Any]) -> None:
-        written = [message for message in messages if message is not None]
-        if len(written) != len(messages):
+        partitions = [message for message in messages if message is not None]
+        if len(partitions) != len(messages):
             raise RequestError("a partition was not written, so the job is not committed")
         try:
-            job = self._commit(self._job_id, written)
+            job = self._commit(self._job_id, partitions)
         except OpenDataError as exc:
             self._report({"refused": {"code": wire_code(exc), "text": exc.text}})
             raise
-        rows = sorted((message.batch.partition, message.batch.rows) for message in written)
+        rows = sorted((message.batch.partition, message.batch.rows) for message in partitions)
         self._report({"job": {**asdict(job), "queues": {}, "blocked": None}, "partitions": rows})
 
     def _report(self, report: dict[str, object]) -> None:
@@ -147,16 +147,13 @@ class TaskStreamWriter(_JobWriter, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Commit the job of a micro-batch; one without rows creates no job."""
-        written = [message for message in messages if message is not None and message.batch.rows]
-        for job_id in dict.fromkeys(message.job_id for message in written):
-            self._commit(job_id, [message for message in written if message.job_id == job_id])
+        partitions = [message for message in messages if message is not None and message.batch.rows]
+        for job_id in dict.fromkeys(message.job_id for message in partitions):
+            self._commit(job_id, [message for message in partitions if message.job_id == job_id])
 
 
 def check_prefix(prefix: str) -> None:
-    """Validate a prefix of a stream's job ids, which must leave room for the rest.
-
-    Raise RequestError if it is too long.
-    """
+    """Raise RequestError if a prefix of a stream's job ids is too long for the rest of the ids."""
     limit = MAX_JOB_ID_BYTES - _AFTER_PREFIX_BYTES
     if prefix:
         check_job_id(prefix)

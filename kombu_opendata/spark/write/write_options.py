@@ -54,7 +54,7 @@ _SPARKS = frozenset(("checkpointlocation", "outputmode", "queryname"))
 def pack_plan(plan: JobPlan, access: BrokerAccess) -> str:
     """Return a plan as the text of an option, without the broker's URL, because Spark's UI shows options.
 
-    Its constants may be of classes that only the driver's program has.
+    The constants of a plan may be of classes that only the driver's program has.
     """
     return base64.b64encode(cloudpickle.dumps((plan, replace(access, url="opendata+memory://none")))).decode()
 
@@ -62,9 +62,7 @@ def pack_plan(plan: JobPlan, access: BrokerAccess) -> str:
 def parse_write_options(
     options: Mapping[str, str], schema: pa.Schema, refused: Mapping[str, str]
 ) -> tuple[JobPlan, BrokerAccess]:
-    """Return the plan for a frame with this schema, and its broker.
-
-    ``refused`` is as in :meth:`.JobPlan.check_columns`.
+    """Return the plan for a frame with this schema, and its broker; ``refused``: see :meth:`.JobPlan.check_columns`.
 
     Raises:
         RequestError: an option is unknown or missing, contradicts another, or names a column that is missing.
