@@ -26,6 +26,7 @@ class EngineSizes:
         index_part_rows: rows of the part of the history's index in memory, above which it is written.
         index_merge_runs: runs of a level that are merged into one.
         index_messages: messages whose headers the indexer has in memory.
+        index_reads: metadata records that the indexer reads together.
         log_rows: stored rows of the history's log in memory.
         log_chunk_rows: rows of a chunk of the log, each of its kind.
         log_blocks: blocks of messages that are known for chunks that left memory before they were indexed.
@@ -59,6 +60,7 @@ class EngineSizes:
     index_part_rows: int = 8192
     index_merge_runs: int = 16
     index_messages: int = 16_384
+    index_reads: int = 128
     log_rows: int = 16_384
     log_chunk_rows: int = 4096
     log_blocks: int = 65_536

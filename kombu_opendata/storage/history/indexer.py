@@ -33,8 +33,7 @@ _MAX_FROZEN = 2
 PIECE_SECONDS = 0.004
 #: steps between two readings of the clock
 _STEPS = 16
-#: most metadata records of one read, and the widest gap between their ids
-_READ_AT_ONCE = 128
+#: the widest gap between the ids of metadata records that are read together
 _MAX_GAP = 16
 _NOTHING = Values((), ())
 
@@ -53,6 +52,7 @@ class Indexer:
         sizes: EngineSizes,
     ) -> None:
         self._store, self._payloads = store, payloads
+        self._reads = sizes.index_reads
         self._part_rows, self._rare, self._max_known = sizes.index_part_rows, sizes.index_rare, sizes.index_messages
         self._log, self._index, self._collected = log, index, collected
         self._checkpoint = checkpoint
@@ -152,7 +152,7 @@ class Indexer:
     # ------------------------------------------------------------------ headers
     async def _read_some(self, chunk_headers: _ChunkHeaders) -> None:
         """Read the headers of the next messages; those of collected messages have their own records."""
-        ids = chunk_headers.take()
+        ids = chunk_headers.take(self._reads)
         try:
             await self._read(chunk_headers, ids)
         except BaseException:
@@ -268,10 +268,10 @@ class _ChunkHeaders:
         self.wanted = sorted(ids - self.values.keys(), reverse=True)
         self.missing: set[int] = set()  # messages without metadata
 
-    def take(self) -> list[int]:
+    def take(self, limit: int) -> list[int]:
         """Take the next ids, which are close enough to each other for one read."""
         pending = self.wanted
         ids = [pending.pop()]
-        while pending and len(ids) < _READ_AT_ONCE and pending[-1] - ids[-1] <= _MAX_GAP:
+        while pending and len(ids) < limit and pending[-1] - ids[-1] <= _MAX_GAP:
             ids.append(pending.pop())
         return ids

@@ -13,7 +13,6 @@ import pytest
 from kombu_opendata.staging.batch_block import IndexBlock, encode_block
 from kombu_opendata.storage.effects.staged_jobs import StagedChunk
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.history import indexer
 from kombu_opendata.storage.records import decode_any, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.metadata import Pairs
@@ -310,9 +309,8 @@ def test_a_deleted_queue_takes_no_headers_along(tmp_path: Path) -> None:
     run(tmp_path / "s", steps)
 
 
-def test_looking_while_the_checkpoint_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_while_the_checkpoint_collects(tmp_path: Path) -> None:
     """At any time the headers are either in the metadata or in the record."""
-    monkeypatch.setattr(indexer, "_READ_AT_ONCE", 1)
 
     async def steps(world: World) -> None:
         ids = attempt(world, 40)
@@ -325,7 +323,7 @@ def test_looking_while_the_checkpoint_collects(tmp_path: Path, monkeypatch: pyte
         await collecting
         assert await found(world.engine, ids)
 
-    run(tmp_path / "s", steps, sized(log_rows=0, header_messages=3, header_reads=2))
+    run(tmp_path / "s", steps, sized(log_rows=0, header_messages=3, header_reads=2, index_reads=1))
 
 
 def test_damaged_metadata_is_no_reason_to_keep_the_message(tmp_path: Path) -> None:
