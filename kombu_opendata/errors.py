@@ -67,8 +67,8 @@ class StoreFull(RetryLater, code="store_full"):
 class StoreStalled(RetryLater, code="store_stalled"):
     """The store does not answer. Try again later.
 
-    If ``uncertain`` is false, the call changed nothing. Otherwise it may have. A message that is published again over
-    the same connection is stored only once.
+    The call changed nothing, unless ``uncertain`` is True. A message that is published again over the same connection
+    is stored only once.
     """
 
     uncertain: bool
@@ -144,7 +144,7 @@ class RequestError(OpenDataError, code="bad_request"):
 
 
 class ConnectionInUse(RequestError, code="connection_in_use"):
-    """The call interrupted another one on this connection, and needs the state that the other one is changing."""
+    """The call interrupted another call on this connection, which is changing the state that both need."""
 
 
 class NotFound(RequestError, code="not_found"):
@@ -430,10 +430,7 @@ BY_CODE: dict[str, type[OpenDataError]] = {c.code: c for c in _all(OpenDataError
 
 
 def wire_code(exc: OpenDataError) -> str:
-    """Return the code of an error's nearest class in this module.
-
-    The ``code`` of transport classes is AMQP's number.
-    """
+    """Return the code of an error's nearest class in this module; in the transport's subclasses, it is AMQP's."""
     return next(code for cls in type(exc).__mro__ for code, known in BY_CODE.items() if cls is known)
 
 

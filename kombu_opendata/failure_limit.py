@@ -10,18 +10,18 @@ _MAX_REMEMBERED = 10_000
 
 
 class FailureLimit:
-    """Rate limit for the failures of each key: ``count`` immediately, and as many again over the period."""
+    """Rate limit for the failures of each key: a burst of ``count``, then one each ``seconds / count``."""
 
     def __init__(self, count: int, seconds: float, time: Callable[[], float]) -> None:
         self._count = count
-        self._each = seconds / count
+        self._interval_seconds = seconds / count
         self._time = time
         self._clean_at: OrderedDict[str, float] = OrderedDict()  # time at which the last failure of a key is forgotten
 
     def wait(self, key: str) -> float:
         """Return the seconds until the key may fail again; 0 means now."""
         left = self._clean_at.get(key, 0.0) - self._time()
-        return max(left - self._each * (self._count - 1), 0.0)
+        return max(left - self._interval_seconds * (self._count - 1), 0.0)
 
     def has_failed(self, key: str) -> bool:
         """Return True if the key failed recently."""
@@ -30,6 +30,6 @@ class FailureLimit:
     def failed(self, key: str) -> None:
         """Count a failure of the key."""
         now = self._time()
-        self._clean_at[key] = max(self._clean_at.pop(key, 0.0), now) + self._each
+        self._clean_at[key] = max(self._clean_at.pop(key, 0.0), now) + self._interval_seconds
         if len(self._clean_at) > _MAX_REMEMBERED:
             self._clean_at.popitem(last=False)

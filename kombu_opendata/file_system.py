@@ -1,4 +1,4 @@
-"""This host's file systems: full disks, durable names, files with secrets, and the boot that mounted them."""
+"""File systems of this host: full disks, durable names and files with secrets; the id of the current boot."""
 
 from __future__ import annotations
 
@@ -44,10 +44,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def boot_id(file: Path = BOOT_ID_FILE) -> str:
-    """Return the kernel's id of the host's current boot, the same in all its containers.
-
-    Empty if the system has none.
-    """
+    """Return the kernel's id of the current boot, which all containers of the host share; empty if there is none."""
     try:
         return file.read_text().strip()
     except OSError:
@@ -62,7 +59,7 @@ def read_private(path: Path | str, what: str, error: type[OpenDataError]) -> byt
         error: the class of that error.
 
     Raises:
-        OpenDataError: of the given class; every user may read or write the file, or it can't be read.
+        OpenDataError: every user may read or write the file, or it can't be read.
     """
     try:
         with open(path, "rb") as file:

@@ -43,7 +43,7 @@ def peer_uid(sock: socket.socket) -> int:
 
 
 def is_trusted(uid: int) -> bool:
-    """Return True for this user and for root, who has all permissions in any case."""
+    """Return True for this user and for root, who has all permissions anyway."""
     return uid in (0, os.geteuid())
 
 

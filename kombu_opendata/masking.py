@@ -1,6 +1,6 @@
 """Masking of confidential values: arguments and headers with names such as ``password``, and secrets in URLs.
 
-The names are searched for in names of any nesting, and in texts such as ``argsrepr`` and tracebacks, which contain
+The names are matched with keys at any depth, and within texts such as ``argsrepr`` and tracebacks, in the forms
 ``name=value`` and ``'name': value``. Positional arguments have no names, so they are shown.
 """
 
@@ -36,7 +36,7 @@ class Masking:
         self._name = re.compile("|".join(map(re.escape, names)) or r"(?!)", re.IGNORECASE)
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """Return a value without those of masked names, at any depth; texts in it are masked as texts."""
+        """Return a value in which the values of masked names are replaced, at any depth and within texts."""
         if depth > MAX_DEPTH:
             return "…"
         if isinstance(value, Mapping):
@@ -98,7 +98,7 @@ def _mask_one(url: str, mask: str) -> str:
 
 def _mask_query(url: str, mask: str) -> str:
     place, mark, query = url.partition("?")
-    return place + mark + _QUERY_VALUE.sub(lambda found: found[1] + mask, query)
+    return place + mark + _QUERY_VALUE.sub(lambda match: match[1] + mask, query)
 
 
 def _is_cut(url: str) -> bool:

@@ -99,19 +99,19 @@ class PrivateFolder:
         except OSError as exc:
             if exc.errno == errno.ELOOP:
                 raise _unsafe_file(path, "is a symbolic link") from exc
-            what_to_do = f"; {remedy(self.path)}" if is_full(exc) else ""
-            raise StoreUnwritable(f"{path} can't be opened: {exc.strerror}{what_to_do}", path=path) from exc
+            advice = f"; {remedy(self.path)}" if is_full(exc) else ""
+            raise StoreUnwritable(f"{path} can't be opened: {exc.strerror}{advice}", path=path) from exc
         status = os.fstat(fd)
-        wrong = ""
+        reason = ""
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            wrong = "is not a plain file with one name"
+            reason = "is not a plain file with one name"
         elif status.st_uid != os.geteuid():
-            wrong = f"belongs to {user_name(status.st_uid)}"
+            reason = f"belongs to {user_name(status.st_uid)}"
         elif status.st_mode & WRITABLE_BY_OTHERS:
-            wrong = "may be written by other users"
-        if wrong:
+            reason = "may be written by other users"
+        if reason:
             os.close(fd)
-            raise _unsafe_file(path, wrong)
+            raise _unsafe_file(path, reason)
         return fd
 
     def check_entries(self) -> None:
@@ -128,10 +128,7 @@ class PrivateFolder:
                 raise _unsafe_file(f"{self.path}/{name}", f"belongs to {user_name(owner)}")
 
     def hide_entries(self) -> None:
-        """Remove the permissions of other users on the folder's entries.
-
-        They may enter the folder to reach the socket.
-        """
+        """Remove the permissions of other users on the folder's entries: they may enter it to reach the socket."""
         for name in os.listdir(self._fd):
             try:
                 fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._fd)
@@ -186,7 +183,7 @@ class PrivateFolder:
 
 
 def make_folder(path: str) -> None:
-    """Create a folder for this user alone, unless it exists. Its parent must exist: a path may be mistyped.
+    """Create a folder for this user alone, unless it exists. A missing parent is an error, as the path may be mistyped.
 
     Raises:
         StoreUnwritable: its parent does not exist.
@@ -198,14 +195,14 @@ def make_folder(path: str) -> None:
         if not os.path.isdir(path):
             raise
     except FileNotFoundError as exc:
-        above = nearest = os.path.dirname(path)
-        if os.path.isdir(above):
+        parent = nearest = os.path.dirname(path)
+        if os.path.isdir(parent):
             raise  # a file system without folders, such as /proc
         while not os.path.isdir(nearest):
             nearest = os.path.dirname(nearest)
         raise StoreUnwritable(
-            f"{path} can't be created, because there is no folder {above}; the nearest one that exists is {nearest}. "
-            f"Check the path, or run: mkdir -p {shlex.quote(above)}",
+            f"{path} can't be created, because there is no folder {parent}; the nearest one that exists is {nearest}. "
+            f"Check the path, or run: mkdir -p {shlex.quote(parent)}",
             folder=path,
         ) from exc
 

@@ -24,9 +24,9 @@ def shown_lines(text: str) -> str:
     return "\n".join(map(shown, text.split("\n")))
 
 
-def _escaped(one: str) -> str:
-    code = ord(one)
-    return _SHORT.get(one) or (
+def _escaped(char: str) -> str:
+    code = ord(char)
+    return _SHORT.get(char) or (
         f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
     )
 
@@ -63,13 +63,13 @@ def age(seconds: float | None) -> str:
     """Return a duration in at most two units: ``3d 4h``."""
     if seconds is None:
         return "-"
-    left = max(0, int(seconds))
+    remaining = max(0, int(seconds))
     units = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
     parts: list[str] = []
     for name, size in units:
-        if left >= size or (name == "s" and not parts):
-            parts.append(f"{left // size}{name}")
-            left %= size
+        if remaining >= size or (name == "s" and not parts):
+            parts.append(f"{remaining // size}{name}")
+            remaining %= size
         elif parts:
             break
     return " ".join(parts[:2])

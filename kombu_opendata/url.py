@@ -156,8 +156,8 @@ def parse(url: str) -> Address:
 
 def did_you_mean(scheme: str) -> str:
     """Return the suffix of an error about an unknown scheme: the most similar scheme, or nothing."""
-    meant = get_close_matches(scheme.lower(), SCHEMES, n=1, cutoff=0.7)
-    return f"; did you mean {meant[0]}://?" if meant else ""
+    similar = get_close_matches(scheme.lower(), SCHEMES, n=1, cutoff=0.7)
+    return f"; did you mean {similar[0]}://?" if similar else ""
 
 
 def _parse_host(url: str, scheme: str, rest: str) -> Address:

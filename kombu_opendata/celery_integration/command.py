@@ -74,7 +74,7 @@ class OpenDataBroker:
         from tornado.web import HTTPError
 
         try:
-            with self._target.client(looks=True) as client:
+            with self._target.client(read_only=True) as client:
                 metrics = client.metrics_all()
         except (CommandError, OpenDataError, TimeoutError) as exc:
             raise HTTPError(503, str(exc)) from exc

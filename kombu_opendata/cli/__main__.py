@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> int:
-    """Detach from the parent process, which so need not wait for the broker's end, then run the broker."""
+    """Run a command; an embedded broker is detached first, so that the client need not wait for its end."""
     if "--embedded" in sys.argv and os.fork() != 0:
         os._exit(0)
     try:
@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def _report(text: str) -> None:
-    """Report to the parent process that another attempt can't succeed: the command line was not even read."""
+    """Report to the client that started this process that the broker can't start, and another attempt would fail."""
     if "--ready-fd" in sys.argv:
         fd = int(sys.argv[sys.argv.index("--ready-fd") + 1])
         os.write(fd, json.dumps({"code": "start_error", "text": text}).encode() + b"\n")

@@ -4,12 +4,12 @@
 code  meaning
 ====  ==================================================================================================
 0     success
-1     the answer is no, something was not found, or the request was refused; of many messages, none was handled
+1     the answer is no, something was not found, the request was refused, or a bulk command handled no message
 2     the command line is wrong (an option, a URL, a filter, a time), or --yes is needed
-3     no broker runs there, it can't be reached or started, or the connection was lost
-4     the store is damaged; also if only some of many messages can't be read
-5     not now, or not completely: the disk or a queue is full, a queue is paused, the time ran out, or some stayed
-6     another broker has taken over the store: how a broker ends that was replaced
+3     no broker runs, it can't be reached or started, or the connection was lost
+4     the store is damaged, or some messages can't be read
+5     not now, or not completely: a full disk or queue, a paused queue, a timeout, or messages that were left
+6     the broker ended because another one has taken over its store
 130   interrupted by Ctrl-C
 ====  ==================================================================================================
 """
@@ -40,7 +40,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class CommandError(click.ClickException):
-    """An error that is shown as one line; for a filter, with the position of the mistake."""
+    """Error of a command, shown as one line; an invalid filter is shown with the position of the mistake."""
 
     def __init__(self, text: str, exit_code: int = REFUSED) -> None:
         super().__init__(text)
@@ -73,7 +73,7 @@ def exit_code(error: Exception) -> int:
 
 
 def failure(error: Exception) -> CommandError | None:
-    """Return the message for a foreseen error; None for an unforeseen one, which keeps its traceback."""
+    """Return the command's error for an expected error; None for any other, which is shown with its traceback."""
     from ..errors import OpenDataError
 
     if isinstance(error, OpenDataError):
@@ -100,7 +100,7 @@ def _interruptible() -> Iterator[None]:
 
 
 class Command(click.Command):
-    """A command that prints a foreseen error as one line. Its ``epilog`` is ``Example: `` and a command line."""
+    """Command that prints an expected error as one line. Its ``epilog`` is ``Example: `` and a command line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         flags = {flag for parameter in self.params for flag in parameter.opts}
@@ -131,7 +131,7 @@ class Command(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A group of commands of this kind."""
+    """Group of such commands."""
 
     command_class = Command
     group_class = type  # click's convention: subgroups have this class, too
@@ -151,7 +151,7 @@ def _write_exit_codes(formatter: click.HelpFormatter) -> None:
 
 
 def _open_streams() -> None:
-    """Replace a closed standard stream, which is None in Python, by an empty one."""
+    """Replace a standard stream that is closed, for which Python has None, by an empty one."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - stays open as long as the process runs

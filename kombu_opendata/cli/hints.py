@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 #: every database in a store's folder has a subfolder of this name
 _DATABASE = "manifest"
-#: the parameter of ``--start``
+#: name of the parameter of ``--start``
 START = "starts"
-#: key of the ``--url`` before the verb in a context; the contexts below share it
+#: key of the ``--url`` before the verb in the ``meta`` of a context, which its subcommands share
 URL = "kombu_opendata.url"
 
 
@@ -38,7 +38,7 @@ def command(words: str, *names: str) -> str:
 
 
 def next_command(words: str, *names: str) -> str:
-    """Return the same as :func:`command`, for the same broker: with its ``--url``, or by its ``celery -A app``."""
+    """Return a command line for the broker of the current command: with its ``--url``, or as ``celery -A app …``."""
     context = click.get_current_context(silent=True)
     if context is not None and (url := given_url(context)):
         return command(f"{words} --url {shlex.quote(masked(url))}", *names)
@@ -78,9 +78,9 @@ def no_broker(address: Address, error: Any) -> CommandError:
     if not is_store(folder):
         return CommandError(f"no broker runs for {folder}, and there is no store: check the path", NO_BROKER)
     has_start = any(parameter.name == START for parameter in click.get_current_context().command.params)
-    or_so = ", or add --start" if has_start else ""
+    alternative = ", or add --start" if has_start else ""
     return CommandError(
-        f"no broker runs for {folder}: start it with '{command('broker start', folder)}'{or_so}; "
+        f"no broker runs for {folder}: start it with '{command('broker start', folder)}'{alternative}; "
         f"'{command('store stats', folder)}' needs none",
         NO_BROKER,
     )

@@ -183,7 +183,7 @@ def parsed(read: Callable[[Any], T]) -> Callable[[click.Context, click.Parameter
 
 
 def limit_option(help: str, default: int = 0, *, low: int = 0, high: int | None = None) -> Callable[[Any], Any]:
-    """Return the option ``--limit``."""
+    """Return the option ``--limit``; its default is shown unless it is 0."""
     kind = Validated(WholeNumberKind(low, high))
     return click.option("--limit", "-n", type=kind, default=default, show_default=default > 0, help=help)
 
@@ -208,7 +208,7 @@ page_options = with_options(
 def page_notes(window: Mapping[str, datetime | None], **cursors: str | None) -> Iterator[str]:
     """Yield the options of the next and previous pages.
 
-    A cursor belongs to exactly this window, and "2h" is another window when the next page is requested.
+    A cursor is only valid for the same window, so ``--since 2h`` is written as a time.
     """
     times = "".join(f"--{name} {plain(at)} " for name, at in window.items() if at is not None)
     return (f"{name} page: {times}--{name} {cursor}" for name, cursor in cursors.items() if cursor)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _WIDE = 100_000
 #: spaces between two columns
 _GAP = 3
-#: minimum widths of a text: folding stops at the first; below the second, other columns are left out
+#: widths of a column of texts: the minimum, and the one for which spare columns are left out
 _SHORTEST_TEXT, _EASY_TEXT = 8, 20
 
 
@@ -63,7 +63,7 @@ def _never_fail_on_a_character() -> None:
 
 # ---------------------------------------------------------------------- JSON
 class JsonLines(NamedTuple):
-    """Documents that are printed on a line each."""
+    """Documents that are printed as JSON, each on its line."""
 
     documents: Iterable[Any]
 
@@ -102,7 +102,7 @@ class Table(NamedTuple):
     Attributes:
         columns: for each heading, the name of an attribute (by default, the heading), or a function that returns the
             cell of an object. A heading that ends with ``#`` has numbers, which are never folded.
-        none: the line that is printed if it would be empty.
+        none: the line that is printed instead of an empty table.
         spare: the headings of columns that are left out on a narrow terminal, the first one first.
         rare: the headings of columns that are left out if they have no values.
     """
@@ -120,7 +120,7 @@ class Table(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Column of a table, as texts that are safe for terminals; one that ``is_whole`` can't be folded."""
+    """Column of a table, as texts that are safe for terminals; it is not folded if ``is_whole``."""
 
     heading: str
     texts: list[str]
@@ -248,7 +248,7 @@ def cut_middle(text: str, width: int) -> str:
 
 # ---------------------------------------------------------------------- replies
 class Alert(str):
-    """Line that needs attention, red on a terminal."""
+    """Line that is red on a terminal."""
 
     __slots__ = ()
 
@@ -306,6 +306,6 @@ class Reply:
 
 
 def hidden_queues(queues: int) -> Iterator[str]:
-    """Yield the number of Celery's queues that a table leaves out."""
+    """Yield a note about the number of Celery's queues that a table leaves out, unless it is 0."""
     if queues:
         yield f"without {counted(queues, 'queue')} of Celery for events and remote control: --all"

@@ -34,7 +34,7 @@ SHARED: tuple[click.Command, ...] = (
 
 
 class Root(CommandGroup):
-    """The root group: ``broker`` runs a broker, and verbs such as ``broker start`` operate one in the background."""
+    """Root group, in which ``broker`` is a command with options, and a group with verbs such as ``broker start``."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

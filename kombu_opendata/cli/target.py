@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 ENVIRONMENT = "OPENDATA_QUEUE_URL"
 _URL_HELP = f"the broker, or a store's folder; default: the app's, or ${ENVIRONMENT}"
-#: the files of TLS: by the option's ending, its variable, the key in Kombu's ssl, and its help
+#: the options of TLS: for the ending of each, its environment variable, its key in Kombu's ``ssl``, and its help
 _TLS_OPTIONS = {
     "ca": ("OPENDATA_QUEUE_CA", "ca_certs", "CA certificates (PEM) for opendatas:// brokers"),
     "cert": ("OPENDATA_QUEUE_CERT", "certfile", "this client's certificate (PEM), for brokers that want one"),
@@ -40,18 +40,18 @@ _TLS_OPTIONS = {
 def accept_url(group: click.Group) -> None:
     """Accept ``--url`` also before a verb of this group."""
 
-    def keep(context: click.Context, _param: click.Parameter, value: str | None) -> None:
+    def store_url(context: click.Context, _param: click.Parameter, value: str | None) -> None:
         if value:
             context.meta[URL] = value
 
     group.params.append(
-        click.Option(["--url"], metavar="URL|FOLDER", help=_URL_HELP, callback=keep, expose_value=False)
+        click.Option(["--url"], metavar="URL|FOLDER", help=_URL_HELP, callback=store_url, expose_value=False)
     )
 
 
-def _take_tls(given: dict[str, Any]) -> dict[str, str]:
-    """Remove the options of TLS from a command's and return them with the keys of Kombu's ``ssl``."""
-    files = {known: given.pop(f"tls_{name}", None) for name, (_, known, _) in _TLS_OPTIONS.items()}
+def _take_tls(parameters: dict[str, Any]) -> dict[str, str]:
+    """Remove the options of TLS from a command's parameters, and return the files by their keys in Kombu's ``ssl``."""
+    files = {known: parameters.pop(f"tls_{name}", None) for name, (_, known, _) in _TLS_OPTIONS.items()}
     return {name: file for name, file in files.items() if file}
 
 
@@ -60,9 +60,11 @@ def target_options(command: Command) -> Command:
     """Add ``--url`` and the options of TLS, which the command receives as its ``target``."""
 
     @wraps(command)
-    def with_target(url: str | None, **given: Any) -> Any:
-        target = Target(url or given_url(click.get_current_context()), _take_tls(given), starts=given.pop(START, False))
-        return command(target=target.or_at(given.pop("place", None)), **given)
+    def with_target(url: str | None, **parameters: Any) -> Any:
+        target = Target(
+            url or given_url(click.get_current_context()), _take_tls(parameters), starts=parameters.pop(START, False)
+        )
+        return command(target=target.or_at(parameters.pop("place", None)), **parameters)
 
     wrapped: Command = with_target
     for name, (variable, _, text) in reversed(_TLS_OPTIONS.items()):
@@ -80,8 +82,8 @@ def prints(command: Callable[..., Reply | None]) -> Command:
     """Print the reply of a command, with ``--json`` as JSON."""
 
     @wraps(command)
-    def printed(as_json: bool, **given: Any) -> None:
-        reply = command(**given)
+    def printed(as_json: bool, **parameters: Any) -> None:
+        reply = command(**parameters)
         if reply is not None:
             reply.print(as_json)
 
@@ -100,17 +102,17 @@ def reads_at_target(command: Callable[..., Reply | None]) -> Command:
 
 def changes(command: Callable[..., Reply | None]) -> Command:
     """Call a command with a client, which is its first argument, and print its reply."""
-    return target_options(_with_client(command, looks=False))
+    return target_options(_with_client(command, read_only=False))
 
 
 def reads(command: Callable[..., Reply | None]) -> Command:
     """Do the same as :func:`changes`, with ``--start``: for commands that only read."""
-    return target_options(start_option(_with_client(command, looks=True)))
+    return target_options(start_option(_with_client(command, read_only=True)))
 
 
 def asks_running(command: Callable[..., Reply | None]) -> Command:
     """Do the same as :func:`changes` for a command that never starts a broker."""
-    return target_options(_with_client(command, looks=True))
+    return target_options(_with_client(command, read_only=True))
 
 
 def start_option(command: Command) -> Command:
@@ -119,13 +121,13 @@ def start_option(command: Command) -> Command:
     return click.option("--start", START, is_flag=True, help=text)(command)
 
 
-def _with_client(command: Callable[..., Reply | None], *, looks: bool) -> Command:
-    """Print the reply while the client is connected: it may read more."""
+def _with_client(command: Callable[..., Reply | None], *, read_only: bool) -> Command:
+    """Pass a client to a command, and print the reply before the client is closed: printing may read more."""
 
     @wraps(command)
-    def connected(target: Target, as_json: bool, **given: Any) -> None:
-        with target.client(looks=looks) as client:
-            reply = command(client, **given)
+    def connected(target: Target, as_json: bool, **parameters: Any) -> None:
+        with target.client(read_only=read_only) as client:
+            reply = command(client, **parameters)
             if reply is not None:
                 reply.print(as_json)
 
@@ -141,9 +143,9 @@ def asks_always(command: Command) -> Command:
     """Refuse to connect without ``--yes`` if there is no terminal: for commands that ask in any case."""
 
     @wraps(command)
-    def checked(yes: bool, **given: Any) -> Any:
+    def checked(yes: bool, **parameters: Any) -> Any:
         require_confirmation(yes)
-        return command(yes=yes, **given)
+        return command(yes=yes, **parameters)
 
     return yes_option(checked)
 
@@ -159,7 +161,7 @@ class BrokerTarget:
 class Target:
     """The broker of a command; if an app lists several for failover, the first that answers.
 
-    The broker is looked up at the first access, so a command may check its other arguments before.
+    The URL is read at the first access, so that a command can check its other arguments first.
     """
 
     def __init__(self, url: str | None = None, tls: Mapping[str, str] | None = None, *, starts: bool = False) -> None:
@@ -168,7 +170,7 @@ class Target:
         self.starts = starts
 
     def or_at(self, place: str | None) -> Target:
-        """Return the broker at this place, if one is given, else this one."""
+        """Return the target of this URL or folder, or this target if it is None."""
         return Target(place, self._tls, starts=self.starts) if place else self
 
     @cached_property
@@ -205,11 +207,11 @@ class Target:
 
     # ------------------------------------------------------------------ clients
     @contextmanager
-    def client(self, *, looks: bool = False, creates: bool = False) -> Iterator[QueueClient]:
+    def client(self, *, read_only: bool = False, creates: bool = False) -> Iterator[QueueClient]:
         """Open a queue client.
 
         Args:
-            looks: the command only reads: start a broker only with ``--start``.
+            read_only: start a broker only with ``--start``.
             creates: the command may make a new store.
 
         Raises:
@@ -222,7 +224,7 @@ class Target:
             settings = {field.name: getattr(place.options, field.name) for field in fields(place.options)}
             return QueueClient(place.address.as_uri(include_secret=True), **settings)
 
-        with self._opened(make, lambda client: client.connections.connect(), looks, creates) as client:
+        with self._opened(make, lambda client: client.connections.connect(), read_only, creates) as client:
             try:
                 yield client
             except NotFound as exc:
@@ -230,14 +232,14 @@ class Target:
 
     @contextmanager
     def connection(
-        self, *, looks: bool = False, timeout: float | None = None, idle_exit: float | None = None
+        self, *, read_only: bool = False, timeout: float | None = None, idle_exit: float | None = None
     ) -> Iterator[BrokerConnection]:
         """Open a plain connection, for calls that the queue client does not have.
 
         Args:
-            looks: as in :meth:`client`.
-            timeout: the time for connecting, in seconds; with it, temporary refusals are not retried.
-            idle_exit: the time after which a broker that this starts ends without clients, in seconds; 0 means never.
+            read_only: as in :meth:`client`.
+            timeout: the seconds for connecting; None means the default, and that temporary refusals are retried.
+            idle_exit: seconds without clients after which a broker that this call starts ends; 0 means never.
         """
         from ..client.session.broker_connection import BrokerConnection
 
@@ -251,19 +253,19 @@ class Target:
                 options = replace(options, idle_exit=idle_exit)
             return BrokerConnection(place.address, options)
 
-        with self._opened(make, lambda connection: connection.connect(), looks, False) as connection:
+        with self._opened(make, lambda connection: connection.connect(), read_only, False) as connection:
             yield connection
 
     @contextmanager
     def _opened(
-        self, make: Callable[[BrokerTarget], Any], greet: Callable[[Any], None], looks: bool, creates: bool
+        self, make: Callable[[BrokerTarget], Any], connect: Callable[[Any], None], read_only: bool, creates: bool
     ) -> Any:
         from ..errors import ConnectionLost
 
-        for place in (places := [self._allowed(place, looks, creates) for place in self._places]):
+        for place in (places := [self._allowed(place, read_only, creates) for place in self._places]):
             client = make(place)
             try:
-                greet(client)
+                connect(client)
             except ConnectionLost as exc:
                 client.close()
                 if place is places[-1]:
@@ -278,8 +280,8 @@ class Target:
                 client.close()
             return
 
-    def _allowed(self, place: BrokerTarget, looks: bool, creates: bool) -> BrokerTarget:
-        if looks and not self.starts:
+    def _allowed(self, place: BrokerTarget, read_only: bool, creates: bool) -> BrokerTarget:
+        if read_only and not self.starts:
             return replace(place, options=replace(place.options, may_start=False, reconnect_timeout=0.0))
         folder = place.address.folder
         if place.address.kind == "embedded" and not creates and not is_store(folder) and not sharer_of(folder):
@@ -321,7 +323,7 @@ def completion(names_of: Callable[[QueueClient], list[str]]) -> Callable[..., li
             place = _place(given_url(context) or os.environ[ENVIRONMENT], _take_tls(dict(context.params)))
             target = Target()
             target._places = [replace(place, options=replace(place.options, connect_timeout=0.5))]
-            with target.client(looks=True) as client:
+            with target.client(read_only=True) as client:
                 names = names_of(client)
             return [name for name in names if name.startswith(incomplete) and name.isprintable()]
         except Exception:

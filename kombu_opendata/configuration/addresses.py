@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 MAX_SOCKET_PATH_BYTES = 107
 DEFAULT_PORT = 5677
-#: a broker that listens there listens on all addresses
+#: hosts that stand for all addresses of the machine
 WILDCARDS = {"0.0.0.0", "::"}
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 

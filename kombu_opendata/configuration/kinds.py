@@ -1,7 +1,7 @@
 """Kinds of option values, and conversion of texts with units: durations (``1h30m``) and sizes (``20G``).
 
-A kind parses a text of the command line or the environment, or a value of a TOML file: a number may be a number, and
-every value may be a text.
+A kind parses a text of the command line or the environment, or a value of a TOML file, where a number may also be
+written as a text.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Kind(Generic[T]):
 
 
 class _OfText(Kind[T]):
-    """Kind of values that are texts; in a file, texts that look like a number may be one."""
+    """Kind of values that are texts; a file may have a number for a text of digits."""
 
     _types: ClassVar[tuple[type, ...]] = (str, int)
 
@@ -74,7 +74,7 @@ class _OfText(Kind[T]):
 
 
 class Flag(Kind[bool]):
-    """Kind of yes or no."""
+    """Kind of booleans."""
 
     metavar = ""
     _WORDS: ClassVar[dict[str, bool]] = {
@@ -103,7 +103,7 @@ class Word(_OfText[str]):
 
 
 class Choice(_OfText[str]):
-    """Kind of a few words, in upper or lower case."""
+    """Kind of values that are one of a few words; case is ignored."""
 
     def __init__(self, *words: str) -> None:
         self.words = words
@@ -193,7 +193,7 @@ class Size(WholeNumberKind):
 
 
 class Memory(_OfText[str]):
-    """Kind of amounts of memory: a part of the available memory, or a number of bytes, in digits; 0 means no limit."""
+    """Kind of limits for memory: a percentage of the available memory, or a number of bytes; 0 means no limit."""
 
     metavar = "BYTES|PERCENT"
 
@@ -344,7 +344,7 @@ def bytes_of(text: str) -> int | None:
 
 
 def size_meant(text: str) -> str:
-    """Return the advice to write ``16M`` instead of ``16MB`` or ``16 MiB``; empty if the text is not similar."""
+    """Return the advice to write ``16M`` for ``16MB`` or ``16 MiB``; empty for other texts."""
     match = _SIZE_WITH_B.fullmatch(text.strip())
     return f"; do you mean {match[1]}{match[2].upper()}?" if match is not None else ""
 

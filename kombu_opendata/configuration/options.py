@@ -46,9 +46,8 @@ class Spec:
         default: the default; ``dataclasses.MISSING`` if the option is required.
         kind: the kind of its values.
         help: the text for ``--help``.
-        repeated: True if it accepts several values: the option is repeated, the key has a list, the variable has
-            commas.
-        internal: True if only the command line has it, hidden: it is for the client that starts an embedded broker.
+        repeated: True if it accepts several values: a repeated option, a list in a file, commas in a variable.
+        internal: True for a hidden option of the command line, which a client uses to start an embedded broker.
     """
 
     field: str
@@ -127,7 +126,7 @@ class BrokerOptions:
     )
     socket_group: str | None = option(Word("GROUP"), "of Unix sockets: its members may connect", None)
     instance: tuple[str, ...] = option(
-        Word("NAME"), "open it at the start, and create it if it does not exist", ("default",), repeated=True
+        Word("NAME"), "open it at startup, and create it if it does not exist", ("default",), repeated=True
     )
     standby: bool = option(
         Flag(),
@@ -139,12 +138,12 @@ class BrokerOptions:
     )
     renew_every_seconds: float = option(
         Seconds(0.2, 60),
-        "time between looks at the record of the active broker in a bucket; a standby waits three times as long",
+        "time between reads of the active broker's record in a bucket; a standby waits three times as long",
         1.0,
     )
     take_over: bool = option(Flag(), "with a bucket: end the active broker, even if it is alive, and take over", False)
     create_instances: bool = option(Flag(), "create any instance that a client names, even a misspelt one", False)
-    users: Path | None = option(File(), "TOML file of users and their rights; see user add", None)
+    users: Path | None = option(File(), "TOML file of users and their permissions; see user add", None)
     tls_cert: Path | None = option(File(), "certificate chain (PEM) for opendatas:// clients", None)
     tls_key: Path | None = option(File(), "its private key (PEM), if it is not in that file", None)
     tls_client_ca: Path | None = option(
@@ -231,10 +230,7 @@ class BrokerOptions:
         return Path(unquote(self.store.removeprefix("file://"))) if self.store.startswith("file://") else None
 
     def advertised(self, addresses: Iterable[Listen]) -> tuple[str, ...]:
-        """Return the addresses at which clients reach this broker.
-
-        Those of the option, else those that it listens on.
-        """
+        """Return the addresses for clients: those of the option, or else those on which the broker listens."""
         reached = self.advertise or tuple(listen for listen in addresses if listen.host not in WILDCARDS)
         return tuple(listen.path or listen.authority for listen in reached)
 
@@ -253,5 +249,5 @@ def specs() -> tuple[Spec, ...]:
 
 
 def public_specs() -> tuple[Spec, ...]:
-    """Return the options that files and the environment have, too."""
+    """Return the options that can also be set in a file or in the environment."""
     return tuple(spec for spec in specs() if not spec.internal)

@@ -60,17 +60,17 @@ def invalid(faults: list[str]) -> InvalidConfiguration:
     return InvalidConfiguration(text, faults=faults)
 
 
-def configuration(given: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Configuration:
+def configuration(arguments: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Configuration:
     """Collect the options from all sources, and all errors, not only the first.
 
     Args:
-        given: the options of the command line, by field, unparsed.
+        arguments: the options of the command line, by field, unparsed.
         file: the file of ``--config``; without one, the file of the variable, if it is set.
     """
     result = Configuration()
     for spec in specs():
-        if spec.field in given:
-            _add(result, spec, COMMAND_LINE, spec.flag, given[spec.field])
+        if spec.field in arguments:
+            _add(result, spec, COMMAND_LINE, spec.flag, arguments[spec.field])
     _add_environment(result, environment)
     if file is None and environment.get(CONFIG_VARIABLE):
         file = Path(environment[CONFIG_VARIABLE])
@@ -89,32 +89,32 @@ def _missing(spec: Spec, file: Path | None) -> str:
     return f"{spec.flag} is missing: give it, or {spec.variable}, or {where}"
 
 
-def _add(found: Configuration, spec: Spec, source: str, place: str, given: Any, folder: str = "") -> None:
+def _add(result: Configuration, spec: Spec, source: str, place: str, text: Any, folder: str = "") -> None:
     """Add a value unless a source of a higher rank has one; an invalid value is an error in either case."""
     try:
-        value = spec.read(given, folder)
+        value = spec.read(text, folder)
     except ValueError as exc:
-        found.faults.append(f"{place}: {exc}")
-        found.sources.setdefault(spec.field, source)  # it was given: not missing, and not the default
+        result.faults.append(f"{place}: {exc}")
+        result.sources.setdefault(spec.field, source)  # neither missing nor the default
         return
-    if spec.field not in found.sources:
-        found.values[spec.field], found.sources[spec.field] = value, source
+    if spec.field not in result.sources:
+        result.values[spec.field], result.sources[spec.field] = value, source
 
 
 # ---------------------------------------------------------------------- environment
-def _add_environment(found: Configuration, environment: Mapping[str, str]) -> None:
+def _add_environment(result: Configuration, environment: Mapping[str, str]) -> None:
     for spec in public_specs():
         text = environment.get(spec.variable, "")
         if text:  # an empty variable counts as unset, as a container's configuration often leaves it empty
             value = [part.strip() for part in text.split(",")] if spec.repeated else text
-            _add(found, spec, spec.variable, spec.variable, value)
-    found.warnings += _misspelt(environment)
+            _add(result, spec, spec.variable, spec.variable, value)
+    result.warnings += _misspelt(environment)
 
 
 def _misspelt(environment: Mapping[str, str]) -> Iterator[str]:
     """Yield warnings for variables that resemble an option's.
 
-    Kubernetes sets others for a service of the broker's name.
+    Other variables with the prefix are ignored: Kubernetes sets some for a service that is named opendata-queue.
     """
     known = [spec.variable.removeprefix(ENVIRONMENT) for spec in public_specs()]
     for name in sorted(environment):
@@ -126,20 +126,20 @@ def _misspelt(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------------- file
-def _add_file(found: Configuration, file: Path) -> bool:
+def _add_file(result: Configuration, file: Path) -> bool:
     """Add the values of a file; return True if it could be read."""
     try:
         table = read_table(file)
     except InvalidConfiguration as exc:
-        found.faults.append(exc.text)
+        result.faults.append(exc.text)
         return False
     known = {spec.key: spec for spec in public_specs()}
     folder = str(file.absolute().parent)
     for key, value in table.items():
         if (spec := known.get(key)) is None:
-            found.faults.append(f"{file}: {_unknown(key, list(known))}")
+            result.faults.append(f"{file}: {_unknown(key, list(known))}")
             continue
-        _add(found, spec, str(file), f"{file}: {key}", value, folder)
+        _add(result, spec, str(file), f"{file}: {key}", value, folder)
     return True
 
 

@@ -135,7 +135,7 @@ def ping(timeout: float, allow_standby: bool, target: Target) -> Reply:
 
     began = time.monotonic()
     try:
-        with target.connection(looks=True, timeout=timeout) as connection:
+        with target.connection(read_only=True, timeout=timeout) as connection:
             connected = time.monotonic()
             connection.call(Ping(0), max(began + timeout - connected, 0.001))
             answered = time.monotonic()
@@ -242,7 +242,7 @@ def list_(client: QueueClient) -> Reply:
 
 # ---------------------------------------------------------------------- start, stop
 def _folder_of(target: Target, advice: str) -> Path:
-    """Return the folder of the broker; ``advice`` is the hint for a broker without one."""
+    """Return the folder of the broker; ``advice`` is the remedy in the error for a broker without a folder."""
     if not target.folder:
         raise CommandError(f"{target.address} is not a folder on this host: {advice}")
     return Path(target.folder)
@@ -315,10 +315,7 @@ def stop(timeout: float, target: Target) -> Reply:
 
 
 def _running(folder: Path) -> int | None:
-    """Return the process that holds the store's lock.
-
-    Where locks can't be seen, return the process named in the pid file.
-    """
+    """Return the pid of the process that holds the store's lock; where locks are not visible, that of the pid file."""
     from ...offline.files.store_location import running_broker
 
     holder = running_broker(folder)

@@ -68,15 +68,15 @@ def _broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help=text)(command)
 
 
-def _collected(config: Path | None, given: dict[str, Any]) -> Configuration:
+def _collected(config: Path | None, values: dict[str, Any]) -> Configuration:
     """Return the options of all sources.
 
-    An embedded broker has only those of its command line: the environment of the user that happens to start it must not
-    decide how the broker behaves that all clients of the folder share.
+    An embedded broker only has those of its command line. All clients of the folder share it, so its behaviour must not
+    depend on the environment of the user whose client starts it.
     """
     from ...configuration.sources import configuration
 
-    options = {name: value for name, value in given.items() if value not in (None, ())}
+    options = {name: value for name, value in values.items() if value not in (None, ())}
     if options.get("embedded"):
         return configuration(options, {}, None)
     return configuration(options, os.environ, config)
@@ -84,7 +84,7 @@ def _collected(config: Path | None, given: dict[str, Any]) -> Configuration:
 
 # ---------------------------------------------------------------------- broker
 class _Broker(Command):
-    """The command ``broker``, which also completes ``status`` and ``stop``."""
+    """Command ``broker``, whose completion also has the verbs of ``broker_tools``."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
         items = super().shell_complete(ctx, incomplete)
@@ -102,7 +102,7 @@ class _Broker(Command):
 )
 @_broker_options
 @click.option("--ready-fd", type=int, hidden=True)
-def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
+def broker(config: Path | None, ready_fd: int | None, **values: Any) -> None:
     """Run a broker: the one process that owns a store. SIGTERM stops it cleanly.
 
     \b
@@ -117,7 +117,7 @@ def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
     """  # noqa: D301 - click looks for the character itself
     from ...broker.process.process import Readiness, run
 
-    configuration = _collected(config, given)
+    configuration = _collected(config, values)
     try:
         options = configuration.options()
     except OpenDataError as exc:
@@ -139,7 +139,7 @@ _FILE = click.argument("file", required=False, metavar="[FILE]", type=click.Path
 @_FILE
 @_broker_options
 @prints
-def check(file: Path | None, config: Path | None, **given: Any) -> Reply:
+def check(file: Path | None, config: Path | None, **values: Any) -> Reply:
     """Report every error that would keep a broker from starting.
 
     FILE is a broker's --config file. The command checks its values, those of the environment, the options given here,
@@ -150,7 +150,7 @@ def check(file: Path | None, config: Path | None, **given: Any) -> Reply:
     from ...broker.process.start_settings import start_faults
     from ...configuration.sources import invalid
 
-    configuration = _collected(file or config, given)
+    configuration = _collected(file or config, values)
     errors = list(configuration.faults)
     if (options := configuration.valid_part()) is not None:
         errors += start_faults(options, whole=not errors)
@@ -170,13 +170,13 @@ def check(file: Path | None, config: Path | None, **given: Any) -> Reply:
 @_FILE
 @_broker_options
 @prints
-def show(file: Path | None, config: Path | None, **given: Any) -> Reply:
+def show(file: Path | None, config: Path | None, **values: Any) -> Reply:
     """Show a broker's options, and the source of each.
 
     FILE is a broker's --config file; the options given here and the environment also apply. The output can be used as
     such a file. Secrets in the store's URL are not shown.
     """
-    configuration = _collected(file or config, given)
+    configuration = _collected(file or config, values)
     options = configuration.options()
     document, lines = {}, []
     for spec in public_specs():

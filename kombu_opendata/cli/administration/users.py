@@ -50,7 +50,7 @@ def celery_pattern(queues: tuple[str, ...]) -> str:
 def _secret() -> str:
     """Read a secret, from the terminal with confirmation, or from standard input.
 
-    There is no option for it, because other users could see it in the list of processes.
+    It has no option, because other users could see that in the list of processes.
     """
     if sys.stdin.isatty():
         return str(click.prompt("Secret", hide_input=True, confirmation_prompt=True, err=True))
@@ -86,7 +86,7 @@ _WHEN = "A broker with this file reads it within a second; 'opendata-queue broke
 
 
 def _changed(path: Path, name: str, text: str, *notes: str) -> Reply:
-    """Return the reply about a change: as JSON, the user after it."""
+    """Return the reply to a change: a text, or the changed user as JSON."""
     from ...broker.access.users_file import UsersFile
 
     return Reply(_facts(UsersFile(path).users[name]), text, notes=[*notes, _WHEN])
@@ -144,7 +144,7 @@ def add(
 @prints
 def permit(
     name: str, path: Path, instance: str, everything: bool, celery: bool, queues: tuple[str, ...], nothing: bool,
-    roles: tuple[str, ...], not_roles: tuple[str, ...], **given: str | None,
+    roles: tuple[str, ...], not_roles: tuple[str, ...], **rights: str | None,
 ) -> Reply:  # fmt: skip
     """Set the permissions of a user in an instance.
 
@@ -153,7 +153,7 @@ def permit(
     """
     from ...broker.access.users_editor import edited
 
-    patterns = {right: pattern for right, pattern in given.items() if pattern is not None}
+    patterns = {right: pattern for right, pattern in rights.items() if pattern is not None}
     choices = (bool(patterns), everything, celery, nothing)
     if sum(choices) > 1:
         raise click.UsageError("give patterns, or one of --everything, --celery and --nothing")

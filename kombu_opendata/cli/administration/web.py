@@ -37,7 +37,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
 )
 @click.option("--mask", multiple=True, metavar="NAME", help="hide values of this name, too; may be repeated")
 @target_options
-def web(listen: Listen, target: Target, **given: Any) -> None:
+def web(listen: Listen, target: Target, **options: Any) -> None:
     """Serve the web UI, in which operators see and fix problems.
 
     The web UI is a separate process and a client of the broker. It needs the extra: pip install 'kombu-opendata[web]'.
@@ -47,10 +47,10 @@ def web(listen: Listen, target: Target, **given: Any) -> None:
     except ModuleNotFoundError as exc:
         raise CommandError(f"the web UI needs {exc.name}: pip install 'kombu-opendata[web]'") from exc
     place = target.place
-    settings = _settings(place, listen.host, starts=target.starts, **given)
+    settings = _settings(place, listen.host, starts=target.starts, **options)
     if not settings.is_open:
         _check_shared(place, settings)
-    certificate = (given["https_cert"] or "", given["https_key"] or "")
+    certificate = (options["https_cert"] or "", options["https_key"] or "")
     description = f"shows {place.address.as_uri()}; end it with Ctrl-C"
     try:
         serve(settings, listen.host, listen.port, lambda at: _announce(f"{at} {description}"), certificate)
@@ -58,24 +58,24 @@ def web(listen: Listen, target: Target, **given: Any) -> None:
         raise CommandError(f"can't listen on {listen.authority}: {exc.strerror or exc}") from exc
 
 
-def _settings(place: BrokerTarget, host: str, *, starts: bool, **given: Any) -> WebSettings:
+def _settings(place: BrokerTarget, host: str, *, starts: bool, **options: Any) -> WebSettings:
     from ...masking import NAMES
     from ...web.settings import WebSettings
 
     try:
-        networks = tuple(map(ipaddress.ip_network, given["proxies"]))
+        networks = tuple(map(ipaddress.ip_network, options["proxies"]))
     except ValueError as exc:
         raise click.UsageError(f"--trusted-proxy: {exc}") from exc
     return WebSettings(
         place.address.as_uri(include_secret=True),
         replace(place.options, may_start=starts),
-        given["read_only"],
-        (*NAMES, *given["mask"]),
+        options["read_only"],
+        (*NAMES, *options["mask"]),
         is_open=_is_loopback(host),
-        is_secure=bool(given["https_cert"]) or given["behind_https"],
-        hosts=given["hosts"],
+        is_secure=bool(options["https_cert"]) or options["behind_https"],
+        hosts=options["hosts"],
         proxies=networks,
-        user_header=given["user_header"],
+        user_header=options["user_header"],
     )
 
 
@@ -103,7 +103,7 @@ def _check_shared(place: BrokerTarget, settings: WebSettings) -> None:
 
 
 def _has_no_users(place: BrokerTarget) -> bool:
-    """Return True if the broker needs no secret; False if it does not answer now, so that logins decide."""
+    """Return True if the broker needs no secret; False if it does not answer now, so that users must log in."""
     from ...errors import OpenDataError
     from ...queue_client import QueueClient
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...queue_client.administration import Worker
 
 _MAX_MESSAGES = 1000
-#: number of digits of an id in a table: the last ones, because the first ones are often equal
+#: number of digits of an id in a table: the last digits, because ids often begin with the same digits
 _SHORT_ID = 8
 
 
@@ -78,7 +78,7 @@ def list_workers(client: QueueClient) -> Reply:
 
 
 def _rows(workers: list[Worker]) -> Iterator[Worker]:
-    """Yield the clients with work, except others of the same name, and one client for each other name."""
+    """Yield the clients that consume, hold or run messages; of the clients of any other name, only the first."""
     by_name: dict[tuple[str, str], list[Worker]] = {}
     for worker in sorted(workers, key=lambda worker: (worker.name, worker.user, worker.id)):
         by_name.setdefault((worker.name, worker.user), []).append(worker)
@@ -138,18 +138,18 @@ def _named(client: QueueClient, text: str) -> list[Worker]:
 
 
 # ---------------------------------------------------------------------- control
-def _control_command(verb: str, call: str, unit: str, does: str, done: str) -> None:
+def _control_command(verb: str, method: str, unit: str, description: str, done: str) -> None:
     """Add a verb that controls workers.
 
     Args:
         call: the method of the client.
-        unit: the objects that the broker counts.
-        done: a template of its output, with the numbers of ``clients`` and of these objects.
+        unit: the unit of the number that the method returns.
+        done: a template of the output, with ``clients`` and ``count``, the two numbers with their units.
     """
 
     @worker_group.command(
         verb,
-        help=f"{does}\n\nWORKER is an id, the end of an id, or a name; a name stands for all clients that have it.",
+        help=f"{description}\n\nWORKER is an id, the end of an id, or a name; a name means all clients that have it.",
         epilog=f"Example: opendata-queue worker {verb} mail-worker-1",
     )
     @worker_argument
@@ -159,7 +159,7 @@ def _control_command(verb: str, call: str, unit: str, does: str, done: str) -> N
         targets = [candidate for candidate in _named(client, worker) if candidate.connected or verb == "release"]
         if not targets:
             raise CommandError(f"worker {worker!r} is not connected")
-        counts = {candidate.id: getattr(client, call)(candidate.id) for candidate in targets}
+        counts = {candidate.id: getattr(client, method)(candidate.id) for candidate in targets}
         total = sum(counts.values())
         text = done.format(clients=counted(len(targets), "client"), count=counted(total, unit))
         return Reply({"workers": list(counts), f"{unit}s": total}, text)

@@ -51,8 +51,8 @@ _FAILURES = Table(
 def failed_group() -> None:
     """List, count, show, retry, archive and delete failures.
 
-    These are the messages in failed lists, and the tasks whose messages were acknowledged although they failed, until
-    they are run again or deleted.
+    Failures are failed messages, and failed tasks whose messages were acknowledged, until they are retried, archived or
+    deleted.
     """
 
 
@@ -96,7 +96,7 @@ def list_failed(
     if page.items:
         show_command = next_command("failed show", str(page.items[0].message_id))
         text = "`failed retry` with the same options (or --all) runs them again"
-        notes.append(f"one with its traceback: '{show_command}'; {text}")
+        notes.append(f"'{show_command}' shows a traceback; {text}")
     items = [failure_document(failure) for failure in page.items]
     notes += page_notes(window, next=page.next)
     return Reply({"items": items, "next": page.next, **window}, _FAILURES.of(page.items), notes=notes)

@@ -41,7 +41,7 @@ _WHY_LEFT = {
               help="the queue that gets them instead of their queues")  # fmt: skip
 @limit_option("how many at most; 0 (the default): all")
 @at_target
-def retry(everything: bool, into: str, limit: int, target: Target, **given: Any) -> Reply:
+def retry(everything: bool, into: str, limit: int, target: Target, **parameters: Any) -> Reply:
     """Retry failed messages and tasks.
 
     It applies to all failures in these queues, or to those that the options select. A failed message becomes ready
@@ -50,9 +50,9 @@ def retry(everything: bool, into: str, limit: int, target: Target, **given: Any)
     an interrupted command, repeat it; nothing runs twice. Exits with 4 if tasks can't be read because the store is
     damaged, with 5 if only some run again, and with 1 if none does.
     """
-    if everything == selects(given):
+    if everything == selects(parameters):
         raise click.UsageError("say what to run again: QUEUE, --id, --task or another option, or --all")
-    ids, arguments = given["ids"], filters_of(given)
+    ids, arguments = parameters["ids"], filters_of(parameters)
     with target.client() as client:
         total = _count(client, arguments)
         done = _in_steps("running again", limit or total, lambda progress: client.retry_failures(
@@ -163,15 +163,15 @@ def archive(
 @limit_option("how many at most; 0 (the default): all")
 @yes_option
 @at_target
-def delete(everything: bool, limit: int, yes: bool, target: Target, **given: Any) -> Reply:
+def delete(everything: bool, limit: int, yes: bool, target: Target, **parameters: Any) -> Reply:
     """Delete failures of messages and tasks.
 
     This can't be undone. The history still shows that they failed.
     """
-    queues, ids = given["queues"], given["ids"]
-    if everything == selects({**given, "queues": ()}):
+    queues, ids = parameters["queues"], parameters["ids"]
+    if everything == selects({**parameters, "queues": ()}):
         raise click.UsageError("say what to delete: --id, --task, --until or another option, or --all")
-    arguments = filters_of(given)
+    arguments = filters_of(parameters)
     require_confirmation(yes)
     with target.client() as client:
         total = _count(client, arguments)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _REASONS = ("raised", "timed_out", "lost", "rejected", "delivery_limit")
 _KINDS = ("failed", "acknowledged")
-#: the options that select failures; `--all` belongs to the commands that change them
+#: parameters of the options that select failures; `--all` is not one of them
 _SELECTION = ("queues", "tasks", "exceptions", "reasons", "workers", "kinds", "ids", "where", "since", "until")
 _CELL = 60
 #: characters of a task's positional or named arguments that are shown
@@ -50,20 +50,20 @@ def failure_filters(command: Callable[..., Any]) -> Callable[..., Any]:
     """Call a command with the client's ``filters`` in place of these options, which are checked before it connects."""
 
     @wraps(command)
-    def filtered(**given: Any) -> Any:
-        return command(filters=filters_of(given), **given)
+    def filtered(**parameters: Any) -> Any:
+        return command(filters=filters_of(parameters), **parameters)
 
     return filtered
 
 
-def selects(given: dict[str, Any]) -> bool:
+def selects(parameters: dict[str, Any]) -> bool:
     """Return True if any option selects failures."""
-    return any(given[name] for name in _SELECTION)
+    return any(parameters[name] for name in _SELECTION)
 
 
-def filters_of(given: dict[str, Any]) -> Any:
-    """Remove these options from ``given`` and return the client's filters for them."""
-    options = {name: given.pop(name) for name in (*_SELECTION, "archived")}
+def filters_of(parameters: dict[str, Any]) -> Any:
+    """Remove these options from ``parameters`` and return the client's filters for them."""
+    options = {name: parameters.pop(name) for name in (*_SELECTION, "archived")}
     archived, ids = options.pop("archived"), options.pop("ids")
     if archived and options["kinds"]:
         raise click.UsageError("--archived and --kind don't go together: an archived message is of neither kind")
@@ -99,7 +99,7 @@ def exception_text(failure: Any, limit: int = _CELL) -> str:
 
 
 def task_arguments(client: QueueClient, failure: FailureInfo) -> dict[str, Any]:
-    """Return the masked arguments of a failed task; empty for any other message, and if they can't be shown."""
+    """Return the masked arguments of a failed task; empty for another message, or if the user may not see them."""
     if not failure.task_id:
         return {}
     try:

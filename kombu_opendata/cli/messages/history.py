@@ -68,10 +68,10 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a list, and check them before the command connects."""
 
     @wraps(command)
-    def checked(**given: Any) -> Any:
-        if given["next"] and given["prev"]:
+    def checked(**filters: Any) -> Any:
+        if filters["next"] and filters["prev"]:
             raise click.UsageError("give --next or --prev, not both")
-        return command(**given)
+        return command(**filters)
 
     command_with_options: Callable[..., Any] = _LIST_OPTIONS(checked)
     return command_with_options
@@ -108,12 +108,12 @@ _MESSAGES = Table(
               type=StateChoice("ready", "in_flight", "running", "done", "failed"))  # fmt: skip
 @ids_option
 @reads
-def messages(client: QueueClient, **given: Any) -> Reply:
+def messages(client: QueueClient, **filters: Any) -> Reply:
     """List stored messages and their state in each queue.
 
     They are ordered by the time at which the broker received them.
     """
-    return _list(client, client.list_messages, client.iter_messages, _MESSAGES, **given)
+    return _list(client, client.list_messages, client.iter_messages, _MESSAGES, **filters)
 
 
 # ---------------------------------------------------------------------- attempts
@@ -152,20 +152,20 @@ _ATTEMPTS = Table(
 @several("--consumer", help="only this consumer", shell_complete=complete_clients)
 @click.option("--manual/--not-manual", default=None, help="only what was done by hand, or only the rest")
 @reads
-def attempts(client: QueueClient, **given: Any) -> Reply:
+def attempts(client: QueueClient, **filters: Any) -> Reply:
     """List finished attempts with their consumers and outcomes.
 
     They are ordered by the time at which they ended. A task's state is the one that its worker reported.
     """
-    return _list(client, client.list_attempts, client.iter_attempts, _ATTEMPTS, **given)
+    return _list(client, client.list_attempts, client.iter_attempts, _ATTEMPTS, **filters)
 
 
 def _list(
     client: QueueClient, list_page: Callable[..., Any], iterate: Callable[..., Iterable[Any]], table: Table, *,
-    everything: bool, since: datetime | None, until: datetime | None, **given: Any,
+    everything: bool, since: datetime | None, until: datetime | None, **filters: Any,
 ) -> Reply:  # fmt: skip
-    query = {**given, "gte": since, "lte": until}
-    _check_queues(client, given["queues"])
+    query = {**filters, "gte": since, "lte": until}
+    _check_queues(client, filters["queues"])
     if everything:
         records = iterate(**query | {"limit": 1000})
         return Reply(JsonLines(map(unpacked, records)), table.of(records))

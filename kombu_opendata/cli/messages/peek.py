@@ -136,7 +136,7 @@ _STATES = Table(
 
 
 def _with_metadata(stored: StoredMessage) -> Message:
-    """Return the message; if it can't be read, with headers and routing from its metadata, which is another record."""
+    """Return the message; if it can't be read, with the headers and the routing of its metadata, a separate record."""
     metadata = stored.metadata
     if stored.message.error is None:
         return stored.message
@@ -155,7 +155,7 @@ def _body(message: Message, limit: int = 0) -> str:
 
 
 def _document(message: Message) -> dict[str, Any]:
-    """Return a message without the fields of a lease, as nothing was claimed; a body that is too large is in bytes."""
+    """Return a message without the fields of a lease, as it has none; a body that is too large is not decoded."""
     try:
         body = None if message.error is not None else plain(message.displayed())
     except BodyTooLarge:

@@ -48,32 +48,32 @@ _sending_options = with_options(
 @target_options
 @json_option
 def send(
-    queue: str, body: str | None, lines: bool, file: Any, kind: str, target: Target, as_json: bool, **given: Any
+    queue: str, body: str | None, lines: bool, file: Any, kind: str, target: Target, as_json: bool, **settings: Any
 ) -> None:
     """Send a message to a queue and print its id.
 
     Without BODY and --file, the body is read from stdin. The queue must exist. The message is on disk when the command
     returns.
     """
-    _check_time(given)
-    if lines and given["idempotency_key"]:
+    _check_time(settings)
+    if lines and settings["idempotency_key"]:
         raise click.UsageError("--key is for one message: leave out --lines")
     convert = _typed(kind)
     if not lines:
         content = convert(_whole(body, file))
         with target.client() as client:
-            id = client.send(queue, content, **given)
+            id = client.send(queue, content, **settings)
         return Reply({"queue": queue, "id": id}, str(id)).print(as_json)
-    del given["idempotency_key"]
+    del settings["idempotency_key"]
     bodies = (convert(line, f"line {number:,}:") for number, line in enumerate(_lines(body, file), 1))
     with target.client() as client:
-        count = _send_lines(client, queue, bodies, given, as_json)
+        count = _send_lines(client, queue, bodies, settings, as_json)
     if not as_json:
         say(f"{counted(count, 'message')} sent to queue {queue!r}")
 
 
-def _check_time(given: Mapping[str, Any]) -> None:
-    if given["at"] is not None and given["delay"] is not None:
+def _check_time(settings: Mapping[str, Any]) -> None:
+    if settings["at"] is not None and settings["delay"] is not None:
         raise click.UsageError("give --delay or --at, not both")
 
 
@@ -108,16 +108,16 @@ def _send_lines(client: QueueClient, queue: str, bodies: Iterator[Any], settings
 @_sending_options
 @at_target
 def publish(
-    body: str | None, exchange: str, routing_key: str, file: Any, kind: str, target: Target, **given: Any
+    body: str | None, exchange: str, routing_key: str, file: Any, kind: str, target: Target, **settings: Any
 ) -> Reply:  # fmt: skip
     """Send a message to every queue that matches.
 
     A queue matches by a binding, by its name or by its filter. Exits with 1 if none matches.
     """
-    _check_time(given)
+    _check_time(settings)
     content = _typed(kind)(_whole(body, file))
     with target.client() as client:
-        published = client.publish(content, exchange=exchange, routing_key=routing_key, **given)
+        published = client.publish(content, exchange=exchange, routing_key=routing_key, **settings)
     if published.id is None:
         return Reply(published, error=CommandError("no queue matches: nothing was stored"))
     return Reply(

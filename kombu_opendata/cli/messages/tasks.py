@@ -98,8 +98,12 @@ def show(client: QueueClient, id: str) -> Reply:
     return Reply(
         document,
         facts,
-        *(f"{title}: {one.name} {one.task_id} (message {one.message_id})" for title, tasks in related for one in tasks),
-        *(f"deleted: the failure of message {one.message_id}" for one in task.handled if one.handled == "dismissed"),
+        *(
+            f"{title}: {other.name} {other.task_id} (message {other.message_id})"
+            for title, tasks in related
+            for other in tasks
+        ),
+        *(f"deleted: the failure of message {item.message_id}" for item in task.handled if item.handled == "dismissed"),
         "",
         _ATTEMPTS.of(task.attempts),
         *tracebacks,

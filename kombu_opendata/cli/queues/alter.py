@@ -36,11 +36,11 @@ def _option(argument: Argument) -> Any:
 argument_options = with_options(*(_option(argument) for argument in KNOWN if argument.help))
 
 
-def whole_seconds(given: dict[str, Any]) -> None:
+def whole_seconds(values: dict[str, Any]) -> None:
     """Round the durations of arguments that have whole seconds."""
     for argument in KNOWN:
-        if argument.units_per_second == 1 and given[argument.option] is not None:
-            given[argument.option] = round(given[argument.option])
+        if argument.units_per_second == 1 and values[argument.option] is not None:
+            values[argument.option] = round(values[argument.option])
 
 
 def _typed_arguments(texts: Iterable[str]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _complete_arguments(_context: click.Context, _param: click.Parameter, incomp
 @changes
 def alter(
     client: QueueClient, queue: str, arguments: dict[str, Any], unset: tuple[str, ...], reset: bool, force: bool,
-    dry_run: bool, yes: bool, **given: Any,
+    dry_run: bool, yes: bool, **values: Any,
 ) -> Reply:  # fmt: skip
     """Change arguments of a queue, over those that apps declare.
 
@@ -85,8 +85,8 @@ def alter(
     """
     from ...queue_client.queue_options import QueueOptions
 
-    whole_seconds(given)
-    options = QueueOptions(arguments=arguments, **given)
+    whole_seconds(values)
+    options = QueueOptions(arguments=arguments, **values)
     alteration = client.alter(queue, options, unset=unset, reset=reset, force=force, dry_run=True)
     changes = list(_changes(alteration))
     lines = [*changes, *alteration.notes]

@@ -86,7 +86,7 @@ _BINDINGS = Table(
 
 
 def bindings_of(bindings: list[Binding], owner: str) -> Table:
-    """Return the table of the bindings of a queue or an exchange, without the column of the owner."""
+    """Return the table of a queue's or an exchange's bindings, without the column ``owner``."""
     columns = {heading: value for heading, value in _BINDINGS.columns.items() if heading != owner}
     return _BINDINGS.of(bindings)._replace(columns=columns, title="bindings")
 
@@ -127,7 +127,7 @@ def explain_exchange(exchange: str, routing_key: str, headers: dict[str, Any], t
     EXCHANGE is the exchange of the publish; without it, the default exchange. Nothing is sent. Exits with 1 if no queue
     matches. `filter explain QUEUE` explains why a queue gets a message or not.
     """
-    with target.client(looks=True) as client:
+    with target.client(read_only=True) as client:
         queues = client.test_routing(exchange, routing_key, headers)
     document = {"exchange": exchange, "routing_key": routing_key, "headers": headers, "queues": queues}
     if queues:
@@ -265,7 +265,7 @@ def explain(queue: str, filter: str, id: int | None, headers: dict[str, Any], ta
         explanation = compile_selector(filter).explain(texts)
         report = {"matches": explanation.value is True, "filter": explanation.to_dict()}
     else:
-        with target.client(looks=True) as client:
+        with target.client(read_only=True) as client:
             report = client.explain(queue, id=id, headers=texts, filter=filter)
     error = None if report["matches"] else click.exceptions.Exit(REFUSED)
     return Reply(report, *_explanation_lines(report), error=error)

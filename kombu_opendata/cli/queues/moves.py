@@ -61,7 +61,7 @@ move, copy = _command("move", "moved"), _command("copy", "copied")
 
 
 def _watched(client: QueueClient, verb: str, source: str, target: str, limit: int, work: Callable[[], Moved]) -> Moved:
-    """Do the work, and show the number of messages that the target has received; also if Ctrl-C ends it."""
+    """Do the work, and show the number of messages that the target has received, also after a Ctrl-C."""
     source_metrics, count_before = client.metrics(source), client.metrics(target).total
     total = source_metrics.ready + source_metrics.delayed
 
@@ -137,7 +137,7 @@ def replay(
         raise click.UsageError("choose one of: --from POSITION, --progress, --cancel")
     if queue is None and not progress:
         raise click.UsageError("name a QUEUE")
-    with target.client(looks=progress) as client:
+    with target.client(read_only=progress) as client:
         if queue is None or progress:
             cursors = client.replay_progress([queue] if queue else [])
             return Reply([with_times(cursor) for cursor in cursors], _REPLAYS.of(cursors))

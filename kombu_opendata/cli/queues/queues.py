@@ -96,7 +96,7 @@ def show(client: QueueClient, queue: str) -> Reply:
               help="another x- argument, or NAME:=JSON")  # fmt: skip
 @click.option("--force", is_flag=True, help="accept arguments that this broker does not know")
 @at_target
-def create(queue: str, transient: bool, arguments: dict[str, Any], force: bool, target: Target, **given: Any) -> Reply:
+def create(queue: str, transient: bool, arguments: dict[str, Any], force: bool, target: Target, **values: Any) -> Reply:
     """Create a queue.
 
     Nothing happens if the queue exists with the same options. If the folder has no store, the command creates one and
@@ -104,8 +104,8 @@ def create(queue: str, transient: bool, arguments: dict[str, Any], force: bool, 
     """
     from ...queue_client.queue_options import QueueOptions
 
-    whole_seconds(given)
-    options = QueueOptions(durable=not transient, arguments=arguments, **given)
+    whole_seconds(values)
+    options = QueueOptions(durable=not transient, arguments=arguments, **values)
     with target.client(creates=True) as client:
         client.create(queue, options, force=force)
         return Reply(client.get_queue(queue), f"queue {queue!r} is ready")

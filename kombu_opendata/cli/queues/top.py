@@ -88,7 +88,7 @@ def top(interval: float, sort: str, once: bool, count: int | None, every: bool, 
     with --json, each is a separate document on its line.
     """
     live = not once and not as_json and sys.stdout.isatty()
-    with target.client(looks=True) as client, _keyboard() if live else nullcontext(_sleep) as pause:
+    with target.client(read_only=True) as client, _keyboard() if live else nullcontext(_sleep) as pause:
         frames = _frames(
             lambda: listed(client.metrics_all(), every), interval, 1 if once else count, sort, pause
         )  # fmt: skip
@@ -126,15 +126,15 @@ def _show_live(frames: Iterator[list[QueueLine] | None]) -> None:
 
 
 def _frames(
-    look: Callable[[], dict[str, QueueMetrics]], interval: float, count: int | None, sort: str, pause: Pause
+    read: Callable[[], dict[str, QueueMetrics]], interval: float, count: int | None, sort: str, pause: Pause
 ) -> Iterator[list[QueueLine] | None]:
-    """Yield the queues at each update; None while the broker is unavailable, if it answered before."""
+    """Yield the queues at each update; None while a broker that has answered before is unavailable."""
     previous: dict[str, QueueMetrics] = {}
     number = 0
     next_at = time.monotonic()
     while True:
         try:
-            queues = look()
+            queues = read()
         except (ConnectionLost, StartError):
             if not number:
                 raise
@@ -150,10 +150,7 @@ def _frames(
 
 
 def _line(now: QueueMetrics, before: QueueMetrics | None) -> QueueLine:
-    """Return the rates between two updates, or the broker's own.
-
-    The broker's own rates apply to the first update, and if the queue was recreated in between.
-    """
+    """Return the rates between two updates; for a first update or a recreated queue, those that the broker reports."""
     if before is None or now.at is None or before.at is None or now.counted_since != before.counted_since:
         return QueueLine(now, now.sent_per_second, now.delivered_per_second, now.acked_per_second)
     seconds = max((now.at - before.at).total_seconds(), 0.001)
@@ -200,7 +197,7 @@ def _keyboard() -> Iterator[Pause]:
     def pause(seconds: float) -> bool:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            # In slices: a Ctrl-C that comes just before the call does not interrupt it.
+            # In slices, because a Ctrl-C just before the call does not interrupt it.
             if select.select([terminal], [], [], min(left, _SLICE_SECONDS))[0]:
                 keys = os.read(terminal, 1024)
                 if not keys or b"q" in keys.lower():  # no keys: the terminal is closed
