@@ -134,7 +134,7 @@ def missing(path: str) -> DamagedBatch:
 class LocalFolder(Folder):
     """Folder in the file system. New files and folders are private to their user."""
 
-    _retry = "try again"
+    _retry, _owner = "try again", "; a store's folder belongs to the broker's user"
 
     def __init__(self, root: Path) -> None:
         self.root: Path = root
@@ -259,8 +259,7 @@ class LocalFolder(Folder):
         if is_full(exc):
             return StoreFull(f"the disk of {self.root} is full: {remedy(self.root)} and {self._retry}", path=where)
         if isinstance(exc, PermissionError):
-            text = f"{where} can't be used by this user: {exc.strerror}; a store's folder belongs to the broker's user"
-            return StoreUnwritable(text, path=where)
+            return StoreUnwritable(f"{where} can't be used by this user: {exc.strerror}{self._owner}", path=where)
         return StoreError(f"{where} can't be used: {exc.strerror or exc}", path=where)
 
 

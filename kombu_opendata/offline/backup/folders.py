@@ -37,7 +37,7 @@ Check = Callable[[], None]
 class BackupFolder(LocalFolder):
     """Folder with backups, or with a store."""
 
-    _retry = "run the same command again"
+    _retry, _owner = "run the same command again", ""
 
     def check_parent(self) -> None:
         make_folder(str(self.root))
