@@ -1,4 +1,4 @@
-"""Folders of staged batches: those of instances, and those that URLs name.
+"""Folders of staged batches, of an instance or at a URL.
 
 ==================  =====================================================================================
 URL                 folder

@@ -224,7 +224,7 @@ async def resolve(
 async def _delete_queue_records(
     name: str, deleted: DeletedQueue, new_keys: Set[bytes], batch: WriteBatch, store: Reads
 ) -> set[int]:
-    """Delete a queue's records except those that were just put (``kept``); return the ids of its settled messages."""
+    """Delete a queue's records except ``new_keys``, which were just put; return the ids of its settled messages."""
     ids: set[int] = set()
     queue_keys = [key(name) for key in (keys.config_key, keys.options_key, keys.queue_counts_key, keys.overrides_key)]
     for prefix, loaded_buckets in (

@@ -65,7 +65,7 @@ async def messages(
 async def _portions(
     source: CandidateSource, way: NumberRange, count: int, max_batch: int
 ) -> AsyncGenerator[list[int], None]:
-    """Yield candidates in batches of growing size, beginning with the number of wanted items."""
+    """Yield candidates in batches of growing size; the first has up to ``count``."""
     size = min(count, _FIRST_BATCH)
     pending: list[int] = []
     piece = TimeSlice()

@@ -219,7 +219,7 @@ class Indexer:
             yield False
 
     def _groups(self, queue: str, consumer: str, outcome: int, state: int, exception: str) -> tuple[Group, Group]:
-        """Return the values of such attempts, and those that they add to their messages."""
+        """Return the values of such attempts, and the values that these add to their messages."""
         hash_of = self.hashes
         code = outcome & ~MANUAL
         hashes = [

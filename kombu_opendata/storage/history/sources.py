@@ -1,4 +1,4 @@
-"""Sources of candidates for a query: for each segment of positions, a mask of those that may match.
+"""Sources of candidates for a query: for each segment of positions, a mask of the positions that may match.
 
 A source returns the next segment from a bound on, in one direction, and the bounds of successive calls only move in
 that direction. Values of one dimension are combined by OR; dimensions by AND, skipping the segments that one of them

@@ -22,7 +22,7 @@ HEADER, QUEUE, SETTLED, OUTCOME, CONSUMER, STATE, EXCEPTION = b"h", b"q", b"s", 
 
 
 class Values(NamedTuple):
-    """The hashes of a message's headers: those that recur together, and the others."""
+    """The hashes of a message's headers: of headers that recur together, and of the others."""
 
     group: tuple[int, ...]
     single: tuple[int, ...]

@@ -101,7 +101,7 @@ class Payloads:
         self.flushing_metadata, self.pending_metadata = self.pending_metadata, {}
 
     def end_flush(self, ids: Iterable[int]) -> None:
-        """End a checkpoint, which is in the store. Of the payloads that it wrote, ``wanted`` are added to the cache."""
+        """End a checkpoint, which is in the store; cache the payloads of ``ids`` among those that it wrote."""
         flushed, self.flushing = self.flushing, {}
         self._flushing_staged = {}
         self.flushing_metadata = {}

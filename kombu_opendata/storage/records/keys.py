@@ -52,7 +52,7 @@ def _session(session: bytes) -> bytes:
 
 # ---- builders of keys with one field, or a name and a bucket
 class _BucketKey(Protocol):
-    """Without a bucket, the key is that of bucket 0, and the prefix of those of all other buckets."""
+    """Without a bucket, the key is that of bucket 0, which is a prefix of the keys of all other buckets."""
 
     def __call__(self, queue: str, bucket: int = 0) -> bytes: ...
 

@@ -107,16 +107,16 @@ def _encode_key(name: str) -> bytes:
 
 
 class Decoder:
-    """The decoder of metadata; of the headers only those with the keys ``wanted``, if given.
+    """The decoder of metadata, with all headers or only the headers with the keys ``names``.
 
     The messages of a publisher often differ only in values of the same length. A *layout* of such records is cached, so
     that a single call decodes the next one: scans of the metadata log decode millions.
     """
 
-    __slots__ = ("_count", "_known", "_layouts", "_misses", "wanted")
+    __slots__ = ("_count", "_known", "_layouts", "_misses", "_name_filter")
 
-    def __init__(self, wanted: Iterable[str] | None = None) -> None:
-        self.wanted = None if wanted is None else {name.encode() for name in wanted}
+    def __init__(self, names: Iterable[str] | None = None) -> None:
+        self._name_filter = None if names is None else {name.encode() for name in names}
         self._layouts: dict[int, list[_Layout]] = {}  # by the size of the record
         self._known: dict[tuple[tuple[str, ...], tuple[bytes, ...]], Pairs] = {}  # decoded, by names and raw values
         self._count = 0
@@ -134,13 +134,13 @@ class Decoder:
                 break
         else:
             names, values, numbers = self._walk(key, value)
-        pairs = self._known.get((names, values)) if self.wanted is not None else None
+        pairs = self._known.get((names, values)) if self._name_filter is not None else None
         if pairs is None:
             try:
                 pairs = tuple(zip(names, [raw.decode() for raw in values], strict=True))
             except UnicodeDecodeError:
                 raise _not_utf8(key, value) from None
-            if self.wanted is not None and sum(map(len, values)) <= _PAIRS_BYTES:
+            if self._name_filter is not None and sum(map(len, values)) <= _PAIRS_BYTES:
                 self._remember(names, values, pairs)
         return Metadata._make((*numbers, pairs))
 
@@ -153,8 +153,8 @@ class Decoder:
         """Return names and values of the headers, and the numbers, of a record whose layout is new."""
         *numbers, headers = types.read(_HEAD, key, value, 0)
         texts = _texts(key, value, headers)
-        wanted = self.wanted
-        places = [at for at in range(0, len(texts), 2) if wanted is None or texts[at] in wanted]
+        name_filter = self._name_filter
+        places = [at for at in range(0, len(texts), 2) if name_filter is None or texts[at] in name_filter]
         try:
             names = tuple([texts[at].decode() for at in places])
         except UnicodeDecodeError:
@@ -177,7 +177,7 @@ _LAYOUTS_OF_A_SIZE = 4
 _MISSES_TO_FORGET = 10_000
 #: the longest record with a layout, as a header may have 64 KiB
 _LAYOUT_BYTES = 4096
-#: combinations of wanted headers that are cached decoded, and the most bytes of one combination: values recur
+#: combinations of selected headers that are cached decoded, and the most bytes of one combination: values recur
 _PAIRS_KEPT = 4096
 _PAIRS_BYTES = 256
 

@@ -94,7 +94,7 @@ class TopicIndex:
 
 
 def _with_repeats(nodes: Iterable[_Node]) -> set[_Node]:
-    """Return these nodes and those that a ``#`` for no words reaches from them."""
+    """Return these nodes, and the nodes that are reached from them by a ``#`` that matches no word."""
     closure: set[_Node] = set()
     for node in nodes:
         following: _Node | None = node

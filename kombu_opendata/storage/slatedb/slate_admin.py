@@ -82,7 +82,7 @@ class DiskUse:
         held: replaced tables that a checkpoint keeps: id → bytes.
         checkpoints: the checkpoints that have not expired.
         tables, runs, unsorted: the number of tables in use, of sorted runs, and of tables that are in no run yet.
-        compactions: the compactions that run or wait, and the one that ended last.
+        compactions: the compactions that run or wait, and the last compaction that ended.
     """
 
     at_ms: int

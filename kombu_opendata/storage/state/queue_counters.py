@@ -33,14 +33,14 @@ class QueueCounts:
         requeued: returned by a consumer at the cost of an attempt.
         released: returned by a consumer without counting an attempt.
         lease_expired: returned because the lease expired, or because its session ended.
-        exhausted: of the requeued and the expired leases, those that had no attempt left and failed.
+        exhausted: failed because no attempt was left; also counted as requeued or lease_expired.
         expired: removed because they were past their deadline.
         dropped: removed because the queue was over its maximum length.
         purged: removed by a purge, or with the queue, or deleted by id while they were available.
         deleted: removed by id while they were in flight.
         archived: settled as done by id while they were available, without a delivery.
         moved: moved to another queue while they were available.
-        dead_lettered: of all messages that left the queue, those that became dead letters.
+        dead_lettered: became a dead letter when they left the queue; also counted by the reason.
         created_at_ms: the declaration of the queue, ms since the epoch; 0 if unknown.
         since_ms: the start of counting, ms since the epoch.
         stored: the counters in the store; None if it has none.

@@ -36,7 +36,7 @@ class StagedState:
     """The staged jobs of one instance.
 
     Attributes:
-        jobs: by id, those with messages that are not settled, and those that changed since the last checkpoint.
+        jobs: by id, the jobs that have unsettled messages or changed since the last checkpoint.
         objects: by the id of their first message.
         needed: paths of all objects that committed jobs need, at the last checkpoint in the store.
         unneeded: paths of objects whose messages were all deleted by a checkpoint in the store.
