@@ -18,7 +18,7 @@ _brokers: dict[str, MemoryBroker] = {}
 
 
 class MemoryBroker:
-    """A broker in a daemon thread of this process."""
+    """Broker in a daemon thread of this process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -58,13 +58,13 @@ class MemoryBroker:
         return client_socket
 
     def stop(self) -> None:
-        """Stop the broker; its store keeps its name until the process ends."""
+        """Stop the broker; the name of its store stays in use until the process ends."""
         self._loop.call_soon_threadsafe(self.server.stop, "stop")
         self._thread.join(timeout=30)
 
 
 def connect(name: str) -> socket.socket:
-    """Return a socket that is connected to the in-process broker of this name, which is started on first use.
+    """Return a socket that is connected to the in-process broker of this name; start the broker on first use.
 
     Raises:
         RequestError: the process is a forked child.

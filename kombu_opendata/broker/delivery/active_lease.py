@@ -1,11 +1,11 @@
-"""The active lease: the time for which this broker is certain to be the active one of its store.
+"""Active lease: the time for which this broker is certainly the active broker of its store.
 
-Stores are safe without it: the write of a fenced broker fails, so it can't confirm anything. But a fenced broker could
-still send replies that need no write (an empty queue, a message of a transient queue). Therefore a broker that a
-standby may replace checks before it sends anything that its active lease is not over, and otherwise waits until its
-record was read again.
+Stores are safe without an active lease: the write of a fenced broker fails, so the broker can't confirm anything. But
+a fenced broker could still send replies that need no write (an empty queue, a message of a transient queue). Therefore
+a broker that a standby may replace sends data only during its active lease; after its end, the broker waits until it
+has read its record again.
 
-Times are seconds since the boot, a clock that also runs while the process or the host sleeps.
+Times are seconds since the boot, by a clock that also runs while the process or the host sleeps.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def seconds_since_boot() -> float:
 
 
 class ActiveLease:
-    """The time for which this broker is certain to be the active one; unlimited if no broker can replace it.
+    """Time for which this broker is certainly active; unlimited if no other broker can replace it.
 
     Attributes:
         ends_at: by :func:`seconds_since_boot`.
-        lost: the reason why this broker is no longer the active one.
+        lost: the reason why this broker is no longer active.
     """
 
     __slots__ = ("_changed", "ends_at", "lost")
@@ -44,17 +44,17 @@ class ActiveLease:
 
     @property
     def is_over(self) -> bool:
-        """The lease is over: nothing may be sent."""
+        """True if the lease is over, so that nothing may be sent."""
         return self.ends_at < seconds_since_boot()
 
     def extend(self, ends_at: float) -> None:
-        """Extend the lease to this time, after a proof that this broker is the active one."""
+        """Extend the lease to this time, after a proof that this broker is active."""
         if self.lost is None:
             self.ends_at = ends_at
             self._changed.set()
 
     def lose(self, error: OpenDataError) -> None:
-        """End the lease: another broker is active, or will be, so nothing may be sent any more."""
+        """End the lease permanently, because another broker is or will be active."""
         self.lost = self.lost or error
         self.ends_at = -math.inf
         self._changed.set()

@@ -1,8 +1,8 @@
 """Calls that run as tasks, and the recent replies of calls that must run once.
 
-A client repeats a call after a reconnect if it has no reply. For a call that only reads, that is harmless: it runs
-again, and the reply of the first run is dropped, because its connection is closed. A call that changes something, such
-as a move of messages, must not run twice, and its client must learn its outcome.
+A client repeats a call after a reconnect if it has no reply. A call that only reads runs again, and the reply of the
+first run is dropped, because its connection is closed. A call that changes state, such as a move of messages, must not
+run twice, and its client must receive its result.
 
 ==================  ================================================  =================================================
 the call (session,  the client repeats it                             left by
@@ -15,14 +15,14 @@ answered            the retained reply is sent again                  another ca
                                                                       reply has arrived; the session's end; the limit
 ==================  ================================================  =================================================
 
-A session retains one reply: its client sends such calls one after the other. The replies of all sessions take at most
-:data:`_RETAINED_BYTES`; beyond that the oldest are forgotten, and a repeated call runs again. The table is by session
-and not by connection, because the connection is what was lost, and by the session's id, because a session that was away
-for long is a new object. It is only in memory: after a restart of the broker the records of repeated calls
-(:mod:`kombu_opendata.storage.operations.repeated_calls`) let an interrupted call continue instead.
+The broker retains one reply per session, because a client sends such calls one after the other. The replies of all
+sessions take at most :data:`_RETAINED_BYTES`; beyond that the oldest are deleted, and a repeated call runs again. The
+key of the table is the session's id: the connection is lost, and a session that was absent for long is a new object.
+The table is only in memory. After a restart of the broker, the records of repeated calls
+(:mod:`kombu_opendata.storage.operations.repeated_calls`) let an interrupted call continue.
 
-Sending replies with a number and dropping duplicates at the client would not do: the lost reply is the problem, not the
-duplicate. Storing each reply would cost a commit for calls that nearly always arrive.
+Numbered replies, whose duplicates the client drops, are not sufficient, because the reply is lost and not duplicated. A
+stored reply would need a commit for each call, and nearly all replies arrive.
 """
 
 from __future__ import annotations
@@ -49,14 +49,10 @@ _OVERHEAD_BYTES = 500
 
 
 class Background:
-    """The running calls of one instance.
-
-    A client repeats an unanswered call after a reconnect. A call that only reads runs again, and its first reply is
-    dropped. A call that changes something runs once: the last reply of each session is retained for a while, and sent
-    again for the same request number.
+    """Running calls of one instance, and the retained replies.
 
     Attributes:
-        refused: the number of calls that were answered with an error, by its code.
+        refused: the number of calls that failed, by error code.
     """
 
     def __init__(
@@ -73,7 +69,7 @@ class Background:
         self.refused: Counter[str] = Counter()
 
     async def close(self) -> None:
-        """Cancel running calls; their changes so far stay."""
+        """Cancel running calls, without undoing their changes so far."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -82,7 +78,7 @@ class Background:
     def run(
         self, session: Session, rid: int, work: Coroutine[Any, Any, WireMessage | None], *, once: bool = False
     ) -> None:
-        """Run a call as a task, and reply with its result or error; there is no reply for a result of None.
+        """Run a call as a task, and reply with its result or error; a result of None is not sent.
 
         Args:
             rid: the request number; 0 if the call has no reply.
@@ -120,7 +116,7 @@ class Background:
                 self._outbox.reply(session, answer)
 
     def refusal(self, session: Session, rid: int, exc: Exception) -> Failed | None:
-        """Return the reply to a call that failed; None if it needs no reply. Logs unexpected errors."""
+        """Return the reply to a call that failed, None if it needs no reply; log unexpected errors."""
         if not isinstance(exc, OpenDataError):
             log.error("a call failed", exc_info=exc)
             exc = OpenDataError(f"the broker failed at this call: {exc!r}; see its log")
@@ -132,7 +128,7 @@ class Background:
 
     # ------------------------------------------------------------------ once
     def repeat(self, session: Session, rid: int) -> bool:
-        """Return whether this call is running or done. If so, its reply is or will be sent again."""
+        """Return True if this call is running or done; its reply is or will be sent again."""
         if (session.id, rid) in self._running:
             return True
         retained = self._retained.get(session.id)
@@ -143,7 +139,7 @@ class Background:
         return True
 
     def answer(self, session: Session, rid: int, answer: WireMessage, size: int = 0) -> None:
-        """Answer a call that runs once, and retain the reply.
+        """Reply to a call that runs once, and retain the reply.
 
         Args:
             size: the approximate size of the reply in bytes.
@@ -166,7 +162,7 @@ class Background:
 
 
 def _without_hidden_queue(exc: OpenDataError, rights: Rights) -> OpenDataError:
-    """Return the error without the name of a queue that its message was routed to and that the user may not see."""
+    """Return the error, without the name of its queue if the user may not see that queue."""
     if not isinstance(exc, (QueueFull, QueuePaused)) or rights.may_see(exc.queue or ""):
         return exc
     what = "is full and refuses the message" if isinstance(exc, QueueFull) else "takes no publishes now"

@@ -1,7 +1,7 @@
 """Commits without a journal: requests to a bucket.
 
-A commit takes as long as the request, so it runs as a task, the *committer*, while turns continue to deliver and
-collect:
+A commit takes as long as a request to the bucket. It therefore runs as a task, the *committer*, while turns continue to
+deliver messages and collect the outbox:
 
 ===========================  ===========================================  =========================================
 committer                    a turn                                       then
@@ -14,11 +14,12 @@ none, only acks are new,     sets a timer                                 they a
 and commits are slow                                                      after :data:`_UNAWAITED_SECONDS`
 ===========================  ===========================================  =========================================
 
-A commit to a bucket is delayed for a short time (:class:`CommitDelay`), so that clients that were just answered can
-join it. A client that waits for each confirmation publishes again immediately after it. If the next commit began with
-the first of these clients, all others would wait for two commits each, and a bucket would store half as many messages.
+A commit to a bucket is delayed for a short time (:class:`CommitDelay`), so that it includes the next publishes of the
+clients that have just received their replies: a client that waits for each confirmation publishes again immediately. If
+the next commit began with the first of these publishes, each other client would wait for two commits, and a bucket
+would store half as many messages.
 
-Before the committer sends, the active lease must not be over: a broker that another one has replaced must not answer.
+The committer sends only during the active lease, because a broker that was replaced must not send replies.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from .core import InstanceFailure
 from .flow import StoreGate
 from .outbox import Outbox, send
 
-#: the delay: this fraction of the duration of the last commit, limited to a number of seconds
+#: delay of a commit, as a fraction of the duration of the last commit, and its maximum in seconds
 _PART = 0.2
 _MOST_SECONDS = 0.05
 _SLOW_SECONDS = 0.003
-#: changes that no client waits for, such as acks, are committed to a bucket with the next commit, or after this time
+#: maximum delay of the commit of changes that no client waits for, such as acks
 _UNAWAITED_SECONDS = 1.0
 
 
 class CommitDelay:
-    """A delay of the commit until the clients of the last one are back, or a short time is over.
+    """Delay of a commit until the clients of the last commit have sent their next calls, or for a short time.
 
     Attributes:
-        is_slow: the last commit took as long as a request to a bucket.
+        is_slow: True if the last commit took as long as a request to a bucket.
     """
 
     __slots__ = ("_all_back", "_clock", "_expected", "_seconds", "_until", "is_slow")
@@ -74,7 +75,7 @@ class CommitDelay:
             self._all_back.set()
 
     async def wait(self) -> None:
-        """Wait for the clients that were answered, if there are several."""
+        """Wait for the clients that received replies, if there are several."""
         if self._expected > 1 and self._clock() < self._until:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(self._until):
@@ -82,7 +83,7 @@ class CommitDelay:
 
 
 class BucketCommits:
-    """The commits of one instance to its bucket."""
+    """Commits of one instance to its bucket."""
 
     __slots__ = (
         "_active_lease",
@@ -117,7 +118,7 @@ class BucketCommits:
             self._later = self._loop.call_later(_UNAWAITED_SECONDS, self._commit_collected)
 
     def stop(self) -> None:
-        """Cancel the delayed commit; the commit that begins now, or the shutdown of the instance, replaces it."""
+        """Cancel the delayed commit, because a commit begins now, or at the shutdown of the instance."""
         if self._later is not None:
             self._later.cancel()
             self._later = None

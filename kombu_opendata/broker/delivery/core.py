@@ -1,6 +1,7 @@
-"""The shared components of the services of one instance, and its failure.
+"""Shared components of the services of one instance, and its failure.
 
-After an unexpected error the memory of an instance is ahead of its store, so the broker must restart.
+After an unexpected error, the memory of an instance may have changes that its store does not have, so the broker must
+restart.
 """
 
 from __future__ import annotations
@@ -21,11 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class InstanceFailure:
-    """The failure state of an instance.
-
-    Attributes:
-        future: fails with the error.
-    """
+    """Failure state of an instance; ``future`` fails with the error."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, commits: Commits) -> None:
         self._name = name
@@ -64,13 +61,13 @@ class Traffic:
 
     @property
     def total(self) -> int:
-        """A number that changes when a client was served."""
+        """Number that changes when a client publishes or receives a message."""
         return self.published + self.delivered
 
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The components that almost every service of an instance uses.
+    """Components that almost every service of an instance uses.
 
     Attributes:
         name: the instance's name.

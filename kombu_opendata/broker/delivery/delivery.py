@@ -1,16 +1,16 @@
-"""The delivery turn of an instance: deliver, commit, send.
+"""Delivery turn of an instance: deliver, commit, send.
 
-Calls change the state in memory and leave their replies in the outbox, which schedules a turn: at most one in each turn
-of the event loop. It
+Calls change the state in memory and put their replies into the outbox, which schedules a delivery turn, at most one in
+each turn of the event loop. A delivery turn
 
-1. delivers: takes messages for consumers and getters with credit, which claims them;
-2. removes the expired and excess messages of queues that received some;
-3. commits all changes since the last commit, of calls and deliveries, as one;
+1. delivers: leases messages to consumers and getters with credit;
+2. removes the expired and excess messages of queues that received messages;
+3. commits all changes since the last commit, of calls and deliveries, together;
 4. sends the replies and deliveries that the outbox had when the commit began.
 
-So nothing is sent before it is durable, a delivery is never sent without its claim, and all messages that arrive
-together share one commit. A commit for each call would be simpler, and cost a sync of the disk or a request to the
-bucket for each of them. Sending at once and committing later would confirm messages that a crash loses.
+So nothing is sent before it is durable, a delivery is never sent without its lease, and all messages that arrive at the
+same time share one commit. A commit for each call would be simpler, but each call would need a sync of the disk or a
+request to the bucket. A reply before the commit would confirm messages that a crash loses.
 
 With a journal, a commit blocks the loop for a write and its sync, and steps 3 and 4 are in the turn. If the journal is
 full, nothing is sent, and the turn is repeated every :data:`_RETRY_SECONDS` until the store has caught up.
@@ -19,11 +19,11 @@ Without a journal a commit is a request to the bucket: see :mod:`.bucket_commits
 
 A queue delivers at most :data:`_DELIVERIES_PER_TURN` messages in a turn, and a client gets at most
 :data:`.TURN_BYTES`, because it may not read them; both continue in the next turn. A turn visits only queues that were
-woken. One without a consumer with credit is woken when a channel has capacity again (``starved``, ``refilled``), when
-the client reads, or when a message arrives: visiting all queues each time would make a turn as long as their number.
+woken, so its duration does not depend on the number of queues. A queue whose consumers have no credit is woken when a
+channel has capacity again (``starved``, ``refilled``), when the client reads, or when a message arrives.
 
-An unexpected error in a turn leaves the memory ahead of the store, so it fails the instance: the broker ends, and the
-next start has the last durable state.
+After an unexpected error in a turn, the memory may have changes that the store does not have. The error therefore fails
+the instance: the broker ends, and its next start loads the last durable state.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .queue_policies import QueuePolicies
 from .queues import Queues
 from .rate_limited_log import Notices
 
-#: maximum deliveries of one queue in one turn, so that other queues get their turn
+#: maximum number of deliveries of one queue in one turn, so that other queues also deliver
 _DELIVERIES_PER_TURN = 1000
 _MAX_DELAY_MS = 3_600_000
 #: delay after a commit that failed because the journal was full
@@ -52,7 +52,7 @@ _RETRY_SECONDS = 0.1
 
 
 def has_credit(consumer: Consumer) -> bool:
-    """Return whether a delivery may be sent to a consumer now."""
+    """Return True if a delivery may be sent to a consumer now."""
     session, channel = consumer.session, consumer.channel
     connection = session.connection
     if connection is None or not connection.writable or session.suspended or session.turn_bytes >= TURN_BYTES:
@@ -63,7 +63,7 @@ def has_credit(consumer: Consumer) -> bool:
 
 
 def next_consumer(queue: ConsumedQueue) -> Consumer | None:
-    """Return the next consumer of a queue with credit, in turn."""
+    """Return the next consumer with credit, round-robin among consumers of the same priority."""
     if queue.single_active:
         return _active_consumer(queue)
     consumers = queue.consumers
@@ -71,7 +71,7 @@ def next_consumer(queue: ConsumedQueue) -> Consumer | None:
         for place, consumer in enumerate(consumers):
             if has_credit(consumer):
                 del consumers[place]
-                queue.add_consumer(consumer)  # behind consumers of the same priority
+                queue.add_consumer(consumer)  # after the consumers of the same priority
                 return consumer
         return None
     count, turn = len(consumers), queue.turn
@@ -108,7 +108,7 @@ class MessageDelivery:
         self._over_limit: set[Session] = set()  # sessions that get no more deliveries in this turn
 
     def deliver_all(self) -> None:
-        """Deliver from all woken queues, and from those that waited for capacity of a channel."""
+        """Deliver from all woken queues, and from queues that waited for capacity of a channel."""
         queues = self._queues
         sessions, self._over_limit = self._over_limit, set()
         for session in sessions:
@@ -167,7 +167,7 @@ class MessageDelivery:
         self._queues.wake(queue)
 
     def _nothing_to_deliver(self, queue: ConsumedQueue) -> None:
-        """Answer getters, and set a timer for the next delayed message."""
+        """Notify getters, and set a timer for the next delayed message."""
         self._answer_getters(queue)
         if queue.timer is not None:
             queue.timer.cancel()
@@ -178,15 +178,15 @@ class MessageDelivery:
             queue.timer = self._loop.call_later(delay_ms / 1000, self._queues.wake, queue)
 
     def _answer_getters(self, queue: ConsumedQueue) -> None:
-        """Notify getters that there is no message now; waiting getters stay."""
+        """Notify getters that there is no message now, and remove those that don't wait."""
         if queue.getters:
             queue.getters = deque(getter for getter in queue.getters if not getter.nothing())
 
 
 class Turn:
-    """The delivery turns of one instance, which compose the parts of a turn around its outbox.
+    """Delivery turns of one instance, and the composition of their parts.
 
-    The outbox schedules the turn, and each part of the turn may add to the outbox.
+    The outbox schedules the turn, and each part of the turn may add messages to the outbox.
 
     Attributes:
         core: the components that the other services of the instance share.
@@ -225,7 +225,7 @@ class Turn:
         self.policies = QueuePolicies(self.core, self._delivery.deliver, grace_ms)
 
     def run(self) -> None:
-        """Deliver, commit, send. An unexpected error ends the broker: only its durable state is consistent."""
+        """Deliver, commit and send; an unexpected error fails the instance."""
         try:
             self._run()
         except Exception as exc:
@@ -252,6 +252,6 @@ class Turn:
         send(outbox.take())
 
     def stop(self) -> None:
-        """Cancel a delayed commit: the shutdown of the instance makes the last one."""
+        """Cancel a delayed commit, because the shutdown of the instance commits."""
         if self._bucket is not None:
             self._bucket.stop()

@@ -1,10 +1,10 @@
-"""Flow control for publishes. While they are delayed, each connection queues its own, and its other calls run.
+"""Flow control for publishes. While publishes are delayed, each connection queues them, and its other calls run.
 
-A bucket of a broker without a journal may stop responding. Once a commit takes unusually long, publishes wait at their
-connections, so that memory does not grow. When the store has not responded for the timeout, they are refused, and
-nothing of them was stored. Calls that are part of the commit, or came before it took so long, are refused, too, but
-their outcome is not known yet. The client repeats such a publish under its old number, so it is stored once. Consumers
-continue with the deliveries that they hold; their acks wait for the commit.
+The bucket of a broker without a journal may stop responding. When a commit takes unusually long, publishes wait at
+their connections, so that memory does not grow. When the store has not responded for the timeout, these publishes are
+refused; nothing of them was stored. Calls that are part of the commit, or that arrived before the delay, are refused
+too, but their outcome is unknown. The client repeats such a publish under its old number, so it is stored once.
+Consumers continue with the deliveries that they hold; their acks wait for the commit.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from ...protocol.messages import Failed
 from ...storage.commit.commits import Commits
 from .outbox import Outbox
 
-#: bounds of the duration of a turn; between them it equals that of a commit, which follows
+#: bounds of the duration of a turn; between these bounds it is the duration of a commit
 LEAST_TURN_SECONDS, MOST_TURN_SECONDS = 0.002, 0.01
 _LEAST_SLICE_SECONDS = 0.0002
-#: a longer commit takes unusually long
+#: minimum duration of a commit that takes unusually long
 _SUSPECT_SECONDS = 1.0
-#: without a tick for this long, this process was frozen, and not the store: a standby may have taken over
+#: minimum time between two ticks of a process that was stopped, in which a standby may have taken over; in this case
+#: the store is not the reason for the delay
 _FROZEN_SECONDS = 3.0
-#: the minimum time that a publish waits before it is refused, so that clients that retry immediately do no harm
+#: minimum time that a publish waits before it is refused, to slow down clients that retry immediately
 _PACE_SECONDS = 1.0
 
 
 class Reason(Enum):
-    """The reasons for delaying publishes."""
+    """Reason for a delay of publishes."""
 
     STORE = "the store writes what it has"
     STALL = "the store does not answer"
@@ -39,7 +40,7 @@ class Reason(Enum):
 
 
 class Waiter(Protocol):
-    """A connection with delayed publishes."""
+    """Connection with delayed publishes."""
 
     def unblock(self) -> None:
         """Resume publishes."""
@@ -52,9 +53,9 @@ class Flow:
     """Flow control of one instance's publishes, which may be delayed for one or more reasons.
 
     Attributes:
-        is_closed: publishes are delayed.
-        time: the loop's clock.
-        turn_seconds: the duration of a turn, shared by all connections.
+        is_closed: True while publishes are delayed.
+        time: the event loop's clock.
+        turn_seconds: the duration of a turn, which all connections share.
     """
 
     __slots__ = ("_busy", "_loop", "_reasons", "_waiting", "is_closed", "time", "turn_seconds")
@@ -70,7 +71,7 @@ class Flow:
 
     @property
     def slice_seconds(self) -> float:
-        """The time that the messages of one connection may run in one turn."""
+        """Maximum time that the messages of one connection run in one turn."""
         return max(self.turn_seconds / (1 + self._busy), _LEAST_SLICE_SECONDS)
 
     def begin_slice(self, go_on: Callable[[], None]) -> None:
@@ -84,7 +85,7 @@ class Flow:
 
     @property
     def waiting(self) -> int:
-        """The number of connections with delayed publishes."""
+        """Number of connections with delayed publishes."""
         return len(self._waiting)
 
     def change(self, reason: Reason, closed: bool) -> None:
@@ -98,7 +99,7 @@ class Flow:
             self._loop.call_soon(self._release)
 
     def wait(self, waiter: Waiter) -> None:
-        """Register a connection to be called when publishes resume."""
+        """Register a connection for a call of its ``unblock`` when publishes resume."""
         self._waiting[waiter] = self._loop.time()
 
     def leave(self, waiter: Waiter) -> None:
@@ -106,14 +107,14 @@ class Flow:
         self._waiting.pop(waiter, None)
 
     def refuse(self, exc: OpenDataError, seconds: float) -> None:
-        """Refuse the publishes that have been delayed for this long."""
+        """Refuse publishes that were delayed for at least ``seconds``."""
         before = self._loop.time() - seconds
         for waiter in [waiter for waiter, since in self._waiting.items() if since <= before]:
             del self._waiting[waiter]
             waiter.refuse(exc)
 
     def _release(self) -> None:
-        """Release one connection in each turn of the loop, since its publishes may fill the memory again."""
+        """Release one connection in each turn of the event loop, because its publishes may fill the memory again."""
         if self.is_closed or not self._waiting:
             return
         waiter = next(iter(self._waiting))
@@ -127,11 +128,11 @@ class StoreGate:
     """Delay and refusal of publishes while the store does not respond.
 
     Args:
-        timeout_seconds: how long a call waits for the store; 0 means indefinitely.
+        timeout_seconds: maximum time that a call waits for the store; 0 means indefinitely.
         now: a monotonic clock, in seconds.
 
     Attributes:
-        is_closed: publishes wait for the store. Always False if there is a journal.
+        is_closed: True while publishes wait for the store; always False if there is a journal.
     """
 
     __slots__ = ("_awake_at", "_commits", "_flow", "_now", "_outbox", "_ticked_at", "_timeout", "is_closed")
@@ -145,7 +146,7 @@ class StoreGate:
         self.is_closed = False
 
     def tick(self) -> None:
-        """Close or open the gate, and refuse calls that have waited for long. Called twice per second."""
+        """Close or open the gate, and refuse calls that have waited for the timeout. Called twice per second."""
         now = self._now()
         if now - self._ticked_at > _FROZEN_SECONDS:
             self._awake_at = now

@@ -1,9 +1,9 @@
-"""Lease expiry: of sessions that did not reconnect in time or before a restart, and by visibility timeout.
+"""Expiry of leases: leases of sessions that did not reconnect in time, and *timed leases*.
 
-A visibility timeout is the end of a lease that the queue client's reads take: a set time, independent of connections.
-The holder of such a timed lease is a session that no connection can have: its id is :data:`MARK` followed by a hash of
-the client's id. A timed lease is never renewed, and every client that knows the message's id may settle it. The same id
-identifies the client as a worker.
+A read of the queue client takes a timed lease, which ends after its visibility timeout, independently of connections.
+Its holder is a session that no connection can have: the id is :data:`MARK` followed by a hash of the client's id. A
+timed lease is not renewed automatically, and every client that knows the message's id may settle the message. The id of
+the session also identifies the client as a worker.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .core import Core
 from .lease_tokens import LeaseTable
 from .session_lifecycle import SessionLifecycle
 
-#: the first bytes of a reader's session id; one random id in 2^48 begins with them
+#: first bytes of the id of a session with timed leases; one random id in 2^48 begins with them
 MARK = b"\0timed"
 #: maximum number of leases that end in one turn of the event loop
 _ENDS_PER_TURN = 1000
 _MAX_DELAY_SECONDS = 3600.0
-#: how long tasks may run without their session: as long as the lease of a message
+#: maximum time that tasks run without their session: the duration of a lease
 _TASKS_GRACE_MS = 1000 * DEFAULT_LEASE_SECONDS
 
 
@@ -38,12 +38,12 @@ def session_of(client: bytes) -> bytes:
 
 
 def is_timed(session: bytes) -> bool:
-    """Return whether this session holds timed leases."""
+    """Return True if this session holds timed leases."""
     return session.startswith(MARK)
 
 
 class TimedLeases:
-    """The timed leases of one instance, in a heap by end time, which may still contain settled leases."""
+    """Timed leases of one instance, in a heap by end time. The heap may still contain leases that have ended."""
 
     def __init__(self, core: Core, leases: LeaseTable, names: Mapping[bytes, str]) -> None:
         """Create the heap; ``names`` are the names of sessions in the store."""
@@ -61,7 +61,7 @@ class TimedLeases:
         self._timer_at_ms = 0
 
     def load(self) -> None:
-        """Add the leases in the store. They end at their time, even if the broker was down."""
+        """Add the leases in the store. Their end times do not change if the broker was down."""
         self._ends = self._all()
         heapify(self._ends)
         self._limit = 2 * len(self._ends) + 1024
@@ -71,7 +71,7 @@ class TimedLeases:
         self._set_timer()
 
     def stop(self) -> None:
-        """Cancel the timer, when the instance closes."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -88,7 +88,7 @@ class TimedLeases:
         return Session(entry.session, self.name_of(entry.session))
 
     def name_of(self, session: bytes) -> str:
-        """Return the name of a session without a connection; empty if it is not known."""
+        """Return the name of a session without a connection; empty if it is unknown."""
         return self._names.get(session) or self.transient_readers.get(session, "")
 
     def _all(self) -> list[tuple[int, str, int, int]]:
@@ -116,14 +116,14 @@ class TimedLeases:
             self._failure.fail(exc)
 
     def expire(self) -> int:
-        """End leases whose time is over, up to a limit; returns their number."""
+        """End expired leases, up to a limit; return their number."""
         now, count = self._clock.now_ms(), 0
         while self._ends and self._ends[0][0] <= now and count < _ENDS_PER_TURN:
             until, name, id, token = heappop(self._ends)
             queue = self._queues.get(name)
             entry = queue.messages.in_flight.get(id) if queue is not None else None
             if queue is None or entry is None or entry.claimed_at != token or entry.lease_until != until:
-                continue  # settled, or extended: the heap has the new end, too
+                continue  # settled, or extended: the heap has another item with the new end
             if not queue.deleting and is_timed(entry.session):
                 self._leases.end(self.holder(entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
                 count += 1
@@ -134,11 +134,11 @@ class TimedLeases:
 
 
 class LeaseExpiry:
-    """Renewal of the leases of connected sessions, and expiry of those of lost ones.
+    """Renewal of the leases of connected sessions, and expiry of the leases of lost sessions.
 
     Args:
-        grace_ms: how long a session without a connection keeps its leases.
-        restart_grace_ms: how long leases from before the startup stay at least, regardless of the clock.
+        grace_ms: the time after which a session without a connection loses its leases.
+        restart_grace_ms: the minimum time after startup for which older leases stay, whatever the clock shows.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class LeaseExpiry:
         self._grace_ms = grace_ms
         self._restart_grace_ms = restart_grace_ms
         self._opened_at_ms = core.clock.now_ms()
-        #: sessions without a connection that have running tasks, and the time of its loss
+        #: sessions without a connection that have running tasks, and the time at which the connection was lost
         self._unattended: dict[bytes, int] = {}
 
     def renew(self) -> None:
@@ -170,9 +170,9 @@ class LeaseExpiry:
                 self._core.outbox.schedule()
 
     def expire(self) -> int:
-        """End the leases of sessions that did not reconnect in time; returns their number.
+        """End the leases of sessions that did not reconnect in time; return their number.
 
-        Leases from before a restart last as the store records, and at least for the grace period after the restart.
+        Leases from before a restart end at the stored time, but not within the grace period after the restart.
         """
         expired, now = 0, self._core.clock.now_ms()
         lost_sessions = [session for session in self._core.sessions.values() if session.connection is None]
@@ -195,9 +195,9 @@ class LeaseExpiry:
         return expired
 
     def _lose_tasks(self, now: int) -> None:
-        """End the tasks of sessions that have been absent for long: those from before a restart, or with a lost client.
+        """Record as lost the tasks of sessions that are absent for too long, after a restart or a lost connection.
 
-        If reports were disabled at this startup, all tasks end immediately: connected workers don't report them either.
+        If reports were disabled at this startup, all tasks are lost immediately, because no worker reports them.
         """
         running = self._state.running.by_session
         if not running and not self._unattended:

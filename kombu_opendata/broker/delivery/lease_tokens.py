@@ -1,4 +1,4 @@
-"""Leases: the exclusive rights of sessions to messages, and their end."""
+"""Leases: exclusive rights of sessions to messages, and their end."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .task_outcomes import TaskOutcomes
 _ACK, _START, _REPORT = int(Outcome.ACK), int(Outcome.START), int(Outcome.REPORT)
 _FAILED = frozenset(map(int, FAILED))
 _RETURNED = frozenset((int(Outcome.REQUEUE), int(Outcome.RELEASE)))
-#: deliveries that a channel may return without handling one, before its consumers have to wait
+#: number of successive deliveries that a channel may return before its consumers have to wait
 FREE_RETURNS = 100
 _FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.01, 1.0
 
 
 class LeaseTable:
-    """The leases of one instance; ``stored`` are those of stored queues, by session, queue and message id."""
+    """Leases of one instance; ``stored`` has the leases of stored queues, by session, queue and message id."""
 
     __slots__ = ("_outbox", "_outcomes", "_queues", "_runs", "_stored")
 
@@ -45,7 +45,7 @@ class LeaseTable:
         self._outcomes = outcomes
 
     def find(self, session: Session, queue: str, id: int, token: int) -> tuple[BrokerQueue, QueueEntry] | None:
-        """Return the lease with this token if the session holds it; None for a stale or foreign token."""
+        """Return the lease with this token; None if the session does not hold it (any more)."""
         broker_queue = self._queues.get(queue)
         entry = broker_queue.messages.in_flight.get(id) if broker_queue is not None else None
         if (
@@ -64,7 +64,7 @@ class LeaseTable:
         return [(self._queues[entry.queue], entry) for entry in entries if entry.queue in self._queues]
 
     def settle(self, session: Session, outcome: int, leases: Iterable[tuple[str, int, int]]) -> None:
-        """End leases. Leases that the session lost are ignored: another consumer may have the message."""
+        """End leases; ignore leases that the session lost, because another consumer may have the message."""
         for name, id, token in leases:
             session.settled += 1
             lease = self.find(session, name, id, token)
@@ -85,7 +85,7 @@ class LeaseTable:
         self._outbox.answer_now(session)
 
     def note_running(self, session: Session, running: Iterable[RunningLate]) -> None:
-        """Record which tasks of a session run while it still holds their messages; other leases are ignored."""
+        """Record the running tasks of a session that still holds their messages; ignore leases that it lost."""
         durations = {
             (name, id, token): for_ms
             for name, id, token, for_ms in running
@@ -96,7 +96,7 @@ class LeaseTable:
     def settle_one(
         self, session: Session, outcome: int, name: str, id: int, token: int, report: TaskReport | None
     ) -> None:
-        """End one lease, or a task that was started; ignored if the session no longer has it."""
+        """End one lease, or a started task; do nothing if the session no longer has it."""
         if outcome == _REPORT:
             if report is not None:
                 self._finish(session, (name, id, token), report)
@@ -117,7 +117,7 @@ class LeaseTable:
         self.end(session, queue, entry, outcome, report=report)
 
     def _finish(self, session: Session, lease: tuple[str, int, int], report: TaskReport) -> None:
-        """End a task that this session started, or a former session of a user who may read its queue."""
+        """End a started task: of this session or, if the user may read the queue, of an earlier session."""
         name, id, token = lease
         queue, waited_ms = self._queues.get(name), -1
         if isinstance(queue, TransientQueue):
@@ -136,7 +136,7 @@ class LeaseTable:
 
     @property
     def expects_reports(self) -> bool:
-        """Workers report the outcomes of tasks."""
+        """True if workers report the outcomes of tasks."""
         return self._runs.enabled
 
     def lose_tasks(self, session: bytes) -> None:
@@ -176,7 +176,7 @@ class LeaseTable:
             self._queues.wake(queue)
 
     def _note_return(self, channel: SessionChannel) -> None:
-        """Make the consumers of a channel that returns all its deliveries wait, so that it and the broker don't spin.
+        """Make the consumers of a channel that returns all its deliveries wait, to avoid a busy loop.
 
         The wait doubles each time until a delivery is handled. Other consumers can get the messages.
         """

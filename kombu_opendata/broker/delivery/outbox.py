@@ -1,4 +1,4 @@
-"""The outbox: replies and deliveries that wait for the next commit, so that nothing is sent before it is durable."""
+"""Outbox: replies and deliveries that wait for the next commit, so that nothing is sent before it is durable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...protocol.messages import Count, Deliver, Ok, PublishConfirm, QueueDeclar
 from ...protocol.messages.message_base import WireMessage
 from ..model.sessions import Session, SessionConnection
 
-#: replies that a client may receive again, or request again, without harm
+#: replies that an error may replace: the client may repeat the call
 _REFUSABLE = frozenset((PublishConfirm, Sent, Ok, QueueDeclared, Count, ResultStored))
 
 #: the messages for one connection, in order
@@ -17,13 +17,13 @@ OutgoingMessages = tuple[SessionConnection, list[WireMessage]]
 
 
 class Outbox:
-    """The replies and deliveries of an instance that wait for the next commit.
+    """Replies and deliveries of an instance that wait for the next commit.
 
     Args:
         turn: delivers, commits and sends; :meth:`schedule` calls it once.
 
     Attributes:
-        is_scheduled: a turn is scheduled; the turn clears it when it begins.
+        is_scheduled: True if a turn is scheduled; the turn clears it when it begins.
         sessions_to_answer: sessions with messages to be sent.
     """
 
@@ -57,7 +57,7 @@ class Outbox:
             self.schedule()
 
     def send_now(self, session: Session, message: WireMessage) -> None:
-        """Send a message that reveals nothing about changes that the next commit makes durable."""
+        """Send a message that does not depend on uncommitted changes."""
         if session.connection is None:
             self.reply(session, message)
         else:
@@ -72,21 +72,21 @@ class Outbox:
     # ------------------------------------------------------------------ sending
     @property
     def is_empty(self) -> bool:
-        """The outbox has no messages after :meth:`collect`."""
+        """True if the outbox has no collected messages."""
         return not self._outgoing
 
     @property
     def is_awaited(self) -> bool:
-        """A client waits for the next commit. Confirmations of settlements don't count: no client waits for them."""
+        """True if a client waits for the next commit; no client waits for confirmations of settlements."""
         return bool(self._outgoing) or any(session.replies or session.deliveries for session in self.sessions_to_answer)
 
     @property
     def outgoing(self) -> int:
-        """The number of collected message lists."""
+        """Number of connections with collected messages."""
         return len(self._outgoing)
 
     def collect(self) -> None:
-        """Collect the messages of all sessions for the next commit; later ones wait for the commit after it."""
+        """Collect the messages of all sessions for the next commit; later messages wait for the commit after it."""
         for session in self.sessions_to_answer:
             if session.connection is not None:
                 self._outgoing.append((session.connection, _take(session)))

@@ -1,7 +1,7 @@
 """Queue policies: expiry of messages, maximum lengths, deletion of unused queues.
 
-Work in memory is done within a turn, before its commit. Work on cold buckets follows in a task, so a queue with a long
-backlog may exceed its maximum until the bucket is loaded.
+A turn handles messages in memory before its commit. A task then handles cold buckets, so a queue with a long backlog
+may exceed its maximum until the bucket is loaded.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from .core import Core
 
 log = logging.getLogger(__name__)
 
-#: the minimum interval between two removals of expired messages
+#: minimum interval between two removals of expired messages
 _PACE_SECONDS = 0.02
-#: the maximum delay of a timer
+#: maximum delay of a timer
 _MAX_DELAY_SECONDS = 3600.0
-#: the pause of a queue's maintenance after it failed (a full disk, a corrupt record)
+#: pause of a queue's maintenance after a failure (a full disk, a corrupt record)
 _RETRY_SECONDS = 10.0
 
 
 class QueuePolicies:
-    """The policies of one instance's queues.
+    """Policies of one instance's queues.
 
     Attributes:
         changed: queues with a maximum length or a deadline that received a message in this turn.
     """
 
     def __init__(self, core: Core, deliver: Callable[[BrokerQueue], None], grace_ms: int) -> None:
-        """Create the policies; ``grace_ms``: time to reconnect for sessions that held messages before a restart."""
+        """Create the policies; ``grace_ms`` is the time to reconnect for holders of messages before a restart."""
         self._queues = core.queues
         self._deliver = deliver
         self._sessions = core.sessions
@@ -52,7 +52,7 @@ class QueuePolicies:
         self._tending: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Cancel timers and tasks, when the instance closes."""
+        """Cancel timers and tasks."""
         if self._timer is not None:
             self._timer.cancel()
         for task in (*self._tasks, *filter(None, [self._tending])):
@@ -60,11 +60,7 @@ class QueuePolicies:
 
     # ------------------------------------------------------------------ publishing
     def check_room(self, queue: BrokerQueue, size: int, messages: int = 1) -> None:
-        """Check, before a publish, that a queue with a maximum length has room.
-
-        Raises:
-            QueueFull: the queue refuses messages when it is full.
-        """
+        """Raise QueueFull, before a publish, if a queue that refuses messages when it is full has no room."""
         if not queue.arguments.rejects or not queue.is_too_long(messages, size):
             return
         self._deliver(queue)  # a waiting consumer may make room
@@ -115,7 +111,7 @@ class QueuePolicies:
 
     # ------------------------------------------------------------------ maximum lengths
     def _trim(self, queue: BrokerQueue) -> None:
-        """Drop the oldest messages of a queue that is too long, unless it refuses new ones instead."""
+        """Drop the oldest messages of a queue that is too long, unless the queue refuses new messages instead."""
         if queue.arguments.overflow != DROP_HEAD:
             return
         for _ in range(len(queue.messages)):  # a dead letter may return to the queue
@@ -182,7 +178,7 @@ class QueuePolicies:
             self._tending = None
 
     async def tend(self) -> None:
-        """Check all queues in slices, because checking thousands of them takes milliseconds."""
+        """Check all queues in slices, because a check of thousands of queues takes milliseconds."""
         async for queue in TimeSlice().over(list(self._queues.values())):
             if not queue.deleting:
                 self._check(queue, self._clock.now_ms())
@@ -213,7 +209,7 @@ class QueuePolicies:
                 await self._queues.delete(queue)
 
     def _check_active(self, queue: BrokerQueue) -> None:
-        """Replace a single active consumer that did not reconnect with its session by the next tick."""
+        """Replace the single active consumer if it has not reconnected since the last tick."""
         session = self._sessions.get(queue.active[0]) if queue.active is not None else None
         if any(consumer.key == queue.active for consumer in queue.consumers):
             queue.active_missing = False
@@ -248,7 +244,7 @@ class QueuePolicies:
 
 
 def refusal_text(queue: BrokerQueue) -> str:
-    """Return the part of an error text that gives the reason why a queue takes no messages."""
+    """Return the part of an error text with the reason why a queue accepts no messages."""
     return f"queue {queue.name!r} is paused" if queue.refuses_publishes else full_text(queue)
 
 

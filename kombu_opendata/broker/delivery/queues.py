@@ -1,4 +1,4 @@
-"""The queues of an instance: creation, look-up by name, waking for a delivery, deletion."""
+"""Queues of an instance: creation, look-up by name, wake-up for a delivery, deletion."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from ..model.transient_queue import Surroundings, TransientQueue
 from .outbox import Outbox
 from .rate_limited_log import Notices
 
-#: total steps of the filters of one user's queues, about 10 ms; a filter usually has five
+#: limit for the total steps of the filters of a user's queues, about 10 ms; a filter usually has five steps
 MAX_FILTER_STEPS = 100_000
 
 
 class Queues(dict[str, BrokerQueue]):
-    """The queues of an instance by name.
+    """Queues of an instance by name.
 
     Attributes:
         waiting: queues that may have messages to deliver in this turn.
-        refilled: channels that have capacity again, and that queues wait for.
-        with_getters: queues that have getters, or recently had some.
+        refilled: channels that have capacity again, and that queues may wait for.
+        with_getters: queues that have or recently had getters.
         lock: held while a queue is purged or deleted, which delays definitions.
-        watchers: called with each deleted queue; the metrics keep its counters.
+        watchers: called with each deleted queue, so that the metrics still include its counters.
     """
 
     def __init__(
@@ -74,11 +74,7 @@ class Queues(dict[str, BrokerQueue]):
         return [queue for queue in map(self.get, names) if queue is not None and not queue.deleting]
 
     def check_filter(self, user: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """Check that evaluating the filters of a user's queues, with this one, can't take too long for one message.
-
-        Raises:
-            LimitExceeded: it could take too long.
-        """
+        """Raise LimitExceeded if the filters of a user's queues, with this queue, may take too long to evaluate."""
         queue_filter, filters = filter_of(arguments), self._topology.filters
         if queue_filter is None:
             return
@@ -126,7 +122,7 @@ class Queues(dict[str, BrokerQueue]):
             self.wake(consumer.queue)
 
     def refill(self, channel: SessionChannel) -> None:
-        """Note that a full channel has capacity again: only queues that waited for it may have messages for it."""
+        """Record that a full channel has capacity again: only queues that waited for it may have messages for it."""
         self.refilled.add(channel)
         self._outbox.schedule()
 
@@ -148,15 +144,15 @@ class Queues(dict[str, BrokerQueue]):
             queue.drop()
 
     def _has_lost_consumer(self, queue: ConsumedQueue) -> bool:
-        """Return whether a session without a connection, which may reconnect, consumes from a queue."""
+        """Return True if a session without a connection, which may reconnect, consumes from a queue."""
         lost_sessions = (session for session in self._sessions.values() if session.connection is None)
         channels = (channel for session in lost_sessions for channel in session.channels.values())
         return any(consumer.queue is queue for channel in channels for consumer in channel.consumers.values())
 
     async def delete(self, queue: BrokerQueue, call: Call | None = None) -> int:
-        """Delete a queue of either kind, under the lock; returns the number of its messages.
+        """Delete a queue of either kind, under the lock; return the number of its messages.
 
-        A repeated ``call`` continues where it was interrupted.
+        A repeated ``call`` continues an interrupted deletion.
         """
         queue.deleting = True
         count = queue.drop()
@@ -177,7 +173,7 @@ class Queues(dict[str, BrokerQueue]):
         return count
 
     def drop_transient(self, queue: TransientQueue) -> int:
-        """Delete a transient queue; returns the number of its messages."""
+        """Delete a transient queue; return the number of its messages."""
         count = len(queue.messages)
         for exchange, _key, _identity in self._topology.remove_queue(queue.name):
             self.drop_unused_exchange(exchange)
@@ -192,7 +188,7 @@ class Queues(dict[str, BrokerQueue]):
         return count
 
     def undeclare(self, gone: Undeclared) -> None:
-        """Report a deletion to the sessions that declared the object: a resume must not declare it again."""
+        """Report a deletion to the sessions that declared the object, so that they do not declare it again."""
         for session in self._sessions.values():
             if session.declared is not None and session.declared.forget(gone) and session.connection is not None:
                 self._outbox.reply(session, gone)
@@ -240,7 +236,7 @@ class Queues(dict[str, BrokerQueue]):
 
 
 class QueueMaker:
-    """A factory for the queues of one instance; ``fill`` starts the replay of a queue that begins in the past."""
+    """Factory for the queues of one instance; ``fill`` starts the replay of a queue that begins in the past."""
 
     def __init__(self, storage: Storage, around: Surroundings, fill: Callable[[Queue, Cursor], None]) -> None:
         self._storage = storage
@@ -248,11 +244,7 @@ class QueueMaker:
         self._fill = fill
 
     def declare(self, name: str, properties: QueueProperties, arguments: QueueArguments) -> BrokerQueue:
-        """Create a queue of the kind that its properties require.
-
-        Raises:
-            RequestError: its start is not valid.
-        """
+        """Create a stored or transient queue, as its properties require; raise RequestError for an invalid start."""
         storage, start = self._storage, arguments.start
         cursor = replay_cursor(start, NOW, next_id=storage.state.next_id, now_ms=storage.clock.now_ms())
         if properties.stored:
@@ -272,6 +264,6 @@ class QueueMaker:
         properties = QueueProperties(True, False, False, stored.declared.arguments)
         arguments = parse_stored(stored.name, stored.options.arguments)
         queue = StoredQueue(stored, properties, arguments, self._storage)
-        if arguments.single_active_consumer:  # a consumer that holds messages continues before another one may begin
+        if arguments.single_active_consumer:  # a consumer that holds messages has precedence over other consumers
             queue.previous_holders = frozenset(entry.session for entry in stored.messages.in_flight.values())
         return queue

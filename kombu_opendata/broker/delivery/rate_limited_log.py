@@ -1,7 +1,7 @@
 """Rate-limited log lines, for events that may be very frequent, such as logins with wrong passwords.
 
-Each kind is logged with a few lines per period. Further events are counted, and the count is logged at the end of the
-period.
+The log has a few lines per period for each kind of event. Further events are counted, and the count is logged at the
+end of the period.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 
 PERIOD_SECONDS = 10.0
 LINES_PER_PERIOD = 5
-#: maximum number of different warnings that are remembered
+#: maximum number of different warnings
 _MAX_WARNED = 10_000
 
 
 class WarnOnce:
-    """A log that writes each warning once."""
+    """Log that writes each warning once."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._logged: set[str] = set()
 
     def warn(self, text: str, *values: object) -> None:
-        """Log a warning, unless the same one was logged before."""
+        """Log a warning, unless the same warning was logged before."""
         warning = text % values if values else text
         if warning not in self._logged and len(self._logged) < _MAX_WARNED:
             self._logged.add(warning)
@@ -32,7 +32,7 @@ class WarnOnce:
 
 
 class _Kind:
-    """The lines of one kind in this period."""
+    """Lines of one kind in this period."""
 
     __slots__ = ("count", "level", "lines", "summary", "total", "until")
 
@@ -44,7 +44,7 @@ class _Kind:
 
 
 class Notices:
-    """A log with a limited number of lines. ``context`` becomes fields of each line (see :mod:`.logs`)."""
+    """Log with a limited number of lines. ``context`` becomes fields of each line (see :mod:`.logs`)."""
 
     def __init__(self, log: logging.Logger, time: Callable[[], float], **context: Any) -> None:
         self._log = log
@@ -53,7 +53,7 @@ class Notices:
         self._kinds: dict[str, _Kind] = {}
 
     def say(self, level: int, kind: str, text: str, *args: object, **fields: Any) -> None:
-        """Log a line with these fields, unless there were many of its kind in this period.
+        """Log a line with these fields, unless its kind has used up the lines of this period.
 
         Args:
             kind: a few words; the number of kinds must be small.

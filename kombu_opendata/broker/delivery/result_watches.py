@@ -14,18 +14,18 @@ MAX_NAME_BYTES = 1024
 MAX_TTL_MS = 100 * 366 * 86_400_000
 #: maximum number of results that one client may wait for at a time
 MAX_WATCHES = 1_000_000
-#: a larger result is not pushed: its watchers are notified to get it
+#: maximum size of a result that is pushed; the watchers of a larger result are notified to request it
 _PUSH_BYTES = 64 << 10
 
 
 class ResultWatches:
-    """The watches of one instance's clients."""
+    """Watches of one instance's clients."""
 
     def __init__(self, outbox: Outbox, *, limit: int = MAX_WATCHES) -> None:
         self._limit = limit
         self._outbox = outbox
         self._watchers: dict[bytes, set[Session]] = {}
-        self._watched: dict[Session, dict[bytes, bool]] = {}  # with whether the session was sent a message about it
+        self._watched: dict[Session, dict[bytes, bool]] = {}  # True after the session was notified of the result
 
     # ------------------------------------------------------------------ watching
     def watch(self, session: Session, name: bytes) -> None:
@@ -57,7 +57,7 @@ class ResultWatches:
             )
 
     def is_waiting(self, session: Session, name: bytes) -> bool:
-        """Return whether the session watches a result and was sent nothing about it yet."""
+        """Return True if the session watches a result and was not notified of it yet."""
         return self._watched.get(session, {}).get(name) is False
 
     def forget_session(self, session: Session) -> None:
@@ -71,7 +71,7 @@ class ResultWatches:
             self.push(session, name, result)
 
     def push(self, session: Session, name: bytes, result: Result) -> None:
-        """Notify one session; any result except an interim one ends its watch."""
+        """Notify one session; any result except an intermediate state ends its watch."""
         ends = result.kind != INTERIM
         if ends:
             self.unwatch(session, name)

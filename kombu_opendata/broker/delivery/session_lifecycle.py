@@ -1,4 +1,4 @@
-"""The life cycle of sessions: beginning, loss of the connection, resumption within a grace period, end."""
+"""Life cycle of sessions: begin, loss of the connection, resumption within a grace period, end."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _OUTCOMES = frozenset(map(int, Outcome))
 
 
 class SessionLifecycle:
-    """Beginning and end of the sessions of one instance.
+    """Begin and end of the sessions of one instance.
 
     Args:
-        detached: called when a session lost its connection or its permission to read results.
+        detached: called when a session has lost its connection or its permission to read results.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SessionLifecycle:
         user: User,
         quotas: SessionQuotas = UNLIMITED,
     ) -> tuple[Session, int]:
-        """Attach a connection to its session; returns the session and the number of leases that it still has.
+        """Attach a connection to its session; return the session and the number of leases that it still has.
 
         Raises:
             AccessRefused: the user may not use the instance, or the session belongs to another user.
@@ -83,7 +83,7 @@ class SessionLifecycle:
         return session, adopted
 
     def _register(self, hello: Hello) -> Session:
-        """Return the session of this id, created on first use."""
+        """Return the session of this id, or create it."""
         session = self._sessions.get(hello.session)
         if session is None:
             sessions = list(self._sessions.values())
@@ -96,10 +96,10 @@ class SessionLifecycle:
         return session
 
     def _resume(self, session: Session, greeting: Hello | Resume) -> int:
-        """Resume a session, also after a restart; returns the number of leases that it still has.
+        """Resume a session, also after a restart; return the number of leases that it still has.
 
-        The client reports which messages it has settled and which it holds. It never received the others: they are
-        released, which counts no attempt.
+        The client reports the messages that it has settled and those that it holds. It did not receive the other
+        messages of the session, which are released without counting an attempt.
         """
         leases = self._leases
         task_reports = greeting.reports if isinstance(greeting, Resume) else ()
@@ -144,7 +144,7 @@ class SessionLifecycle:
                     getter.end()
 
     def knows(self, id: bytes) -> bool:
-        """Return whether the session exists, with or without a connection."""
+        """Return True if the session exists, with or without a connection."""
         return id in self._sessions
 
     def last_publish(self, session: Session) -> int:
@@ -154,7 +154,7 @@ class SessionLifecycle:
 
     # ------------------------------------------------------------------ end
     def detach(self, session: Session) -> None:
-        """Detach a lost connection: stop deliveries, and keep the leases for the grace period."""
+        """Detach a lost connection: stop deliveries; the leases stay for the grace period."""
         session.connection = None
         for quota in session.quotas:
             quota.sessions.discard(session)
@@ -179,7 +179,7 @@ class SessionLifecycle:
     ) -> None:
         """End a session and its leases, and delete its exclusive and auto-delete queues.
 
-        The tasks that it started are lost, unless they continue: then another session may report them.
+        The tasks that it started become lost. With ``tasks_go_on``, another session may report them.
         """
         consumed = {consumer.queue for channel in session.channels.values() for consumer in channel.consumers.values()}
         for queue, entry in self._leases.held_by(session):

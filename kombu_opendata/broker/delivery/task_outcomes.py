@@ -1,7 +1,7 @@
-"""The outcomes of an instance's tasks, counted by task and state, with their runtimes and waiting times.
+"""Outcomes of an instance's tasks, counted by task and state, with their runtimes and waiting times.
 
-Senders choose the names of tasks, so only the first :data:`MAX_TASKS` have separate metrics; the others share those of
-:data:`OTHER`. All metrics begin at 0 at startup.
+Senders choose the names of tasks, so only the first :data:`MAX_TASKS` names have separate metrics. The other names
+share the metrics of :data:`OTHER`. All metrics begin at 0 at startup.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from ...storage.commit.measurements import Histogram
 
 MAX_TASKS = 100
 OTHER = "(other)"
-#: of messages that no task ran for
+#: name for messages without a task
 UNKNOWN = "(unknown)"
 
-#: seconds, from a task that does nothing to a task of an hour
+#: bounds in seconds, from a task that does nothing to a task of an hour
 RUNTIME_SECONDS = (
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0,
 )  # fmt: skip
-#: seconds, from an idle worker to a backlog of a day
+#: bounds in seconds, from an idle worker to a backlog of a day
 WAITING_SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0, 21_600.0, 86_400.0)
 
 
 class RunsOfTask:
-    """The outcomes of one task.
+    """Outcomes of the runs of one task.
 
     Attributes:
-        states: the number that ended in each :class:`.TaskState`, by its number.
-        runtime, waiting: how long each ran, and how long its message had been due, in seconds.
+        states: the number of runs by the number of their :class:`.TaskState`.
+        runtime, waiting: the runtimes, and the times that the messages were due before the runs, in seconds.
     """
 
     __slots__ = ("runtime", "states", "waiting")
@@ -42,7 +42,7 @@ class RunsOfTask:
 
 
 class TaskOutcomes:
-    """The outcomes of all tasks since startup; ``tasks`` has them by name."""
+    """Outcomes of all tasks since startup; ``tasks`` has them by name."""
 
     __slots__ = ("_clock", "tasks")
 
@@ -54,8 +54,8 @@ class TaskOutcomes:
         """Count a task that has ended.
 
         Args:
-            waited_ms: how long its message was due before it began; -1 if that is not known.
-            due_at_ms: since when its message could be delivered, if the task has just ended.
+            waited_ms: the time that its message was due before the task began; -1 if it is unknown.
+            due_at_ms: the due time of its message, if the task has just ended.
         """
         if due_at_ms:
             waited_ms = max(self._clock.now_ms() - report.runtime_us // 1000 - due_at_ms, 0)

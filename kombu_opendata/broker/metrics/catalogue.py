@@ -1,12 +1,12 @@
-"""All metrics of a broker, as ``docs/monitoring.md`` lists them, their samples, and the text of a scrape.
+"""Catalogue of all metrics of a broker, as ``docs/monitoring.md`` lists them, their samples, and the text of a scrape.
 
 Names follow Prometheus' conventions: base units, ``_total`` for counters. The label for an instance of the broker (its
-virtual host) is ``broker_instance``: Prometheus gives ``instance`` to each scraped address itself.
+virtual host) is ``broker_instance``, because Prometheus sets ``instance`` to the scraped address.
 
-The text is Prometheus' exposition format 0.0.4. prometheus_client needs about 25 µs of pure Python for a sample. With
-thousands of samples this would delay the event loop noticeably, because threads share one interpreter. This module
-needs an eighth of that, and its thread yields the interpreter between pieces. prometheus_client renders the few samples
-of the process and of SlateDB.
+The text is in Prometheus' exposition format 0.0.4. prometheus_client needs about 25 µs of pure Python for a sample.
+With thousands of samples this would delay the event loop noticeably, because threads share one interpreter. This module
+needs an eighth of that time, and its thread yields the interpreter after each group of lines. prometheus_client renders
+only the few samples of the process and of SlateDB.
 
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 """
@@ -20,7 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 PREFIX = "opendata_queue_"
-#: lines that are rendered without a pause, in about 0.1 ms
+#: number of lines that are rendered without a pause, in about 0.1 ms
 _PIECE = 100
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -29,7 +29,7 @@ Ranges = tuple[tuple[float, ...], tuple[int, ...], float]
 
 
 class Metric(NamedTuple):
-    """A metric family; the name is without the prefix, and with ``_total`` for a counter."""
+    """Metric family; its name has no prefix, and the suffix ``_total`` for a counter."""
 
     name: str
     kind: str
@@ -47,7 +47,7 @@ _gauge, _counter, _histogram = (
 )
 _broker_gauge, _broker_counter = (partial(_metric, kind, ()) for kind in ("gauge", "counter"))
 
-#: for each queue; transient queues are summed, and so are queues beyond the limit
+#: for each queue; transient queues, and queues beyond the limit, are summed
 QUEUE_GAUGES = (
     _queue_gauge("messages_ready", "Messages that could be delivered now."),
     _queue_gauge("messages_delayed", "Messages that are not due yet: eta, countdown or retry delay."),

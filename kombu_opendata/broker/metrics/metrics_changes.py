@@ -1,7 +1,7 @@
-"""Changes of queues' metrics since a client's last request, so that its next reply has only those.
+"""Changes of queues' metrics since a client's last request, so that the next reply has only the changes.
 
-Each reply has a mark, which the client sends back. A queue keeps the mark of the call that first saw its newest
-metrics, and a number that differs if they do. So the broker keeps nothing for a client.
+Each reply has a mark, which the client sends back in its next request. The broker records, for each queue, a hash of
+its metrics and the mark of the first call that returned them. So the broker records nothing per client.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _values_of = attrgetter(*(f"counts.{name}" for name in NAMES), "is_paused", "ref
 
 
 class _Seen(NamedTuple):
-    """The metrics of a queue, as one number, and the mark of the call that first saw them."""
+    """Hash of a queue's metrics, and the mark of the first call that returned them."""
 
     values_hash: int
     mark: int
 
 
 class Since(NamedTuple):
-    """The changes since a mark.
+    """Changes since a mark.
 
     Attributes:
         mark: for the next call.
         queues: queues whose metrics may have changed.
-        gone: queues that were deleted; None if that is not known any more, and all queues are in ``queues``.
+        gone: deleted queues; None if they are unknown, in which case ``queues`` has all queues.
     """
 
     mark: int
@@ -43,7 +43,7 @@ class Since(NamedTuple):
 
 
 class InstanceChanges:
-    """The changes of the queues of one instance."""
+    """Changes of the queues of one instance."""
 
     def __init__(self, queues: Queues, memory: MetricsMemory, clock: Clock, *, max_gone: int = MAX_GONE) -> None:
         self._queues = queues
@@ -56,7 +56,7 @@ class InstanceChanges:
         self._lock = asyncio.Lock()
 
     async def since(self, mark: int) -> Since:
-        """Return the changes since the call that returned this mark; all queues if the mark is not known."""
+        """Return the changes since the call that returned this mark; all queues if the mark is unknown."""
         async with self._lock:
             last, self._mark = self._mark, self._mark + 1
             await self._note_gone()
@@ -79,7 +79,7 @@ class InstanceChanges:
             self._first = self._gone.pop(next(iter(self._gone)))
 
     def _see(self, queue: BrokerQueue, now: int) -> int:
-        """Return the mark of the call that first saw the newest metrics."""
+        """Return the mark of the first call that returned the current metrics of a queue."""
         values_hash, record = self._hash_of(queue, now), self._seen.get(queue)
         if record is None or values_hash is None or record.values_hash != values_hash:
             record = self._seen[queue] = _Seen(values_hash or 0, self._mark)

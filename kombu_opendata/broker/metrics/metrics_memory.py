@@ -1,6 +1,6 @@
-"""The metrics of an instance's queues over the last ten minutes, in memory: for charts, and for rates of a minute.
+"""Metrics of an instance's queues over the last ten minutes, in memory: for charts, and for rates of a minute.
 
-Every client, too, has the counts of the last minute (:class:`ClientRates`).
+:class:`ClientRates` has the rates of each client over the last minute.
 
 Every five seconds a task takes a *sample* of each queue: four counters and three levels, a row of 28 bytes. Counters
 are kept modulo 2^32, since only their differences are used. Samples have numbers; all queues share the numbers and the
@@ -20,15 +20,16 @@ rows           bytes  a queue                                      left when
 ``LONG``       3500   that changes: all points of a chart          it rests; another queue is twice as busy
 =============  =====  ===========================================  ====================================================
 
-So 10,000 busy queues take less than 10 MB. One exchange between ``SHORT`` and ``LONG`` per sample is enough, and the
-factor of two keeps two equally busy queues from taking turns, which would leave both without a past.
+So 10,000 busy queues take less than 10 MB. Each sample exchanges at most one ``SHORT`` queue with a ``LONG`` queue. The
+factor of two prevents that two equally busy queues are exchanged again and again, which would delete the samples of
+both.
 
-What always holds:
+Invariants:
 
 * The one row of a resting queue is its value in every sample since ``known_from``.
 * A ring of n rows has the last n - 1 complete samples, and the row of the sample in progress.
-* A sample before ``known_from`` was dropped with its row. It is unknown, and a gap in a chart. Before its declaration a
-  queue has zeros.
+* A sample before ``known_from`` was deleted with its row; it is unknown, and a gap in a chart. Before its declaration,
+  a queue has zeros.
 * The counters of the total of all queues are sums of differences, so they do not fall when a queue is deleted. Its past
   is deleted with it: a queue that is declared again begins at zero.
 
@@ -70,7 +71,7 @@ NOTHING = array("I", [0] * WIDTH)
 SAMPLE_MS = 5_000
 #: maximum number of queues that have all points
 MAX_LONG = 1000
-#: how much busier another queue must be to replace one that has all points
+#: factor by which another queue must be busier to replace a queue that has all points
 _BUSIER = 2
 _RATES = tuple(f"{name}_per_second" for name in COUNTERS)
 
@@ -100,7 +101,7 @@ class QueuePast:
         self.known_from = self.changed_in = self.delays = 0
 
     def knows(self, number: int, last: int) -> bool:
-        """Return whether a sample is available; ``last`` is the last complete one."""
+        """Return True if a sample is available; ``last`` is the number of the last complete sample."""
         return number >= self.known_from and (self.slots == RESTING or number > last - self.slots + 1)
 
     def row(self, number: int) -> Row:
@@ -114,7 +115,7 @@ class QueuePast:
         self._rows[at : at + WIDTH] = row
 
     def resize(self, last: int, slots: int) -> None:
-        """Keep more or fewer rows; ``last`` is the number of the last sample."""
+        """Change the number of rows; ``last`` is the number of the last sample."""
         if self.slots == RESTING:
             self._rows *= slots
         else:
@@ -183,7 +184,7 @@ class MetricsMemory:
         self._times.append(now)
 
     def _add(self, past: QueuePast, number: int, before: Row, row: Row, places: _Places) -> None:
-        """Add a sample, in as much memory as the queue needs and may have."""
+        """Add a sample, and change the number of rows to the queue's activity."""
         if row != before:
             past.changed_in = number
         is_busy = number - past.changed_in < LONG
@@ -259,7 +260,7 @@ class MetricsMemory:
 
 
 class _Places:
-    """The assignment of the memory for all points: the busiest of the other queues may replace the least busy.
+    """Assignment of the memory for all points: the busiest queue without it may replace the least busy queue with it.
 
     Attributes:
         long: the number of queues that have all points.
@@ -340,7 +341,7 @@ class ClientRates:
             self._samples.append(_Sample(now, busy))
 
     def of(self, sessions: Iterable[Session]) -> dict[str, float]:
-        """Return a client's totals of the last minute, whose first seconds may be missing."""
+        """Return a client's totals of the last minute, possibly without its first seconds."""
         now = self._clock.now_ms()
         recent = (sample for sample in self._samples if now - sample.at_ms <= _MINUTE_MS)
         before = next(recent, self._samples[-1])

@@ -1,7 +1,7 @@
-"""The periodic tasks that were published since startup, as marked by Celery's beat.
+"""Periodic tasks that Celery's beat has published since startup.
 
-Beat's own mark identifies a periodic task; the name of its entry is known if the message has it, as with
-django-celery-beat. A retry has the marks of the task that it repeats, so it is not counted.
+A header that beat sets identifies a periodic task. The name of the schedule's entry is known if the message has it, as
+with django-celery-beat. A retry has the headers of the task that it repeats, so it is not counted.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from ...protocol.messages import PeriodicTaskEntry
 
 #: the headers that identify a periodic task
 BEAT, ENTRY_NAME = "celery_beat_task", "periodic_task_name"
-#: maximum number of entries, those that were published last
+#: maximum number of entries; the oldest publishes are removed first
 MAX_ENTRIES = 1000
 
 
 class PeriodicTaskTracker:
-    """The periodic tasks that were published since ``since_ms``; ``entries`` are by name, task and queue."""
+    """Periodic tasks that were published since ``since_ms``; ``entries`` are by name, task and queue."""
 
     def __init__(self, now_ms: int) -> None:
         self.since_ms = now_ms

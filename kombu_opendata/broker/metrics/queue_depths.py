@@ -1,8 +1,8 @@
-"""The numbers of ready, in-flight and delayed messages of a queue, and a histogram of the delayed ones by due time.
+"""Numbers of ready, in-flight and delayed messages of a queue, and a histogram of delayed messages by due time.
 
-Neither scans ready messages. For messages that are not in memory both are estimates. A cold bucket of a queue has up to
-256 messages. Its summary has the number of delayed messages, and the due times of the first and the last one. They
-count as if they were due evenly between these times. So ten million delayed messages are forty thousand additions.
+Neither scans ready messages. For messages that are not in memory, both are estimates. A cold bucket of a queue has up
+to 256 messages. Its summary has the number of delayed messages, and their first and last due times; the estimate
+distributes the messages evenly between these times. Ten million delayed messages are then forty thousand additions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PIECE = 250
 
 
 class QueueDepths(NamedTuple):
-    """The messages of a queue by state."""
+    """Numbers of messages of a queue by state."""
 
     ready: int
     in_flight: int
@@ -27,7 +27,7 @@ class QueueDepths(NamedTuple):
 
 
 async def standing_of(messages: QueueState, now: int, pace: TimeSlice) -> Standing:
-    """Return the numbers of ready and delayed messages and the ages of ready ones, which takes a scan of all."""
+    """Return the numbers of ready and delayed messages and the ages of ready messages, by a scan of all messages."""
     standing = Standing()
     if len(messages):
         for _ in standing.look(messages, now):
@@ -56,8 +56,8 @@ class DueTimes:
     """Counts of messages in buckets of time.
 
     Attributes:
-        start_ms, bucket_ms, number: of the buckets.
-        is_estimate: some messages were spread evenly.
+        start_ms, bucket_ms, number: start of the first bucket, length of each bucket, number of buckets.
+        is_estimate: True if some messages were distributed evenly.
     """
 
     def __init__(self, start_ms: int, bucket_ms: int, number: int) -> None:
@@ -83,7 +83,7 @@ class DueTimes:
                 await pace.rest()
 
     def spread(self, first_at_ms: int, last_at_ms: int, count: int) -> None:
-        """Add messages that are due evenly between two times, which are included."""
+        """Add messages whose due times are distributed evenly between two times, which are included."""
         last_at_ms = max(first_at_ms, last_at_ms)
         first, last = self._bucket_of(first_at_ms), self._bucket_of(last_at_ms)
         if first == last:
@@ -97,7 +97,7 @@ class DueTimes:
         self._even[last] -= per_ms * self.bucket_ms
 
     def counts(self) -> tuple[list[int], int]:
-        """Return the messages in each bucket, and those that are due later, as integers with the right sum."""
+        """Return the numbers of messages in each bucket and of later messages, as integers with the same sum."""
         sums = [0, *map(round, accumulate(map(sum, zip(self._counts, accumulate(self._even), strict=False))))]
         rounded = [after - before for before, after in pairwise(sums)]
         return rounded[:-1], rounded[-1]
