@@ -1,4 +1,4 @@
-"""Audit log: one line per refusal for a missing right, and one per change by a user.
+"""Audit log: a line for each refusal for a missing right, and for each change by a user.
 
 Lines go to the logger :data:`NAME`. A client may repeat a call without limit, so repeated refusals are counted for a
 minute and then logged as a number. Lines never contain secrets. Of a message, only its queue and its id are logged.
@@ -14,7 +14,7 @@ from ...errors import AccessRefused
 
 NAME = "kombu_opendata.audit"
 PERIOD_SECONDS = 60.0
-#: different refusals, and changes by one user, that are logged with separate lines within a period
+#: maximum number of separate lines in a period, for different refusals and for the changes by one user
 MAX_REFUSALS = 200
 MAX_CHANGES = 500
 

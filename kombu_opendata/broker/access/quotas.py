@@ -27,7 +27,7 @@ class Quota:
 
     Attributes:
         whose: the owner of the quota, for error messages.
-        limits: may be replaced at any time; existing objects stay.
+        limits: may be replaced at any time, without an effect on existing objects.
         sessions: connected sessions.
         arriving: connections that have logged in, and whose sessions are about to be resumed.
     """
@@ -44,7 +44,7 @@ class Quota:
 
     # ------------------------------------------------------------------ counts
     def check_connection(self, session: Holder | None) -> None:
-        """Check that a session may be connected. A connected session counts once; None stands for a new one.
+        """Check that a session may be connected. A connected session counts once; None stands for a new session.
 
         Raises:
             ConnectionLimitExceeded: the limit is reached.
@@ -54,7 +54,7 @@ class Quota:
             raise self._too_many_connections(limit)
 
     def check_arrival(self) -> None:
-        """Check that another connection may log in. Its session may be one of the connected ones.
+        """Check that another connection may log in; its session may already be connected.
 
         Raises:
             ConnectionLimitExceeded: the limit is reached by connections that are logging in.
@@ -99,10 +99,10 @@ class Quota:
 
     # ------------------------------------------------------------------ publishes per second
     def delay(self, messages: int, now: float) -> float:
-        """Count published messages; returns the delay in seconds before they are handled.
+        """Count published messages; return the delay in seconds before they are handled.
 
-        The messages of one second may arrive together. A faster publisher accumulates delay, so that the publishes of
-        several connections take turns.
+        The messages of one second may arrive together. A faster publisher accumulates delay, so that several
+        connections publish in turn.
         """
         rate = self.limits.publishes_per_second
         if rate is None:
@@ -112,7 +112,7 @@ class Quota:
         return max(-self._level / rate, 0.0)
 
     def give_back(self, messages: int) -> None:
-        """Return the counted messages that are not published after all."""
+        """Subtract counted messages that were not published."""
         self._level += messages
 
 
@@ -150,7 +150,7 @@ class Quotas:
     """The quotas of a broker, by user and by instance.
 
     Args:
-        each_instance: the limits of instances that have none in the users file.
+        each_instance: the limits of instances without limits in the users file.
         each_connection: the limits of each connection.
     """
 
@@ -171,7 +171,7 @@ class Quotas:
             quota.limits = self._limits_of(name)
 
     def _limits_of(self, instance: str) -> LimitsTable:
-        """Return the limits of an instance: each from the file, or else the default."""
+        """Return the limits of an instance; the default replaces each limit that the users file does not have."""
         table, default = self._tables.get(instance), self._each_instance
         if table is None:
             return default

@@ -1,4 +1,4 @@
-"""Users, and their rights in each instance: decisions about names, each made once, and roles.
+"""Users, and their rights in each instance: cached decisions about names, and roles.
 
 Patterns are searched for in the names of exchanges and queues, as in RabbitMQ. RE2 searches in linear time, so no
 pattern and no name can block the broker.
@@ -42,7 +42,7 @@ class PatternError(ValueError):
 
 
 class Names(dict[str, bool]):
-    """The decisions of a pattern by name. A look-up of a new name decides it."""
+    """Decisions of a pattern by name. The look-up of a new name searches the pattern in it."""
 
     __slots__ = ("_max_decisions", "_search", "pattern")
 
@@ -75,9 +75,9 @@ class Rights:
 
     Attributes:
         configure, write, read: permissions by name: ``rights.write["celery"]``.
-        roles: those of ``monitor`` (see queues and messages, no contents), ``operator`` (settle, purge, redrive and
-            replay messages, control workers), ``admin`` (everything), and those that they include.
-        permits_all: no checks are needed.
+        roles: the user's roles of ``monitor`` (see queues and messages, no contents), ``operator`` (settle, purge,
+            redrive and replay messages, control workers) and ``admin`` (everything), and the roles that they include.
+        permits_all: True if no checks are necessary.
     """
 
     __slots__ = ("configure", "instance", "permits_all", "read", "roles", "user", "write")
@@ -92,12 +92,12 @@ class Rights:
 
     # ------------------------------------------------------------------ checks
     def check(self, right: str, kind: str, name: str, *, or_role: str = "") -> None:
-        """Check a right on a queue or an exchange; a role may stand for it.
+        """Check a right on a queue or an exchange, or the role that replaces it.
 
         Args:
             right: ``configure``, ``write`` or ``read``.
             kind: ``queue`` or ``exchange``.
-            or_role: the role that permits the same.
+            or_role: the role that replaces the right.
 
         Raises:
             AccessRefused: the user has neither.

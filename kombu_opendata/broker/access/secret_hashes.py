@@ -28,7 +28,7 @@ def is_hash(text: str) -> bool:
 
 
 def decoy(like: str = "") -> str:
-    """Return a hash that matches no secret, and that takes as long to check as the hash ``like``."""
+    """Return a hash that matches no secret; its check takes the same time as the check of the hash ``like``."""
     *parameters, salt, hashed = (like or _USUAL).split("$")
     return "$".join((*parameters, _random_like(salt), _random_like(hashed)))
 

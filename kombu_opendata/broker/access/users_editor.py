@@ -1,4 +1,4 @@
-"""Editing of a users file: keeps comments and order, checks the new file and replaces the old one atomically."""
+"""Editor of a users file, which preserves comments and order, checks the new file and replaces the file atomically."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _replace(path: Path, data: bytes, before: os.stat_result | None) -> None:
-    """Write the new file beside the old one, with its owner and at most its permissions, and rename it."""
+    """Write a temporary file with the same owner and at most the same permissions, and rename it."""
     if before is not None and os.geteuid() not in (0, before.st_uid):
         raise RequestError(f"the users file {path} belongs to another user: edit it as that one", path=str(path))
     fd, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -63,10 +63,10 @@ class UsersFile:
         self.reload()
 
     def reload(self, *, always: bool = False) -> UsersFileChanges | None:
-        """Read the file again if it changed, or ``always``; returns the changes, None if the file was not read.
+        """Read the file again if it changed, or ``always``; return the changes, None if the file was not read.
 
         Raises:
-            InvalidUsersFile: the file is not valid; the users stay as before. Raised once for each change.
+            InvalidUsersFile: the file is not valid; the users do not change. Raised once for each change of the file.
         """
         try:
             status = self.path.stat()
@@ -96,7 +96,7 @@ class UsersFile:
 
     @property
     def decoy(self) -> str:
-        """A hash that matches no secret, and that takes as long to check as that of the first user."""
+        """Hash that matches no secret; its check takes the same time as the check of the first user's hash."""
         return decoy(next((user.table.secret for user in self.users.values() if user.table.secret), ""))
 
     def user_by_certificate(self, names: tuple[str, ...], user: str, *, has_secret: bool) -> str:
@@ -160,7 +160,7 @@ def parse(path: Path, data: bytes, known: Mapping[str, User]) -> Parsed:
 
     Args:
         path: for errors.
-        known: users of an earlier file; unchanged users keep the decisions made so far.
+        known: users of an earlier file; unchanged users are reused with their cached decisions.
 
     Raises:
         InvalidUsersFile: the file is not valid; the text lists all errors.

@@ -18,11 +18,11 @@ class Directory:
 
     Attributes:
         status: returns the report of the status call.
-        listing: returns all known instances, and whether each is open.
-        create: opens an instance; returns whether it is new.
+        listing: returns all instances, with True for an open instance.
+        create: opens an instance; returns True if it is new.
         hand_over: ends this broker and lets its standby take over; returns the standby's addresses.
         reload: reads the files of users and certificates again, for the named requester; raises InvalidUsersFile or
-            StartError for a file whose old state stays.
+            StartError for an invalid file, which has no effect.
     """
 
     status: Callable[[], Awaitable[dict[str, Any]]]

@@ -1,4 +1,4 @@
-"""The view of the role monitor on messages that the user may not read: no body, arguments or custom headers."""
+"""Redaction of messages for the role monitor without the right to read: no body, arguments or custom headers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shown_envelope(envelope: bytes) -> bytes:
 def shown_message(rights: Rights, message: MessageInfo) -> MessageInfo | None:
     """Return the part of a message that these rights show; None if it is empty.
 
-    A user who may read one of its queues sees the headers; the role monitor shows the other queues.
+    A user who may read one of the message's queues sees the headers; the role monitor also shows the other queues.
     """
     if rights.read[ALL_EXCHANGES]:
         return message

@@ -37,10 +37,10 @@ class Context:
     """The context of one session's calls.
 
     Attributes:
-        reply: answers the client after the next commit.
+        reply: sends a reply to the client after the next commit.
         run, repeat, answer_once: those of :class:`.Background`, for this session.
         deletion: held while a queue is deleted or purged, which delays definitions.
-        waiting: the number of the client's definitions that wait for that.
+        waiting: the number of the client's definitions that wait for ``deletion``.
     """
 
     __slots__ = (
@@ -66,10 +66,10 @@ class Context:
 
     # ------------------------------------------------------------------ replies
     def welcome(self, message: WireMessage, *, resumes: bool) -> None:
-        """Answer the greeting, before messages that waited while the session had no connection.
+        """Reply to the greeting, before messages that waited while the session had no connection.
 
         Args:
-            resumes: the client takes the reply as a confirmation of its settlements.
+            resumes: True if the reply also confirms the client's settlements.
         """
         if not resumes:
             self._outbox.send_now(self.session, message)
@@ -78,7 +78,7 @@ class Context:
         self._outbox.answer_now(self.session)
 
     def refuse(self, rid: int, exc: Exception, *, now: bool = False) -> None:
-        """Answer a call that failed; ``now`` does not wait for a commit, as none is possible."""
+        """Reply to a call that failed; with ``now``, do not wait for a commit, because none is possible."""
         refusal = self._background.refusal(self.session, rid, exc)
         if refusal is not None and now:
             self._outbox.send_now(self.session, refusal)
@@ -86,7 +86,7 @@ class Context:
             self.reply(refusal)
 
     def note(self, message: m.DeclareQueue | m.DeclareExchange | m.Bind) -> None:
-        """Remember a declaration of a client that is notified of the object's deletion."""
+        """Record a declaration of a client that is notified of the object's deletion."""
         if self.session.declared is not None:
             self.session.declared.note(message)
 
@@ -133,13 +133,13 @@ Filter = Callable[[Any, Call], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """The handler of a message, and what the connection needs to know of its :class:`.Operation`.
+    """Handler of a message, and the attributes of its :class:`.Operation` that the connection uses.
 
     Attributes:
         run: handles the message.
-        check: checks the client's permission, before anything else is done.
-        filter_of: returns the text of the message's filter, which is compiled first; None if it can't have one.
-        is_plain: it may run immediately: it is no query, has no filter and stores nothing.
+        check: checks the client's permission, before any other work.
+        filter_of: returns the text of the message's filter, which is compiled first; None if the message has no filter.
+        is_plain: True if the call may run immediately: it is no query, has no filter and stores nothing.
     """
 
     run: Callable[[Context, Any], object]
@@ -196,7 +196,7 @@ def _in_background(method: Callable[[Any, Context, Any], Any]) -> Callable[[Any,
 def _after_deletions(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Context, Any], None]:
     @wraps(method)
     def define(calls: Any, call: Context, message: Any) -> None:
-        if call.waiting or call.deletion.locked():  # a client's definitions keep their order
+        if call.waiting or call.deletion.locked():  # a client's definitions run in order
             call.waiting += 1
             call.run(message.rid, define_later(calls, call, message, call.session.connection))
         else:

@@ -36,11 +36,11 @@ from .dispatch import BrokerCalls, Context, check_range, handles
 from .publish import PublishCalls
 
 _RESERVED_PREFIX = "amq."
-#: the maximum number of explained bindings; matching ones come first
+#: maximum number of explained bindings; matching bindings come first
 MAX_BINDINGS = 50
 _PARTS_OF_A_BINDING = 20
 
-#: the headers of the envelope; None if only the texts of the metadata are known
+#: headers of the envelope; None if only the texts of the metadata are known
 Typed = Mapping[Any, Any] | None
 
 
@@ -118,7 +118,7 @@ class ExchangeCalls(BrokerCalls):
             self._check_room(call.session)
             queue.binds_in(exchange).bind(queue.name, exchange.name, msg.routing_key, msg.arguments)
             self._replays.bound(queue.name)
-        # at other exchanges, arguments make no other binding: a client could fill the memory with them
+        # other exchanges ignore the arguments of a binding, with which a client could fill the memory
         call.note(msg if exchange.type == "headers" else replace(msg, arguments={}))
         call.reply(m.Ok(msg.rid))
 

@@ -1,6 +1,6 @@
-"""Bulk retries and deletion of failures, in steps: each is one commit together with its marks.
+"""Bulk retry and deletion of failures, in steps. One commit has the work of a step and the marks of handled failures.
 
-So an interruption leaves each failure either as it was, or handled; and a repeated call finds the rest.
+So an interruption leaves each failure either unchanged or handled, and a repeated call continues with the others.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from .publish import PublishCalls
 
 log = logging.getLogger(__name__)
 
-#: how long a call works before it reports its progress
+#: maximum duration of a call before it reports its progress
 STEP_SECONDS = 0.5
-#: number of tasks that are read together and published in one turn of the event loop: at first, at most, and one if the
-#: last ones had more bytes than this
+#: number of tasks that are read together and published in one turn of the event loop: initial and maximum number, and
+#: the number of bytes after which the next number is 1
 _FIRST_TASKS, _MOST_TASKS = 4, 24
 _MUCH_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class Bulk:
-    """One call.
+    """State of one call.
 
     Attributes:
-        next: the last failure that was handled before; after the work, where a further call continues, or None.
+        next: the last failure that an earlier call handled; after the work, the position for the next call, or None.
         limit: the maximum number of failures to handle; 0 for no limit.
-        go_on: returns whether the client waits for the reply.
-        target: the queue that receives the messages; empty for their own.
-        retried, deleted: the numbers so far, in the reply.
+        go_on: returns True if the client still waits for the reply.
+        target: the queue that receives the messages; empty for their own queues.
+        retried, deleted: the counts so far, as in the reply.
     """
 
     filters: FailureFilterValues
@@ -113,7 +113,7 @@ class Bulks:
                     for part in _parts(batch):
                         await handle(bulk, part)
                         if bulk.retried.full or not bulk.go_on() or bulk.left == 0:
-                            return  # the rest of this batch is found again
+                            return  # the next call examines the rest of this batch again
                 bulk.next = last
                 if loop.time() >= until:
                     return
@@ -161,7 +161,7 @@ class Bulks:
             await piece.pause()
 
     async def _read(self, bulk: Bulk, id: int) -> bytes | None:
-        """Read a task; counts the reason if there is none."""
+        """Read the envelope of a task; if it is not available, count the reason."""
         try:
             envelope = await self._payloads.read(id)
         except CorruptRecord as exc:
@@ -232,7 +232,7 @@ class Bulks:
 
 
 def _parts(matching: list[Failure]) -> Iterator[list[Failure]]:
-    """Group the failures that are handled together: of one bucket of a list, or acknowledged ones of a queue."""
+    """Group the failures that are handled together: those of one bucket of a list, or acknowledged in one queue."""
     parts: dict[tuple[str, str, int], list[Failure]] = {}
     for failure in matching:
         place = failure.open
@@ -255,13 +255,13 @@ _NOTHING = (b"null", b"\xc0")
 def retried_task(envelope: bytes, new_id: str, now_ms: int) -> m.Publish | None:
     """Return the publish that retries the task in an envelope, with a new id; None if it is not a task of Celery.
 
-    ``root_id`` and the contents of the task's body (arguments, callbacks, the rest of its chain) stay; ``parent_id`` is
-    the id of the task that failed. ``retries`` begins at 0. ``eta`` and the headers of dead letters are omitted, and so
-    is an ``expires`` in the past. A member of a chord runs outside of it, so it has no ``group``: the chord has counted
-    its first run, and must not count a second one.
+    ``root_id`` and the body of the task (arguments, callbacks, the rest of its chain) do not change. ``parent_id`` is
+    the id of the task that failed. ``retries`` begins at 0. ``eta``, the headers of dead letters and an ``expires`` in
+    the past are omitted. A member of a chord runs without its ``group``: the chord has counted its first run, and must
+    not count a second run.
 
     Raises:
-        InvalidMessage: its headers can't be stored.
+        InvalidMessage: the headers can't be stored.
     """
     fields = open_envelope(envelope)
     if fields is None:
@@ -311,7 +311,7 @@ def _time_left_ms(expires: Any, now_ms: int) -> int:
 
 
 def _may_be_in_chord(opened: Opened) -> bool:
-    """Return whether the task's body marks it as a member of a chord, or can't be read without loading a pickle."""
+    """Return True if the body marks the task as a member of a chord, or can't be read without loading a pickle."""
     decode = _DECODERS.get(opened[1] or "")
     if decode is None or "compression" in opened[3]:
         return True

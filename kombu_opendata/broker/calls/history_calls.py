@@ -144,7 +144,7 @@ class HistoryCalls(BrokerCalls):
         return reply
 
     def _bulk(self, call: Context, msg: m.RetryFailures | m.DeleteFailures) -> Bulk:
-        """Return the work of a call. Failures after the start of the first call do not take part."""
+        """Return the state of a call, which does not handle failures after the start of the first call."""
         check_limit(msg.limit)
         filters = _failure_filters(call, msg)
         until_ms = msg.until_ms or self._clock.now_ms()

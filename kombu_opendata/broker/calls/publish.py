@@ -92,7 +92,7 @@ class PublishCalls(BrokerCalls):
 
     @property
     def routing_version(self) -> int:
-        """A number that changes with each change of a route; 0 if no filter or headers exchange makes routing slow."""
+        """Number that changes with each change of a route; 0 if no filter or headers exchange makes routing slow."""
         topology = self._topology
         by_headers = (exchange.bindings for exchange in topology.exchanges.values() if exchange.type == "headers")
         return topology.version if topology.filters or any(by_headers) else 0
@@ -125,7 +125,7 @@ class PublishCalls(BrokerCalls):
         """Put a message into these queues; returns its id.
 
         Args:
-            session: remembers the number of the publish; None for a message of the broker, which has none.
+            session: the session whose publish it is; None for a message of the broker, which has no publish number.
 
         Raises:
             QueueFull, QueuePaused, StoreFull: nothing was stored.
@@ -167,8 +167,8 @@ class PublishCalls(BrokerCalls):
 def _check_properties(session: Session, envelope: bytes) -> None:
     """Check the properties of a message.
 
-    A result that the broker stores when the message expires needs write on the results. The property ``user_id``, as in
-    RabbitMQ, must be the user's name; only the role admin may give another name.
+    If the broker must store a result when the message expires, the user needs write on the results. As in RabbitMQ, the
+    property ``user_id`` must be the user's name; the role admin permits another name.
     """
     if session.rights.permits_all:
         return

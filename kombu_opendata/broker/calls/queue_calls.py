@@ -196,10 +196,10 @@ class QueueCalls(BrokerCalls):
 
 
 def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
-    """Refuse, by :class:`PreconditionFailed`, a queue that exists with other properties.
+    """Raise :class:`PreconditionFailed` for a queue that exists with other properties.
 
-    Arguments without effect don't count. The arguments in effect may differ from the declared ones after an alteration,
-    which apps may follow.
+    Arguments without effect are ignored. After an alteration, an application may declare either the original arguments
+    or the arguments in effect.
     """
     for name, have, want in zip(properties._fields, queue.properties, properties, strict=True):
         if have == want:

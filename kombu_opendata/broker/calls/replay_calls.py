@@ -28,7 +28,7 @@ _MAX_AGE_MS = 1 << 53
 class ReplayCalls(BrokerCalls):
     """Calls that replay, move, archive or delete messages.
 
-    All but a replay, which runs in the background, stop when their client disconnects.
+    A call stops when its client disconnects, except for a replay, which runs in the background.
     """
 
     _replays: ReplayScheduler

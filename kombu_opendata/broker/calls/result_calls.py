@@ -30,9 +30,9 @@ _READS = 64
 class ResultCalls(BrokerCalls):
     """The calls of the result backend.
 
-    The client whose part completes a chord is requested to send the callback. Another client that stores a part of a
-    complete chord (of a task that was redelivered) is requested to send it only if the first one has disconnected. So
-    the callback is always sent, and sent twice only if its first sender died after it sent the callback.
+    The broker requests the callback of a chord from the client whose part completes the chord. It requests the callback
+    from another client that stores a part of the complete chord (of a redelivered task) only if the first client has
+    disconnected. So the callback is always sent. It is sent twice only if the first client ended after sending it.
     """
 
     _results: ResultStore
@@ -151,7 +151,7 @@ class ResultCalls(BrokerCalls):
 
     # ------------------------------------------------------------------ chords
     def _claim_callback(self, session: Session, name: bytes) -> bool:
-        """Return whether this session must send the callback: the chord is complete, and no other session sends it."""
+        """Return True if this session must send the callback: the chord is complete, and no other session sends it."""
         chord = self._chords.get(name)
         if chord is None or not chord.is_complete:
             return False

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 #: maximum number of queues in a response; others can be requested by name
 MAX_LISTED = 1000
 _GZIP_BYTES = 1000
-#: the deadline of a probe's reply from the event loop; a slower loop counts as hanging
+#: deadline of the event loop's reply to a probe; a slower loop is reported as hanging
 PROBE_SECONDS = 5.0
 #: the same during startup, when the loop reads a journal without pauses
 START_SECONDS = 120.0

@@ -1,4 +1,4 @@
-"""The broker's health: its state, and whether its store takes writes. Probes, systemd and the status call use it.
+"""Health of the broker: its state, and the state of its stores. Probes, systemd and the status call use it.
 
 =============  ========================================================================================
 state          meaning
@@ -29,8 +29,8 @@ class Health:
 
     Attributes:
         watchers: called when the state changes, or when a store stalls or recovers.
-        ticked_at: when the event loop was last seen to run, on the monotonic clock.
-        stalled_since_ms: since when stores take no writes, by instance, in milliseconds since the epoch.
+        ticked_at: the time of the last tick in the event loop, by the monotonic clock.
+        stalled_since_ms: the time since which a store accepts no writes, by instance, in milliseconds since the epoch.
     """
 
     def __init__(self, gate: Gate, instances: Mapping[str, Instance], clock: Clock) -> None:

@@ -1,8 +1,8 @@
-"""The HTTP server for scrapes and probes: a few threads with deadlines, so that slow or hostile clients do no harm.
+"""HTTP server for scrapes and probes: a few threads with deadlines, as protection against slow or hostile clients.
 
-Connections are closed after one response. When too many are open, the oldest is closed: a scrape needs only
-milliseconds, so the oldest is not a real one. A thread requests its data from the broker's event loop by :func:`ask`,
-with a deadline.
+A connection is closed after one response. When too many connections are open, the oldest is closed: a scrape takes only
+milliseconds, so the oldest connection is not a scrape. A thread requests its data from the broker's event loop by
+:func:`ask`, with a deadline.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SILENCE_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 T = TypeVar("T")
 
-#: how long the loop may take to reply; Prometheus itself gives up after 10 s
+#: deadline of the event loop's reply; Prometheus times out after 10 s
 ANSWER_SECONDS = 8.0
 #: how long a reply is reused
 FRESH_SECONDS = 1.0
@@ -229,7 +229,7 @@ def ask(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], seconds: 
 
 
 class Fresh(Generic[T]):
-    """A value that is reused for a second, so that many callers cost no more than one; for any thread."""
+    """Value that is cached for a second, for callers in any thread."""
 
     def __init__(self, make: Callable[[], T], seconds: float = FRESH_SECONDS) -> None:
         self._seconds = seconds

@@ -1,7 +1,7 @@
 """The metrics of a scrape. The event loop collects them in small pieces, so ten thousand queues delay no client.
 
-The metrics of one queue are of one moment, unless it has many thousand messages in memory. Those of different queues,
-and the instance's own, may be some milliseconds apart.
+The metrics of one queue are of one moment, unless it has many thousand messages in memory. The metrics of different
+queues, and of the instance itself, may be some milliseconds apart.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class InstanceView:
     async def collect(self, snapshot: MetricsSnapshot, pace: TimeSlice) -> None:
         """Add the instance's metrics.
 
-        A sum covers the queues that exist at the beginning and the counts of those deleted before. So a queue that is
-        deleted during the collection is counted once, and sums never decrease.
+        A sum includes the queues that exist at the beginning and the counts of queues that were deleted before. So a
+        queue that is deleted during the collection is counted once, and sums never decrease.
         """
         instance = self._instance
         self._went.clear()

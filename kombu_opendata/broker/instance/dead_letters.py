@@ -1,10 +1,10 @@
 """Dead letters: rejected, expired and dropped messages, which go to the dead-letter exchange of their queue.
 
-A message of a stored queue becomes a dead letter in the commit that removes it from its queue (operations ``fail`` and
-``remove``), and stops being one in the commit that publishes it. So it is published exactly once, also across a crash.
+One commit removes a message of a stored queue from its queue and makes it a dead letter (operations ``fail`` and
+``remove``); another commit publishes and deletes the dead letter. So it is published exactly once, also after a crash.
 Dead letters of transient queues wait in memory.
 
-A task that expired in a queue without such an exchange is revoked: its result is REVOKED, as a worker would store it.
+For a task that expires in a queue without such an exchange, the broker stores the result REVOKED, as a worker does.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RETRY_SECONDS = 0.5
 
 
 def _revocation_of(envelope: bytes) -> Revocation | None:
-    """Return the result to store when a message expires; None if its envelope has none, or an invalid one."""
+    """Return the result to store when a message expires; None if its envelope describes no valid result."""
     fields = open_envelope(envelope)
     candidate = None if fields is None else revocation.read(fields[3], fields[4])
     if candidate is None or not 0 <= candidate.ttl_ms <= MAX_TTL_MS or not -1 <= candidate.place < NO_INDEX:
@@ -127,8 +127,8 @@ class DeadLetters:
     Attributes:
         published: dead letters that were put into a queue.
         unroutable: dead letters that were not routed to a queue, for example because the exchange does not exist.
-        cycles: times that a dead letter was kept out of a queue because it had been there before, and no consumer had
-            rejected it since.
+        cycles: number of times that a dead letter was not routed to a queue because it had been there before, and no
+            consumer had rejected it since.
         lost: dead letters that could not be read from the store, or exceeded the limit in memory.
     """
 
@@ -168,7 +168,7 @@ class DeadLetters:
         }
 
     def add_transient(self, queue: BrokerQueue, entry: QueueEntry, reason: str) -> None:
-        """Keep a message from a transient queue as a dead letter, if the queue has a dead-letter exchange."""
+        """Make a message of a transient queue a dead letter, if the queue has a dead-letter exchange."""
         to = dead_letters_to(queue.effective)
         if entry.envelope is None:
             return
@@ -264,7 +264,7 @@ class DeadLetters:
             self.published += 1
 
     def _targets(self, queue: str, letter: DeadLetter, copy: x_death_headers.Copy) -> list[BrokerQueue]:
-        """Return the queues that take a dead letter; counts and logs a dead letter without one."""
+        """Return the queues that accept a dead letter; count and log a dead letter without a queue."""
         try:
             names = self._topology.route(
                 letter.exchange, copy.routing_key, lambda: copy.headers, copy.metadata, copy.before
@@ -288,7 +288,7 @@ class DeadLetters:
         return [target for target in queues if target not in cycling]
 
     def _has_room(self, target: BrokerQueue, queue: str, size: int) -> bool:
-        """Return whether a queue has room for one more message; counts and logs a refused dead letter."""
+        """Return True if a queue has room for another message; otherwise count and log the refused dead letter."""
         try:
             self._policies.check_room(target, size)
         except QueueFull:

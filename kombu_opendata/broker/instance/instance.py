@@ -1,4 +1,4 @@
-"""One instance (a virtual host): composes its queues, sessions, delivery turn and maintenance over one engine."""
+"""Instance (virtual host): composition of its queues, sessions, delivery turn and maintenance over one engine."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class Instance:
 
     Args:
         active_lease: the broker's active lease; None if no other broker can replace it.
-        grace_ms: how long a session without a connection keeps its leases.
-        restart_grace_ms: how long leases from before startup are kept at least; None for the same.
+        grace_ms: the time after which a session without a connection loses its leases.
+        restart_grace_ms: the minimum time after startup for which older leases stay; None means ``grace_ms``.
 
     Attributes:
-        run_id: random for each run; state that is only in memory lasts as long.
+        run_id: a random id of this run; transient state is lost when it changes.
         sessions: the sessions of its clients, by id, with and without a connection.
     """
 

@@ -12,9 +12,9 @@ Runs of one duty do not overlap. A request that arrives during a run waits for i
 covers everything since the previous report to a client, including automatic runs; so all reports together cover
 everything since startup.
 
-A request postpones the automatic collection until the next request is overdue. So a broker with an operator collects on
-request, and a broker without one still collects. The expiry of leases is never postponed: the tasks of a killed worker
-wait for it.
+A request postpones the automatic collection until the next request is overdue. So a broker collects on request while
+requests arrive, and automatically otherwise. The expiry of leases is never postponed, because the tasks of a killed
+worker wait for it.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class Maintenance:
             await engine.upkeep.tidy()
 
     async def _keep_size(self) -> int:
-        """Remove settled messages before their retention is over if the store is too large; returns their number."""
+        """Remove settled messages before the end of their retention if the store is too large; return their number."""
         limit, notices = self._engine.size_limit, self._notices
         early = await limit.step()
         size = f"{limit.limit_bytes / (1 << 20):,.0f} MiB"

@@ -95,15 +95,16 @@ def _check_name(queue: BrokerQueue, name: str) -> None:
 
 @dataclass(slots=True)
 class Findings:
-    """The effects of a change, in numbers of messages.
+    """Effects of a change, in numbers of messages.
 
     Attributes:
         waiting: ready and delayed messages.
-        dropped: the oldest of these that exceed the new maximum and are dropped.
-        excess: those that exceed the maximum and stay, because the queue refuses new messages instead.
-        examined, unmatched: those that were compared with the new filter, and those of them that it does not match.
+        dropped: the oldest ready and delayed messages, which exceed the new maximum and are dropped.
+        excess: messages that exceed the maximum and stay, because the queue refuses new messages instead.
+        examined: messages that were compared with the new filter.
+        unmatched: examined messages that the filter does not match.
         done, failed: settled messages past the new retention, which are deleted.
-        notes: the same as sentences.
+        notes: the effects in sentences.
     """
 
     waiting: int
@@ -198,7 +199,7 @@ class AlteredMessages:
 
 
 def beyond(messages: QueueState, max_length: int, max_bytes: int) -> int:
-    """Return how many of the oldest ready and delayed messages exceed these maxima (-1: none)."""
+    """Return the number of the oldest ready and delayed messages that exceed these maxima (-1: no maximum)."""
     by_number = max(len(messages) - max_length, 0) if max_length >= 0 else 0
     excess_bytes = messages.available_bytes - max_bytes if max_bytes >= 0 else 0
     by_size = 0

@@ -1,8 +1,8 @@
 """Replay: advances the routing cursors in the background.
 
 One task advances all cursors of an instance in turn. A step uses the event loop for a few milliseconds. If clients were
-served since the last step, a pause follows that leaves most of the time to them. The maintenance duty "route" advances
-the same cursors, so its report counts the routed messages.
+served since the last step, a pause follows, so that clients get most of the time. The maintenance duty "route" advances
+the same cursors, so its report includes the routed messages.
 """
 
 from __future__ import annotations
@@ -207,8 +207,8 @@ class ReplayScheduler:
 def room(queue: BrokerQueue, *, always: bool = False) -> Callable[[int, int], bool]:
     """Return a function that checks whether a queue has room for a number of messages and bytes.
 
-    A queue whose publishes are paused has none. A queue that drops its oldest messages always has room, unless
-    ``always`` applies its maximum.
+    A queue whose publishes are paused has no room. A queue that drops its oldest messages always has room; with
+    ``always``, its maximum also applies.
     """
     if queue.refuses_publishes:
         return lambda _messages, _bytes: False

@@ -2,7 +2,7 @@
 
 A commit first checks the end of each batch, and refuses a batch that is corrupt, truncated or of another job. Then one
 effect creates the whole job, and :mod:`.staged_job_runner` routes its messages into queues. Commits and aborts of one
-job exclude each other, so an abort can't remove a batch that a commit has just checked.
+job never run at the same time, so an abort can't remove a batch that a commit has just checked.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class StagingService:
 
     # ------------------------------------------------------------------ committing and aborting
     async def commit(self, job_id: str, batches: list[BatchInfo]) -> tuple[StagedJob, bool]:
-        """Commit a job; returns it and whether this call committed it.
+        """Commit a job; return it, and True if this call committed it.
 
         Raises:
             RequestError, NotFound, CorruptRecord, QueueFull, QueuePaused, StoreFull, StoreError: nothing was

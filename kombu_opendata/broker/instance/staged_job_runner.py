@@ -1,8 +1,8 @@
-"""The routing of committed jobs' messages into queues, in the background and in small pieces.
+"""Routing of committed jobs' messages into queues, in the background and in small pieces.
 
-Each job has a cursor: the number of its rows that are routed. The cursor is part of the state, so routing continues
-there after a crash. Each piece is one effect. Between pieces the event loop does its other work. While clients publish
-or receive deliveries, routing uses at most half of the time.
+Each job has a cursor: the number of its routed rows. The cursor is part of the stored state, so routing continues at
+the cursor after a crash. Each piece is one effect. Between pieces, the event loop runs other work. While clients
+publish or receive deliveries, routing uses at most half of the time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PARKED_SECONDS = 0.5
 
 
 class _Stuck(Exception):
-    """A queue has been full for some time: other jobs go first."""
+    """Queue that was full for some time, so that other jobs have precedence."""
 
 
 class StagingRouter:

@@ -79,7 +79,7 @@ class Planner:
     def plan(
         self, block: IndexBlock, payload: bytes | None, held: dict[BrokerQueue, list[int]]
     ) -> tuple[RoutingPlan, int]:
-        """Plan rows; returns how many are planned: fewer than all if a full queue refuses the next one.
+        """Plan rows; return the number of planned rows, which is lower if a full queue refuses the next row.
 
         Args:
             payload: the rows' envelopes, if they were read.

@@ -1,4 +1,4 @@
-"""The headers that record a dead letter's deaths, as in RabbitMQ.
+"""Headers that record the deaths of a dead letter, as in RabbitMQ.
 
 ==========================  =================================================================================
 header                      value
@@ -10,8 +10,9 @@ header                      value
 ``x-last-death-queue``      also ``-reason`` and ``-exchange``: of the newest
 ==========================  =================================================================================
 
-The expiration property is removed, or the message would expire again immediately. Envelopes come from clients and may
-contain anything: headers of another type are replaced, and bytes that are not an envelope become the body of one.
+The expiration property is removed, because the message would expire again immediately. Clients make envelopes, so an
+envelope may contain any bytes: headers of an unexpected type are replaced, and bytes that are not an envelope become
+the body of a new envelope.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from ...protocol.envelope import UNREADABLE, Opened, encode_fields, metadata_hea
 from ...storage.records.dead_letter import DeadLetter
 
 _COUNT_LIMIT = 1 << 53
-#: rejections of a message in one queue after which each further one delays its return there
+#: number of rejections of a message in one queue after which each further rejection delays its return to that queue
 FREE_REJECTIONS = 100
 _FIRST_DELAY_MS, _MAX_DELAY_MS = 10, 1000
-#: maximum size of an ``x-death`` that is kept; a larger one is replaced, because decoding it would take long
+#: maximum size of an ``x-death``; a larger header is replaced, because its decoding would take too long
 _MAX_DEATH_BYTES = 64 << 10
 _PARTS = ("queue", "reason", "exchange")
 _DEATHS = frozenset(f"x-{which}-death-{part}" for which in ("first", "last") for part in _PARTS)
@@ -118,7 +119,7 @@ def _record(headers: dict[Any, Any], death: dict[str, Any]) -> None:
 
 
 def return_delay_ms(queues: Collection[str], deaths: list[Any]) -> int:
-    """Return the delay of a dead letter's next delivery, which limits endless rejections back into the same queue.
+    """Return the delay of a dead letter's next delivery, to limit endless rejections into the same queue.
 
     Args:
         queues: the names of the queues that receive it.
@@ -130,10 +131,10 @@ def return_delay_ms(queues: Collection[str], deaths: list[Any]) -> int:
 
 
 def is_cycle(queue: str, deaths: list[Any]) -> bool:
-    """Return whether a message with these deaths was in the queue before, without a rejection since.
+    """Return True if a message with these deaths was in the queue before, without a rejection since.
 
-    As in RabbitMQ: a message that consumers reject may return any number of times, but a message that only the broker
-    moves may not. An entry that the broker did not write counts as a rejection.
+    As in RabbitMQ, a message that consumers reject may return any number of times, but a message that only the broker
+    moves may not return. An entry that the broker did not write counts as a rejection.
     """
     for death in deaths:
         if not isinstance(death, dict) or death.get("reason") == "rejected":

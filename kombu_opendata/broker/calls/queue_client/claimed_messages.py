@@ -1,4 +1,4 @@
-"""The messages that a Read has claimed, and its reply; limits of the queue client's calls."""
+"""Messages that a Read has leased, and its reply; limits of the queue client's calls."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Claimed:
         return ClaimOutcome.CLAIMED
 
     def add(self, entry: QueueEntry, envelope: bytes | None = None) -> None:
-        """Claim an available message; its payload is given or in memory."""
+        """Lease a ready message; its payload is ``envelope``, or is in memory."""
         queue, msg = self._queue, self._msg
         loaded = queue.claim(entry, self._holder, msg.vt_ms)
         envelope = loaded or b"" if envelope is None else envelope
@@ -112,14 +112,14 @@ class Claimed:
 
     # ------------------------------------------------------------------ replying
     def answer(self) -> None:
-        """Answer the Read; unless they are in memory, reads the times of receipt from the store first."""
+        """Reply to the Read; first read the times of receipt from the store, unless they are in memory."""
         if all(self._received):
             self._answer()
         else:
             self._uses.background.run(self._session, self._msg.rid, self.look_up_and_answer(), once=True)
 
     async def look_up_and_answer(self) -> None:
-        """Answer the Read as :meth:`answer` does, for a call that is already a task."""
+        """Reply as :meth:`answer`, for a call that is already a task."""
         unknown = [row[0] for row, at in zip(self._rows, self._received, strict=True) if not at]
         if unknown:
             try:

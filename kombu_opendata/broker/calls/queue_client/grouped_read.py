@@ -1,7 +1,7 @@
-"""Reads by groups: messages with the same text in a header are delivered in the order of their ids.
+"""Reads by groups: messages with the same value of a header are delivered in the order of their ids.
 
-A group is blocked while one of its messages is in flight, or an earlier one is delayed. Searches of one queue exclude
-each other, so two readers never share a group. Readers without groups are not delayed.
+A group is blocked while one of its messages is in flight or an earlier message is delayed. Only one search of a queue
+runs at a time, so two readers never share a group. Readers without groups do not wait.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from .claimed_messages import Claimed, Claiming, ClaimOutcome
 
-#: all messages of the first group, then of the next; one of each in turn; only the first of each
+#: orders: all messages of the first group, then of the next group; one message of each group in turn; only the first
+#: message of each group
 FILL, ROUND_ROBIN, HEAD = "fill", "round_robin", "head"
 ORDERS = (FILL, ROUND_ROBIN, HEAD)
 #: maximum number of messages that one search reads
 MAX_SEARCHED = 10_000
-#: number of messages in flight beyond which finding their groups would take too long
+#: limit for the messages in flight, because the search for their groups takes time for each of them
 MAX_IN_FLIGHT = 100_000
 #: messages that are read in one turn of the event loop
 _AT_ONCE = 1024
@@ -115,7 +116,7 @@ class GroupedReads:
         return list(lines.values())
 
     async def _claim(self, session: Session, queue: BrokerQueue, msg: m.Read, lines: list[list[int]]) -> Claimed:
-        """Claim messages in order, except after a message of the same group that could not be claimed."""
+        """Lease messages in order; skip the rest of a group after a message that can't be leased."""
         claimed = Claimed(self._uses, session, queue, msg)
         line_of = {id: number for number, line in enumerate(lines) for id in line}
         blocked_lines: set[int] = set()
@@ -132,7 +133,7 @@ class GroupedReads:
 
 
 def _is_enough(msg: m.Read, lines: dict[str, list[int]]) -> bool:
-    """Return whether no later message could come before one of these."""
+    """Return True if later messages can't change the choice."""
     if msg.grouped == FILL:
         return any(len(line) >= msg.quantity for line in islice(lines.values(), 1))
     return len(lines) >= msg.quantity

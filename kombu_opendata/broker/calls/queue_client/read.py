@@ -1,8 +1,8 @@
-"""Read: claims messages for a time, or pops them, immediately or when some arrive.
+"""Read: leases messages for a time, or pops them, immediately or when messages arrive.
 
-A read with a condition takes messages whose headers match, in the order of delivery, or those of free groups. Its
-search is bounded and yields to other tasks. A waiting one searches again only after the queue has changed, and uses at
-most a tenth of the time.
+A read with a condition leases messages whose headers match, in the order of delivery, or messages of free groups. Its
+search is bounded and yields to other tasks. A waiting read searches again only after the queue has changed, and at most
+once per :data:`_PACE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .grouped_read import GroupedReads
 #: maximum number of visible messages that one search reads, and of cold buckets that it loads into memory
 MAX_SEARCHED = 10_000
 _MAX_LOADS = 64
-#: messages whose headers are read in one turn of the event loop
+#: number of messages whose headers are read in one turn of the event loop
 _AT_ONCE = 256
 #: the minimum interval between two searches
 _PACE_SECONDS = 0.1
@@ -40,7 +40,7 @@ Condition = Callable[[Mapping[str, str]], bool]
 
 
 class PendingRead:
-    """A Read that takes available messages, or waits for some."""
+    """Read that leases ready messages, or waits for messages."""
 
     def __init__(self, session: Session, queue: BrokerQueue, msg: m.Read, claimed: Claimed) -> None:
         self.session = session
@@ -72,7 +72,7 @@ class PendingRead:
     def drop(self) -> None:
         """Cancel the wait of a lost connection, and retain the claimed messages for the client's repeated call.
 
-        If the client does not repeat the call, the leases end at their time.
+        If the client does not repeat the call, the leases end after their visibility timeout.
         """
         self._cancel()
         if self._claimed:
@@ -144,7 +144,7 @@ class ReadCalls(BrokerCalls):
         self.stop(call.session, msg.read_rid)
 
     def stop(self, session: Session, rid: int | None = None) -> None:
-        """End the waiting reads of a session, or the read with this number; a search runs to its end."""
+        """End the waiting reads of a session, or the read with this number; a running search is not interrupted."""
         for (reader, number), stop in self._stops.items():
             if reader == session.id and rid in (None, number):
                 stop.set()
@@ -179,7 +179,7 @@ class ReadCalls(BrokerCalls):
         await claimed.look_up_and_answer()
 
     def _has_news(self, queue: BrokerQueue, before: tuple[int, ...]) -> bool:
-        """Return whether messages may have become available since this signature."""
+        """Return True if messages may have become ready since this signature."""
         next_visible = queue.messages.next_visible_at()
         return _signature(queue) != before or (
             next_visible is not None and next_visible <= self._claiming.clock.now_ms()

@@ -1,4 +1,4 @@
-"""Send: stores messages, all or none in one commit, and only once for an idempotency key."""
+"""Send: stores all messages of a batch in one commit, or none, and only once for an idempotency key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..publish import PublishCalls
 from .sent_keys import SentKeys, check_keys, key_name, key_reused, names_of, repetitions
 
 MAX_MESSAGES = 10_000
-#: bytes of batches of one session that are checked at the same time, or one batch
+#: limit for the bytes of a session's batches that are checked at the same time, unless it is a single batch
 MAX_CHECKING_BYTES = 64 << 20
 
 #: messages of a batch that are checked and routed in one turn of the event loop
@@ -35,7 +35,7 @@ Routed = list[tuple[m.Publish, list[BrokerQueue]]]
 
 @dataclass(slots=True)
 class Checked:
-    """The messages of a batch that were checked, by the identity of their tuples.
+    """Messages of a batch that were checked, by the id() of their tuples.
 
     Attributes:
         publishes: each message as a publish.
@@ -144,7 +144,7 @@ class SendCalls(BrokerCalls):
         return m.Sent(msg.rid, ids, queues)
 
     def _sent_before(self, msg: m.Send, session: Session, last_id: int, checked: Checked) -> m.Sent:
-        """Return the stored messages, as they would be routed now; none if the id of the last one is not known."""
+        """Return the stored messages with their current routes; none if the id of the last message is unknown."""
         if last_id < 0:
             return m.Sent(msg.rid, [], [])
         try:
@@ -186,7 +186,7 @@ class SendCalls(BrokerCalls):
 
     # ------------------------------------------------------------------ routing and storing
     def _must_take(self, msg: m.Send) -> BrokerQueue | None:
-        """Return the queue that must take each message, if the client named one.
+        """Return the queue that must accept each message; None if the client named no queue.
 
         Raises:
             NotFound: there is no such queue.
@@ -199,7 +199,7 @@ class SendCalls(BrokerCalls):
         return queue
 
     def _route(self, msg: m.Send, must_take: BrokerQueue | None, session: Session, checked: Checked) -> Routed:
-        """Check and route the messages that have not been. The last one that will be stored gets the batch's number."""
+        """Check and route the remaining messages. The last message to be stored gets the number of the batch."""
         routed: Routed = []
         numbered = False
         for message in reversed(msg.messages):
@@ -235,7 +235,7 @@ class SendCalls(BrokerCalls):
         """
         self._commits.check_room(sum(len(publish.envelope) for publish, targets in routed if targets))
         if len(routed) == 1:
-            return  # storing one message checks that itself
+            return  # the storage of a single message has its own check
         coming: dict[BrokerQueue, list[int]] = {}
         for publish, targets in routed:
             for queue in targets:

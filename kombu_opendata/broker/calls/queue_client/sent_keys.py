@@ -1,4 +1,4 @@
-"""Idempotency keys: the sends that used them, in the store or in memory."""
+"""Idempotency keys, and the sends that used them, in the store or in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SentKeys:
         self._clock = clock
 
     def queue_of(self, msg: Send) -> BrokerQueue | None:
-        """Return the queue that the sender named, if it exists."""
+        """Return the queue that the sender named; None if it does not exist."""
         queue = None if msg.exchange else self._queues.get(msg.routing_key)
         return None if queue is None or queue.deleting else queue
 
@@ -52,11 +52,11 @@ class SentKeys:
 
     # ------------------------------------------------------------------ remembering
     def expires_at_ms(self, msg: Send) -> int:
-        """Return the time when the keys of a send expire; all of them at the same time."""
+        """Return the expiry time of the keys of a send, which is the same for all."""
         return self._clock.now_ms() + msg.key_ttl_ms
 
     def remember(self, msg: Send, name: bytes, sending: Sending, targets: list[list[BrokerQueue]]) -> None:
-        """Remember a send with a key to these queues, in the store if one of the queues is stored."""
+        """Record a send with a key to these queues, in the store if one of the queues is stored."""
         if not name or max(sending.ids) < 0:
             return
         queue = self.queue_of(msg)

@@ -1,4 +1,4 @@
-"""SettleMessages: settles messages by their ids, in flight with timed leases or ready; the holders of messages."""
+"""SettleMessages: settles messages by their ids, ready or in flight with timed leases. And the holders of messages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Holders:
         return session.name if session is not None else self._timed.name_of(holder)
 
     def worker(self, holder: bytes) -> bytes:
-        """Return the worker of a lease's session. The client of a session from before a restart is not known."""
+        """Return the worker of a lease's session; for a session from before a restart, its client is unknown."""
         session = self._sessions.get(holder)
         if session is not None:
             return session_of(session.client)

@@ -179,7 +179,7 @@ def _note(row: dict[str, Any], at_ms: int, id: int) -> None:
 
 
 def _described(sessions: list[Session], name: str) -> dict[str, Any]:
-    """Return the facts about a worker's connections; ``name`` is used if it has no session any more."""
+    """Return the properties of a worker's connections; ``name`` is for a worker without sessions."""
     connected = [session for session in sessions if session.connection is not None]
     return {
         "name": sessions[0].name if sessions else name,
@@ -195,7 +195,7 @@ def _described(sessions: list[Session], name: str) -> dict[str, Any]:
 
 
 def _prefetch(sessions: list[Session]) -> int | None:
-    """Return the number of stored messages that a client may hold; None if it consumes none, 0 if there is no limit."""
+    """Return the maximum number of stored messages that a client holds; None without consumers, 0 without a limit."""
     channels = {
         consumer.channel: consumer.channel.prefetch
         for session in sessions
