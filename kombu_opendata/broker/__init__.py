@@ -1,1 +1,1 @@
-"""The broker: sessions, channels, consumers and delivery, on asyncio; one process owns a store."""
+"""Broker: sessions, channels, consumers and delivery, on asyncio; one process owns a store."""

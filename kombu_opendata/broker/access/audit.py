@@ -22,7 +22,7 @@ log = logging.getLogger(NAME)
 
 
 class Audit:
-    """The audit lines of one instance, or of the broker as a whole."""
+    """Audit lines of one instance, or of the broker as a whole."""
 
     def __init__(self, time: Callable[[], float], instance: str = "") -> None:
         self._time = time

@@ -1,4 +1,4 @@
-"""The tables of the users file, as decoded (docs/permissions.md)."""
+"""Tables of the users file, as decoded (docs/permissions.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The names that a user may configure, write and read in an instance; an empty pattern permits nothing."""
+    """Names that a user may configure, write and read in an instance; an empty pattern permits nothing."""
 
     configure: str = ""
     write: str = ""
@@ -20,7 +20,7 @@ class Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """The limits of a user or of an instance; None means no limit."""
+    """Limits of a user or of an instance; None means no limit."""
 
     connections: Count | None = None
     channels: Count | None = None

@@ -23,7 +23,7 @@ class Holder(Protocol):
 
 
 class Quota:
-    """The limits of one user, one instance or one connection.
+    """Limits of one user, one instance or one connection.
 
     Attributes:
         whose: the owner of the quota, for error messages.
@@ -117,7 +117,7 @@ class Quota:
 
 
 class SessionQuotas(NamedTuple):
-    """The quotas that apply to one session."""
+    """Quotas that apply to one session."""
 
     user: Quota
     instance: Quota
@@ -147,7 +147,7 @@ def check_size(quotas: SessionQuotas, message: m.WireMessage) -> None:
 
 
 class Quotas:
-    """The quotas of a broker, by user and by instance.
+    """Quotas of a broker, by user and by instance.
 
     Args:
         each_instance: the limits of instances without limits in the users file.

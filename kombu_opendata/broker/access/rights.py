@@ -38,7 +38,7 @@ _OPTIONS.max_mem = 1 << 20
 
 
 class PatternError(ValueError):
-    """An invalid pattern; the text gives the reason."""
+    """Invalid pattern; the text gives the reason."""
 
 
 class Names(dict[str, bool]):
@@ -128,7 +128,7 @@ class Rights:
         raise self._refusal("write", "queue", routing_key, f" over the default exchange ({DEFAULT_EXCHANGE!r})")
 
     def permits_publish(self, exchange: str, routing_key: str) -> bool:
-        """Return whether messages may be published to an exchange, as :meth:`check_publish` decides it."""
+        """Return True if messages may be published to an exchange, as :meth:`check_publish` decides it."""
         write = self.write
         return write[exchange] or (not exchange and bool(routing_key) and write[routing_key])
 
@@ -194,7 +194,7 @@ class User:
             self._rights[instance] = Rights(name, instance, patterns, table.roles)
 
     def may_enter(self, instance: str) -> bool:
-        """Return whether the user has an entry for an instance."""
+        """Return True if the user has an entry for an instance."""
         tables = self.table.instances
         return instance in tables or ANY_INSTANCE in tables or "admin" in self.table.roles
 

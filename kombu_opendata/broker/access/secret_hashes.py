@@ -14,7 +14,7 @@ _USUAL = "$argon2id$v=19$m=65536,t=3,p=4$" + "A" * 22 + "$" + "A" * 43
 
 
 def is_hash(text: str) -> bool:
-    """Return whether a text is a hash like those of :func:`hash_secret`, with any valid parameters."""
+    """Return True if a text is a hash like those of :func:`hash_secret`, with any valid parameters."""
     from argon2 import extract_parameters
     from argon2.exceptions import InvalidHashError
 
@@ -47,7 +47,7 @@ def hash_secret(secret: str) -> str:
 
 
 def _is_base64(text: str) -> bool:
-    """Return whether a text is base64 as Argon2 writes it: without padding and unused bits."""
+    """Return True if a text is base64 as Argon2 writes it: without padding and unused bits."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:

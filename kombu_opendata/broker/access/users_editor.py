@@ -23,7 +23,7 @@ _NEW_MODE = 0o600
 
 
 class UsersEditor:
-    """The document of a users file.
+    """Document of a users file.
 
     Attributes:
         parsed: the contents before the changes; None if there is no file yet.
@@ -56,7 +56,7 @@ class UsersEditor:
 
     @property
     def text(self) -> str:
-        """The document with all changes."""
+        """Document with all changes."""
         return tomlkit.dumps(self._document)
 
     # ------------------------------------------------------------------ users

@@ -1,4 +1,4 @@
-"""The users file: a TOML table for each user (docs/permissions.md), reloaded when it changes."""
+"""Users file: a TOML table for each user (docs/permissions.md), reloaded when it changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LINE_OF_TOML_ERROR = re.compile(r"at line (\d+)")
 
 
 class UsersFileChanges(NamedTuple):
-    """The users whose tables a new file has added, removed or changed, by name."""
+    """Users whose tables a new file has added, removed or changed, by name."""
 
     added: list[str]
     removed: list[str]
@@ -43,7 +43,7 @@ class UsersFileChanges(NamedTuple):
 
 
 class UsersFile:
-    """The users of a file.
+    """Users of a file.
 
     Attributes:
         users, certificates, instances: see :class:`.Parsed`.
@@ -142,7 +142,7 @@ def check_mode(path: Path, mode: int) -> None:
 
 # ---------------------------------------------------------------------- decoding
 class Parsed(NamedTuple):
-    """The contents of a users file.
+    """Contents of a users file.
 
     Attributes:
         users: by name.

@@ -1,1 +1,1 @@
-"""The handlers of clients' messages."""
+"""Handlers of clients' messages."""

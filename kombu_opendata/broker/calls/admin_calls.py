@@ -14,7 +14,7 @@ from .dispatch import BrokerCalls, Context, handles
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """The operations of the broker that its instances' clients can call.
+    """Operations of the broker that its instances' clients can call.
 
     Attributes:
         status: returns the report of the status call.
@@ -33,7 +33,7 @@ class Directory:
 
 
 class AdminCalls(BrokerCalls):
-    """The calls of an operator."""
+    """Calls of an operator."""
 
     _maintenance: Maintenance
     _directory: Directory

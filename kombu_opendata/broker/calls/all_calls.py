@@ -1,4 +1,4 @@
-"""The composition of all calls of an instance."""
+"""Composition of all calls of an instance."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .staging_calls import StagingCalls
 
 
 class InstanceCalls:
-    """The calls of one instance's clients.
+    """Calls of one instance's clients.
 
     Attributes:
         handlers: the handler of each message.

@@ -62,7 +62,7 @@ class GetOne:
 
 
 class ConsumeCalls(BrokerCalls):
-    """The calls of consumers, and about their sessions."""
+    """Calls of consumers, and about their sessions."""
 
     _queues: Queues
     _leases: LeaseTable

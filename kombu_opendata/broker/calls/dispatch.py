@@ -34,7 +34,7 @@ def check_range(what: str, value: int, low: int, high: int) -> None:
 
 
 class Context:
-    """The context of one session's calls.
+    """Context of one session's calls.
 
     Attributes:
         reply: sends a reply to the client after the next commit.

@@ -45,7 +45,7 @@ Typed = Mapping[Any, Any] | None
 
 
 class ExchangeCalls(BrokerCalls):
-    """The calls about exchanges, bindings and routing."""
+    """Calls about exchanges, bindings and routing."""
 
     _state: StoreState
     _topology: Topology

@@ -68,18 +68,18 @@ class Bulk:
 
     @property
     def handled(self) -> int:
-        """The number of handled failures."""
+        """Number of handled failures."""
         return self.retried.handled + self.deleted.handled
 
     @property
     def left(self) -> int | None:
-        """The number of failures that may still be handled; None for no limit."""
+        """Number of failures that may still be handled; None for no limit."""
         return self.limit - self.handled if self.limit else None
 
 
 @dataclass(frozen=True, slots=True)
 class Bulks:
-    """The bulk work on the failures of one instance."""
+    """Bulk work on the failures of one instance."""
 
     _view: FailureView
     _state: StoreState

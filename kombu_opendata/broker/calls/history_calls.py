@@ -27,7 +27,7 @@ _FILTERS = frozenset(signature(query.check_filters).parameters)
 
 
 class HistoryCalls(BrokerCalls):
-    """The calls about the history, and about failures."""
+    """Calls about the history, and about failures."""
 
     _all: History
     _failures: FailureView

@@ -23,7 +23,7 @@ MAX_BUCKET_MS = 366 * 86_400_000
 
 
 class MetricsCalls(BrokerCalls):
-    """The calls that read the metrics of queues, and their schedules."""
+    """Calls that read the metrics of queues, and their schedules."""
 
     _queues: Queues
     _memory: MetricsMemory

@@ -27,7 +27,7 @@ _CHECKED_PROPERTIES = (PROPERTY.encode(), b"user_id")
 
 
 class PublishCalls(BrokerCalls):
-    """The publishing of messages: those of publishes and sends, and dead letters."""
+    """Publishing of messages: those of publishes and sends, and dead letters."""
 
     _operations: Operations
     _commits: Commits
@@ -122,7 +122,7 @@ class PublishCalls(BrokerCalls):
         return [q for q in map(queues.get, names) if q is not None and not q.deleting]
 
     def store(self, msg: m.Publish, targets: list[BrokerQueue], session: Session | None = None) -> int:
-        """Put a message into these queues; returns its id.
+        """Put a message into these queues; return its id.
 
         Args:
             session: the session whose publish it is; None for a message of the broker, which has no publish number.

@@ -28,7 +28,7 @@ from .dispatch import BrokerCalls, Context, handles
 
 
 class QueueCalls(BrokerCalls):
-    """The calls about whole queues."""
+    """Calls about whole queues."""
 
     _queues: Queues
     _maker: QueueMaker

@@ -28,7 +28,7 @@ _READS = 64
 
 
 class ResultCalls(BrokerCalls):
-    """The calls of the result backend.
+    """Calls of the result backend.
 
     The broker requests the callback of a chord from the client whose part completes the chord. It requests the callback
     from another client that stores a part of the complete chord (of a redelivered task) only if the first client has

@@ -26,7 +26,7 @@ _SHARED_OPTIONS = {
 
 
 class StagingCalls(BrokerCalls):
-    """The calls of a driver that stages a job."""
+    """Calls of a driver that stages a job."""
 
     _instance_name: str
     _service: StagingService

@@ -1,1 +1,1 @@
-"""The shared parts of an instance's calls and maintenance: queues, leases, sessions, delivery, commits, replies."""
+"""Shared parts of an instance's calls and maintenance: queues, leases, sessions, delivery, commits, replies."""

@@ -54,7 +54,7 @@ class ListedQueue(msgspec.Struct, frozen=True):
 
 
 class QueueListEndpoint:
-    """The endpoint: collects the metrics in the broker's loop and responds in the threads of requests."""
+    """Endpoint: collects the metrics in the broker's loop and responds in the threads of requests."""
 
     def __init__(self, instances: Mapping[str, Instance]) -> None:
         self._instances = instances

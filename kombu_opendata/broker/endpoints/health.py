@@ -25,7 +25,7 @@ State = Literal["starting", "standby", "active", "stopping"]
 
 
 class Health:
-    """The state of one broker, in its event loop.
+    """State of one broker, in its event loop.
 
     Attributes:
         watchers: called when the state changes, or when a store stalls or recovers.
@@ -53,7 +53,7 @@ class Health:
 
     @property
     def fault(self) -> str:
-        """The reason why clients are not served; empty if they are."""
+        """Reason why clients are not served; empty if they are."""
         if self.state == "standby":
             return f"another broker is active: {', '.join(self._gate.active) or 'where is not known'}"
         if self.state != "active":

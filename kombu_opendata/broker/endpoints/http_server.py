@@ -150,7 +150,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
 
     @property
     def port(self) -> int:
-        """The port, which the system chooses for 0."""
+        """Port, which the system chooses for 0."""
         return int(self.socket.getsockname()[1])
 
     def start(self) -> None:
@@ -205,7 +205,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
 
 
 class Unanswered(Exception):
-    """The loop did not reply in time, or is closed."""
+    """No reply of the event loop in time, or a closed loop."""
 
 
 def ask(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], seconds: float = ANSWER_SECONDS) -> T:

@@ -1,4 +1,4 @@
-"""The metrics of a scrape. The event loop collects them in small pieces, so ten thousand queues delay no client.
+"""Metrics of a scrape. The event loop collects them in small pieces, so ten thousand queues delay no client.
 
 The metrics of one queue are of one moment, unless it has many thousand messages in memory. The metrics of different
 queues, and of the instance itself, may be some milliseconds apart.
@@ -29,7 +29,7 @@ _COUNTERS = {counter: metric.name for counter, metric in QUEUE_COUNTERS.items()}
 
 
 class _Row:
-    """The metrics of one series of labels: one queue, or a sum of several."""
+    """Metrics of one series of labels: one queue, or a sum of several."""
 
     def __init__(self) -> None:
         self.ready = self.delayed = self.in_flight = self.consumers = self.paused = self.publishes_paused = 0
@@ -57,7 +57,7 @@ class _Row:
 
 
 class InstanceView:
-    """The view of an instance: selects the queues with separate series, and keeps the counts of deleted queues.
+    """View of an instance: selects the queues with separate series, and keeps the counts of deleted queues.
 
     The first ``max_queues`` stored queues have separate series, and keep them, so that no counter decreases. A sum of
     several queues begins at 0 at startup. Otherwise it would decrease by the counts of queues that were deleted.

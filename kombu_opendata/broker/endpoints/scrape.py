@@ -1,4 +1,4 @@
-"""The broker's metrics for Prometheus: their registry and its scrapes (docs/monitoring.md).
+"""Broker's metrics for Prometheus: their registry and its scrapes (docs/monitoring.md).
 
 A scrape waits in its thread until the broker's loop has collected the metrics, up to a deadline. Scrapes within a
 second get the same response, so frequent scrapes cost no more than one.
@@ -82,7 +82,7 @@ def _add_histogram(family: Family, labels: dict[str, str], value: Any) -> None:
 
 
 class MetricsEndpoint:
-    """The metrics of one broker. It is created in the broker's event loop; scrapes run in threads."""
+    """Metrics of one broker. It is created in the broker's event loop; scrapes run in threads."""
 
     def __init__(
         self,

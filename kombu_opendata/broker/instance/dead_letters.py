@@ -60,7 +60,7 @@ def _revocation_of(envelope: bytes) -> Revocation | None:
 
 
 class Revocations:
-    """The storage of the results of expired tasks, with notifications of their watchers."""
+    """Storage of the results of expired tasks, with notifications of their watchers."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Revocations:
 
 
 class DeadLetters:
-    """The dead letters of one instance.
+    """Dead letters of one instance.
 
     Attributes:
         published: dead letters that were put into a queue.

@@ -113,7 +113,7 @@ class Instance:
         self.client_rates = ClientRates(self.sessions, clock)
 
     def _recover_queues(self) -> QueueMaker:
-        """Create the queues that are in the store; returns the factory for new ones."""
+        """Create the queues that are in the store; return the factory for new ones."""
         engine, topology, clock = self.engine, self.engine.state.topology, self.engine.clock
         storage = Storage(
             engine.operations, engine.definitions, engine.loader, engine.payloads, engine.pages,

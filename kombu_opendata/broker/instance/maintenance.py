@@ -48,7 +48,7 @@ Counts = dict[str, int]
 
 @dataclass(slots=True)
 class LastRun:
-    """The last run of a duty, and the last request for it."""
+    """Last run of a duty, and the last request for it."""
 
     runs: int = 0
     at_ms: int = 0
@@ -74,14 +74,14 @@ class LastRun:
 
 
 class _Run(NamedTuple):
-    """The counts of a duty, since the last report and since startup."""
+    """Counts of a duty, since the last report and since startup."""
 
     counts: Counts
     totals: Counts
 
 
 class Maintenance:
-    """The duties of one instance.
+    """Duties of one instance.
 
     Attributes:
         collected: settled messages that were removed after their retention, since startup.

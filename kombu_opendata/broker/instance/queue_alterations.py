@@ -38,7 +38,7 @@ _AT_ONCE = 256
 
 
 class Alteration(NamedTuple):
-    """The overrides of a queue after a change, and its arguments then."""
+    """Overrides of a queue after a change, and its arguments then."""
 
     overrides: QueueOverrides
     effective: dict[str, Any]
@@ -118,12 +118,12 @@ class Findings:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers by name."""
+        """Numbers by name."""
         return {name: getattr(self, name) for name in self.__slots__ if name != "notes"}
 
     @property
     def lost(self) -> int:
-        """The number of messages that the change deletes."""
+        """Number of messages that the change deletes."""
         return self.dropped + self.done + self.failed
 
 

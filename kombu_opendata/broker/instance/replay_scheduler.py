@@ -40,7 +40,7 @@ _RATE_STEPS = 50
 
 @dataclass(slots=True)
 class _Pace:
-    """The recent rate of a cursor, and when its next step may run."""
+    """Recent rate of a cursor, and when its next step may run."""
 
     rate: float = 0.0  # messages read per second
     not_before: float = 0.0
@@ -58,7 +58,7 @@ class _Pace:
 
 
 class ReplayScheduler:
-    """The cursors of one instance.
+    """Cursors of one instance.
 
     Attributes:
         routed: messages that were put into queues, since startup.

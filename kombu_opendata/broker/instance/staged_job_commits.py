@@ -46,7 +46,7 @@ _ORPHANS_SECONDS = 600.0
 
 
 class StagingService:
-    """The staged jobs of one instance.
+    """Staged jobs of one instance.
 
     Attributes:
         router: routes committed messages into queues.
@@ -100,7 +100,7 @@ class StagingService:
         return job, True
 
     async def _check(self, job_id: str, batches: list[BatchInfo]) -> list[str]:
-        """Check that all batches match the commit's description; returns their paths, in order."""
+        """Check that all batches match the commit's description; return their paths, in order."""
         if not batches:
             return []
         folder, name = self._staging.folder.open(), self._name
@@ -177,7 +177,7 @@ class StagingService:
         return await asyncio.to_thread(write)
 
     async def abort(self, job_id: str, uris: list[str]) -> int:
-        """Remove staged batches of a job that is not committed; returns their number.
+        """Remove staged batches of a job that is not committed; return their number.
 
         Raises:
             PreconditionFailed: the job is committed.

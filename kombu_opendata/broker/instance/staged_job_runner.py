@@ -48,7 +48,7 @@ class _Stuck(Exception):
 
 
 class StagingRouter:
-    """The routing of one instance's staged jobs. A batch with an envelope above the limit counts as corrupt.
+    """Routing of one instance's staged jobs. A batch with an envelope above the limit counts as corrupt.
 
     Attributes:
         planner: finds the queues of rows.
@@ -236,7 +236,7 @@ class StagingRouter:
     def _route_piece(
         self, job: StagedJob, path: str, offset: int, encoded: bytes, block: IndexBlock, row: int, payload: bytes | None
     ) -> int:
-        """Route some rows from ``row`` on; returns their number, 0 if a queue is full.
+        """Route some rows from ``row`` on; return their number, 0 if a queue is full.
 
         Raises:
             NeedEnvelopes: the envelopes must be read first.

@@ -30,7 +30,7 @@ class NeedEnvelopes(Exception):
 
 
 class RoutingPlan(NamedTuple):
-    """The targets of rows. ``runs`` is a flat list of target, rows, target, rows …; target -1 means no queue."""
+    """Targets of rows. ``runs`` is a flat list of target, rows, target, rows …; target -1 means no queue."""
 
     targets: list[list[BrokerQueue]]
     runs: list[int]
@@ -39,7 +39,7 @@ class RoutingPlan(NamedTuple):
 
 
 class Planner:
-    """The routing of rows for one instance.
+    """Routing of rows for one instance.
 
     Attributes:
         routed, unroutable: numbers of rows, since startup.
@@ -118,7 +118,7 @@ class Planner:
         return RoutingPlan(targets, runs, envelopes), count
 
     def _take(self, refusing: list[BrokerQueue], size: int, held: dict[BrokerQueue, list[int]]) -> BrokerQueue | None:
-        """Plan one more message for these queues; returns the first queue that refuses it, or None."""
+        """Plan one more message for these queues; return the first queue that refuses it, or None."""
         for queue in refusing:
             messages, size_held = held.setdefault(queue, [0, 0])
             try:

@@ -48,7 +48,7 @@ class Copy(NamedTuple):
 
     @property
     def deaths(self) -> list[Any]:
-        """The deaths, the newest first."""
+        """Deaths, the newest first."""
         deaths: list[Any] = self.headers["x-death"]
         return deaths
 

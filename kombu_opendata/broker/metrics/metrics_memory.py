@@ -83,7 +83,7 @@ _MINUTE_MS = 60_000
 
 
 class QueuePast:
-    """The samples of one queue, numbered since startup.
+    """Samples of one queue, numbered since startup.
 
     Attributes:
         slots: the number of its rows.
@@ -141,7 +141,7 @@ def counted(before: Row, after: Row) -> list[int]:
 
 
 class MetricsMemory:
-    """The recent metrics of one instance's queues, and of all of them together."""
+    """Recent metrics of one instance's queues, and of all of them together."""
 
     def __init__(self, queues: Queues, clock: Clock, *, max_long: int = MAX_LONG) -> None:
         self._queues = queues
@@ -318,14 +318,14 @@ async def _row(queue: BrokerQueue, past: QueuePast, before: Row, now: int, pace:
 
 
 class _Sample(NamedTuple):
-    """The totals of the sessions at one time; sessions that had ended nothing are omitted."""
+    """Totals of the sessions at one time; sessions that had ended nothing are omitted."""
 
     at_ms: int
     ended: dict[bytes, tuple[int, int]]
 
 
 class ClientRates:
-    """The rates of one instance's clients."""
+    """Rates of one instance's clients."""
 
     def __init__(self, sessions: Mapping[bytes, Session], clock: Clock) -> None:
         self._sessions = sessions

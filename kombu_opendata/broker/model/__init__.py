@@ -1,1 +1,1 @@
-"""The broker's model of clients and queues: plain objects of one instance."""
+"""Broker's model of clients and queues: plain objects of one instance."""

@@ -1,1 +1,1 @@
-"""The broker as a process: options, lock, log, signals, and the instances that it serves."""
+"""Broker as a process: options, lock, log, signals, and the instances that it serves."""

@@ -1,1 +1,1 @@
-"""The calls of the queue client: sending, reading, settling and peeking at messages; workers."""
+"""Calls of the queue client: sending, reading, settling and peeking at messages; workers."""

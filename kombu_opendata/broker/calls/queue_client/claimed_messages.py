@@ -34,7 +34,7 @@ PAGE_BYTES = 4 << 20
 
 
 class Claiming(NamedTuple):
-    """The components that the reads of one instance use."""
+    """Components that the reads of one instance use."""
 
     sessions: Mapping[bytes, Session]
     leases: LeaseTable
@@ -46,7 +46,7 @@ class Claiming(NamedTuple):
 
 
 class ClaimOutcome(Enum):
-    """The result of a claim."""
+    """Result of a claim."""
 
     CLAIMED = auto()
     TAKEN = auto()  # the message was removed, or is in flight or delayed
@@ -55,7 +55,7 @@ class ClaimOutcome(Enum):
 
 
 class Claimed:
-    """The messages that a Read has claimed so far."""
+    """Messages that a Read has claimed so far."""
 
     def __init__(self, uses: Claiming, session: Session, queue: BrokerQueue, msg: m.Read) -> None:
         self._uses = uses

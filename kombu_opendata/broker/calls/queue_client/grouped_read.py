@@ -74,7 +74,7 @@ def check(msg: m.Read) -> None:
 
 
 class GroupedReads:
-    """The searches for messages of free groups in the queues of one instance."""
+    """Searches for messages of free groups in the queues of one instance."""
 
     def __init__(self, uses: Claiming, outbox: Outbox) -> None:
         self._uses = uses

@@ -27,7 +27,7 @@ _MAX_READS = 128
 
 
 class PeekCalls(BrokerCalls):
-    """The calls that read messages without claiming them."""
+    """Calls that read messages without claiming them."""
 
     _holders: Holders
     _queues: Queues
@@ -97,7 +97,7 @@ class PeekCalls(BrokerCalls):
         return _shown(call.session.rights, reply)
 
     async def _read(self, id: int) -> tuple[bytes | None, m.Refusal | None]:
-        """Read a stored message; returns an empty envelope and the reason if it is corrupt."""
+        """Read a stored message; return an empty envelope and the reason if it is corrupt."""
         try:
             return await self._payloads.read(id), None
         except CorruptRecord as exc:

@@ -47,7 +47,7 @@ class Checked:
 
 
 class SendCalls(BrokerCalls):
-    """The calls that store messages, or repeat the reply of an earlier send."""
+    """Calls that store messages, or repeat the reply of an earlier send."""
 
     _publishing: PublishCalls
     _keys: SentKeys
@@ -217,7 +217,7 @@ class SendCalls(BrokerCalls):
         return routed
 
     def _store(self, call: Context, routed: Routed) -> list[int]:
-        """Store all messages; returns their ids, -1 for a message that was not routed to a queue.
+        """Store all messages; return their ids, -1 for a message that was not routed to a queue.
 
         Raises:
             QueueFull, QueuePaused, StoreFull, RequestError: there is not enough room; nothing was stored.

@@ -17,7 +17,7 @@ MAX_KEY_BYTES = 255
 
 
 class SentKeys:
-    """The idempotency keys of one instance. A key is identified by its name, which is empty if there is no key."""
+    """Idempotency keys of one instance. A key is identified by its name, which is empty if there is no key."""
 
     def __init__(self, queues: Mapping[str, BrokerQueue], idempotency: Idempotency, clock: Clock) -> None:
         self._queues = queues
@@ -35,7 +35,7 @@ class SentKeys:
         return self._find(msg, name)[1] if name else None
 
     def is_known(self, msg: Send, name: bytes) -> bool:
-        """Return whether :meth:`find` works without reading the store."""
+        """Return True if :meth:`find` works without reading the store."""
         return not name or self._find(msg, name)[0]
 
     def _find(self, msg: Send, name: bytes) -> tuple[bool, Sending | None]:

@@ -29,7 +29,7 @@ _OUTCOMES: dict[Ending, int] = {
 
 
 class Holders:
-    """The holders of one instance's messages."""
+    """Holders of one instance's messages."""
 
     def __init__(self, sessions: Mapping[bytes, Session], timed: TimedLeases) -> None:
         self._sessions = sessions
@@ -62,7 +62,7 @@ class Holders:
 
 
 class SettleCalls(BrokerCalls):
-    """The calls that settle messages by their ids."""
+    """Calls that settle messages by their ids."""
 
     _leases: LeaseTable
     _timed: TimedLeases

@@ -33,7 +33,7 @@ SUSPEND, RESUME, SHUTDOWN, RELEASE = ACTIONS = ("suspend", "resume", "shutdown",
 
 
 class WorkerCalls(BrokerCalls):
-    """The calls about the workers of one instance."""
+    """Calls about the workers of one instance."""
 
     _all_sessions: Mapping[bytes, Session]
     _queues: Queues
