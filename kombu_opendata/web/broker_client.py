@@ -31,7 +31,7 @@ class PageClient(AsyncQueueClient):
     """Client for requests of browsers, whose users wait for the response: each call ends with a result or an error.
 
     Attributes:
-        used_at: the time of the last call; open views and jobs make calls continuously.
+        used_at: the time of the last call; open views and jobs make calls, too.
     """
 
     def __init__(self, url: str, options: Options) -> None:

@@ -24,7 +24,7 @@ from .verification import Verification
 T = TypeVar("T")
 #: maximum age of a result about permissions; the broker checks each call anyway
 _IDENTITY_SECONDS = 30.0
-#: a result is requested again after this multiple of its duration, at most after this number of seconds
+#: a result is requested again after this multiple of the request's duration, at most after this number of seconds
 _PAUSE, _LONGEST_PAUSE = 200, 60.0
 #: results that are not requested for this time are dropped
 _KEPT_SECONDS = 120.0
@@ -42,7 +42,7 @@ def note_ages() -> list[float]:
 
 
 class _Answer:
-    """A cached result with the time of its request; until it arrives, ``before`` is the previous one.
+    """A cached result with the time of its request; until the result arrives, ``before`` is the previous one.
 
     Attributes:
         took: the shorter of the durations of this request and the previous one, in seconds. A single request may have
@@ -70,8 +70,8 @@ class UserBroker:
     """The broker as one user sees it: a client, and results that all open views of this user share.
 
     Attributes:
-        expects_standby: whether a standby is expected: there was one, or the URL names more than one broker.
-        lease_counts: times of reading the counters, with the number of expired leases of each queue.
+        expects_standby: whether a standby should exist: one was connected, or the URL names more than one broker.
+        lease_counts: the number of expired leases of each queue, by the time at which the counters were read.
         metrics: the latest metrics of all queues.
         key: the key of this client among those of the web UI.
         who: the latest result of :meth:`identity`.
@@ -109,7 +109,8 @@ class UserBroker:
         Results that take the broker long are requested less often, so that open views don't keep it busy.
 
         Raises:
-            TimeoutError: there is no result after ``patience`` seconds, nor an earlier one; it will be there later.
+            TimeoutError: neither this result nor an earlier one is available after ``patience`` seconds. The request
+                continues.
         """
         now = monotonic()
         answer = self._answers.get(key)
@@ -129,7 +130,7 @@ class UserBroker:
             raise
 
     def forget_answers(self) -> None:
-        """Clear the cache, as an action has changed something."""
+        """Clear the cache after an action."""
         self._answers.clear()
 
     async def close(self) -> None:
@@ -151,7 +152,7 @@ class Brokers:
         self._closing: set[asyncio.Task[None]] = set()
 
     def of(self, user: str = "", secret: str = "", act_as: str = "") -> UserBroker:
-        """Return the broker as a user sees it, or the web UI's own user. The client connects with its first call."""
+        """Return the broker as seen by a user, by default the web UI's own. The client connects with its first call."""
         key = self._key_of(user, secret, act_as)
         if key not in self._known:
             address = parse(self._settings.url)

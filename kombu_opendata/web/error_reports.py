@@ -1,4 +1,4 @@
-"""Errors of requests: HTTP status, values, what to do; handlers that make each a page, or JSON below /api/v1."""
+"""Errors of requests: HTTP status, values and advice; handlers that return each as a page, or as JSON below /api/v1."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ An event without a name has HTML that replaces the changing part. The event ``cu
 seconds; it is also sent if nothing has changed. The event ``away`` has a text that is shown above the changing part,
 which stays; the next event ``current`` removes the text.
 
-However many views are open, the server has time for requests: few are rendered concurrently, and late ones pause
-longer.
+The server has time for requests even if many views are open: only a few views are rendered concurrently, and late ones
+pause longer.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ async def updates(
 
     Args:
         render: returns the changing part and its age in seconds.
-        error_event: makes the event of an error.
         every_seconds: the interval while the server is not busy.
-        pace: the pace of all open views.
     """
     previous, unchanged = "", 0
     while not is_ending():
@@ -78,8 +76,8 @@ def event(text: str, name: str | None = None) -> str:
 def is_ending() -> bool:
     """Return True if the server is shutting down.
 
-    At shutdown uvicorn waits for open responses, and notifies an app only when they are closed. Its handler of SIGTERM
-    is a method of the server, so the server is found there, also that of an app in which the web UI is mounted.
+    At shutdown uvicorn waits for open responses, and notifies an app only when they are closed. The server is therefore
+    looked up by the handler of SIGTERM, which is its method; this also works if the web UI is mounted in another app.
     """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return bool(getattr(server, "should_exit", False))
@@ -103,8 +101,8 @@ class UpdatePace:
     def broker_was_away(self) -> None:
         """Record that a turn was long because the broker did not answer.
 
-        Views that wait for a turn now do not wait because the server is busy. They do not pause longer, so that they
-        show the broker as soon as it is available.
+        Views that wait for a turn at this time wait for the broker, and not because the server is busy. Therefore their
+        pauses are not longer, so that they show the broker as soon as it is available.
         """
         self._away_at = monotonic()
 
@@ -116,7 +114,7 @@ class UpdatePace:
             yield 0.0 if self._away_at >= began else monotonic() - began
 
     async def rest(self, seconds: float, late_seconds: float) -> None:
-        """Wait until the next update, and longer on a busy server, on which updates or this wait are late."""
+        """Wait until the next update; wait longer on a busy server, where updates or this wait are late."""
         began = monotonic()
         await self._pause(seconds)
         late = late_seconds + max(monotonic() - began - seconds, 0)

@@ -47,7 +47,7 @@ class Renderer:
 def link(root: str, path: str, **query: Any) -> str:
     """Return an address below the root path, with a query of the values that are neither None nor empty texts.
 
-    An empty list is sent as an empty value, as a filter for no ids is not the same as no filter.
+    An empty list is sent as an empty value, because a filter for no ids matches nothing.
     """
     parameters = {
         name: "" if value == [] else value for name, value in query.items() if value is not None and value != ""
@@ -56,7 +56,7 @@ def link(root: str, path: str, **query: Any) -> str:
 
 
 class Links:
-    """Makes addresses of the web UI; templates also use it to decide which actions have buttons.
+    """Addresses of the web UI for templates, and the decision which actions have buttons.
 
     Attributes:
         offers: whether an action is offered, by its name.

@@ -16,7 +16,7 @@ from .settings import WebSettings
 
 
 class _Server(uvicorn.Server):
-    """Server that shuts down in order on a signal; uvicorn's own would raise the signal again."""
+    """Server that shuts down in order on a signal; uvicorn's server would raise the signal again afterwards."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.force_exit = self.should_exit and sig == signal.SIGINT

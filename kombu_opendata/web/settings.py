@@ -14,8 +14,6 @@ class WebSettings:
     """Settings of the web UI, the same for all users.
 
     Attributes:
-        url: the broker's URL.
-        options: options of the connections to the broker.
         read_only: whether the web UI refuses all changes.
         masked_names: parts of the names of arguments and headers whose values are hidden.
         refresh_seconds: the interval at which open views refresh.

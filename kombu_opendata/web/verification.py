@@ -1,4 +1,4 @@
-"""Verification of a store beside its broker, in a separate process, so that neither the broker nor the web UI waits."""
+"""Verification of a store while its broker runs, in a separate process, so that broker and web UI are not delayed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Verification:
 
 
 def command(place: str, instance: str) -> str:
-    """Return the command that does the same on the store's host."""
+    """Return the command that verifies the store on the store's host."""
     return f"opendata-queue store verify {_target(place)} --instance {instance}"
 
 

@@ -33,11 +33,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Visit:
-    """A request of a user.
-
-    Attributes:
-        visitor: the authenticated user.
-    """
+    """A request of a user."""
 
     request: Request
     site: Site

@@ -41,7 +41,7 @@ def test_the_filter_box_checks_while_one_types(site: str, browser: Browser) -> N
         box.press_sequentially(".monthly_report'")
         expect(page.get_by_text("This is a filter.")).to_be_visible()
         page.get_by_role("button", name="Filter").click()
-        expect(page.get_by_text("3 of the 3 messages looked at match.")).to_be_visible()
+        expect(page.get_by_text("3 of the 3 examined messages match.")).to_be_visible()
         number = page.locator("#messages tbody th").first.inner_text()
         page.get_by_label("Message", exact=True).fill(number)
         page.get_by_role("button", name="Explain").click()

@@ -1,7 +1,7 @@
 """Protection from cross-site request forgery: checks of the origin and of a token.
 
-A token is a hash, under a random key of this process, of the browser's session. Other sites can't read it. Browsers
-send the origin of each request that changes something. A program that sends no origin can't be misled.
+A token is a hash of the browser's session with a random key of this process, which other sites can't read. Browsers
+send the origin of each request that changes something. Other programs send none, and no site can direct their requests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Tokens:
-    """CSRF tokens: their creation and their check."""
+    """CSRF tokens."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -53,10 +53,7 @@ def is_of_browser(headers: Headers) -> bool:
 
 
 def is_foreign(headers: Headers, known: Iterable[str] = ()) -> bool:
-    """Return True if another site, or a page with a hidden origin, sent the request.
-
-    ``known`` are names of this host.
-    """
+    """Return True if another site, or a page with a hidden origin, sent the request; ``known``: names of this host."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in ("same-origin", "none"):
         return True
@@ -80,10 +77,7 @@ def parted(address: str) -> SplitResult | None:
 
 
 def is_known_host(host: str, known: Iterable[str]) -> bool:
-    """Return True if a Host header names loopback or a known host.
-
-    Otherwise a foreign name that resolves to this host would lead to the web UI (DNS rebinding).
-    """
+    """Return True if a Host header names loopback or a known host; other names may be an attack (DNS rebinding)."""
     address = parted(f"//{host}") if host.isprintable() else None
     name = (address.hostname or "").rstrip(".") if address is not None else ""
     if name in {known_name.lower() for known_name in known} or name == "localhost" or name.endswith(".localhost"):

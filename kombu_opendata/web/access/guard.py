@@ -15,16 +15,12 @@ from ..settings import WebSettings
 from . import forgery
 from .visitors import Visitor, Visitors
 
-#: answered for every request: probes know neither a user nor a name of the web UI
+#: answered without a login and for every host name, because probes have neither
 HEALTH = "/healthz"
 
 
 class Guard:
-    """Middleware that stores the :class:`.Visitor` in the request's state, or answers in place of the app.
-
-    Args:
-        answer: makes the response of an error.
-    """
+    """Middleware that stores the :class:`.Visitor` in the request's state, or answers in place of the app."""
 
     def __init__(self, app: ASGIApp, settings: WebSettings, visitors: Visitors, answer: Answer) -> None:
         self._app = app
@@ -53,7 +49,7 @@ class Guard:
             reply = not_served(exc.status_code, str(exc.detail))
         if isinstance(reply, Fault):
             reply = self._answer(request, reply)
-        await (reply or self._app)(scope, _again(body, receive), send)
+        await (reply or self._app)(scope, _replayed(body, receive), send)
 
     def _foreign(self, request: Request) -> Fault | None:
         settings, headers = self._settings, request.headers
@@ -116,7 +112,7 @@ def _forged(text: str) -> Fault:
     return Fault("forged_request", text, {}, "Reload the web UI, then try again.", 403)
 
 
-def _again(body: list[Message], receive: Receive) -> Receive:
+def _replayed(body: list[Message], receive: Receive) -> Receive:
     """Return a receive function that yields the messages read so far, then the others."""
 
     async def next_message() -> Message:

@@ -1,6 +1,6 @@
 """Security headers of every response, and limits of request bodies.
 
-Browsers run only the scripts of the web UI, show it in no frames, and store only static files.
+Browsers run only scripts of the web UI, do not show it in frames of other sites, and store only static files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEADERS = {
 _MOST_ELEMENTS = 250_000
 #: bodies that no route reads as JSON
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-#: files whose address contains the version
+#: for files whose address contains the version
 _FOREVER = "public, max-age=31536000, immutable"
 
 
@@ -62,7 +62,7 @@ def _media_type(scope: Scope) -> str:
 
 
 class BodyLimit:
-    """Limits of the bytes of a request's body, also of unknown length, and of the elements of a JSON body."""
+    """Limits for the bytes of a request's body, even of unannounced length, and for the elements of a JSON body."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self._app = app

@@ -24,11 +24,11 @@ from ..settings import WebSettings
 from . import audit
 from .forgery import Tokens
 
-#: limits of failed logins: the broker has its own, but for it all logins come from the web UI's address
+#: limits of failed logins; the broker's own limits don't apply, because all logins come from the web UI's address
 FAILURES_PER_ADDRESS, FAILURES_PER_USER, FAILURE_SECONDS = 5, 20, 60.0
 #: logins that the broker checks concurrently
 _AT_ONCE = 4
-#: duration for which the broker's request for a login is cached
+#: duration for which the web UI remembers that the broker requires a login
 _NEEDS_LOGIN_SECONDS = 30.0
 _MAX_NAME, _MAX_SECRET = 255, 4096
 #: limit of concurrent sessions; beyond it, the least recently used one ends
@@ -81,14 +81,13 @@ class Sessions:
         return session
 
     def is_active(self, session: LoginSession) -> bool:
-        """Return True if a session is active. A session that has ended stays so."""
+        """Return True if a session is active; an ended session never becomes active again."""
         now = self._time()
         is_old = now - session.began_at > self._seconds or now - session.used_at > self._idle_seconds
         session.is_over = session.is_over or is_old
         return not session.is_over
 
     def end(self, token: str) -> None:
-        """End the session of a token, if there is one."""
         session = self._known.pop(_hash(token), None)
         if session is not None:
             session.is_over = True
@@ -104,9 +103,7 @@ class Visitor:
 
     Attributes:
         user: the name of the broker's user; empty if no login is needed.
-        broker: the broker, as this user sees it.
         token: the CSRF token.
-        address: the client's address.
         is_ambient: True if the browser authenticates automatically, so that a token is always needed.
         session: the session of a user who logged in by the form.
     """

@@ -1,7 +1,7 @@
 """Actions: an operation that an operator can perform, with its form, a preview of its effect, and its execution.
 
-A class declares an action: its fields are the form of the dialog and the body of the API's route. :func:`action` adds
-its name, its label, the call that it makes, and how it is confirmed.
+A class declares an action: its fields define the form of the dialog and the body of the API's route. :func:`action`
+adds the name, the label, the message that it sends to the broker, and the kind of confirmation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _object(value: Any) -> Any:
 
 
 def words(value: Any) -> Any:
-    """Return the words of a text, which is how forms send a list; words above :data:`MAX_ELEMENTS` stay one text."""
+    """Return the words of a text, as forms send lists; the words above :data:`MAX_ELEMENTS` stay one text."""
     return value.replace(",", " ").split(maxsplit=MAX_ELEMENTS) if isinstance(value, str) else value
 
 
@@ -120,12 +120,11 @@ class Action:
     Attributes:
         name: its name in addresses.
         title: the title of its dialog and the label of its button.
-        message: the message of the call that it makes; who may send it sees the button.
-        parameters: its class.
+        message: the message that it sends; users who may send it see the button.
         fixed: parameters that the button sets; the dialog does not show them.
         typed: the parameter whose value must be typed again, as the action can't be undone.
         is_dangerous: True if its button is red.
-        is_long: True if it may take long and so runs in the background.
+        is_long: True if it runs in the background.
     """
 
     name: str

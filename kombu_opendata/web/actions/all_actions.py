@@ -16,8 +16,8 @@ _DECLARED_IN = (
 
 
 def is_offered(action: str, who: Identity | None) -> bool:
-    """Return True if the user may perform the action on some object; the broker checks each call independently.
+    """Return True if the user may perform the action on some object; the broker checks each call again.
 
-    True also if the user is unknown, as the broker is unavailable.
+    If the broker is unavailable, the user is unknown (None), and every action is offered.
     """
     return who is None or who.may(ACTIONS[action].message.operation.permission)

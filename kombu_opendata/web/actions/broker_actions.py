@@ -50,7 +50,7 @@ class HandOverAction(Parameters):
 
 @action("verify-store", "Verify the store", m.Maintain, "instance", is_long=True)
 class VerifyStoreAction(Parameters):
-    """Verification by the web UI, which reads the store itself, for users who may run its maintenance."""
+    """Verification of the store, which the web UI reads directly, for users who may run maintenance."""
 
     instance: str = Field("default", title="Instance", min_length=1)
 

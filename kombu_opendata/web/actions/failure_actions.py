@@ -16,7 +16,7 @@ from ..brokers import UserBroker
 from .action import MAX_IDS, ActionOutcome, ActionProgress, Parameters, Preview, Report, SomeIds, action
 from .queue_actions import OnQueue
 
-#: stands for failures without a task, an exception, a reason or a worker, where an empty value means any
+#: selects failures without a task, an exception, a reason or a worker, because an empty value selects all
 NONE = "(none)"
 _LISTS = ("queues", "tasks", "exceptions", "reasons", "workers", "kinds", "task_ids")
 _PLACE = re.compile(r"\d{1,19} .+", re.DOTALL)

@@ -37,10 +37,10 @@ _RUNS = 50
 
 async def attention(broker: UserBroker) -> list[AttentionFinding]:
     """Return the findings, the most severe first."""
-    return findings(await _seen(broker))
+    return findings(await _input(broker))
 
 
-async def _seen(broker: UserBroker) -> AttentionInput:
+async def _input(broker: UserBroker) -> AttentionInput:
     client = broker.client
     metrics, status, workers, failures, busy = await asyncio.gather(
         all_queues(broker),
@@ -86,13 +86,13 @@ async def _trends(broker: UserBroker, queues: list[QueueMetrics], failures: list
         return {}
     recent = await recent_metrics(broker, names)
     trends = {name: trend(recent, name) for name in names}
-    return {name: known for name, known in trends.items() if known is not None}
+    return {name: value for name, value in trends.items() if value is not None}
 
 
 async def _allowed(broker: UserBroker, key: Hashable, load: Callable[[], Awaitable[T]], otherwise: T) -> T:
     """Return a part, or ``otherwise`` if the user may not see it or the broker keeps no history.
 
-    Concurrent views that share the result receive the refusal, too.
+    A refusal is cached like a result, for all views of the user.
     """
     try:
         return await broker.recent(key, _SECONDS, load)

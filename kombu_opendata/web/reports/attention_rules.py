@@ -15,7 +15,7 @@ from ...queue_client.metrics import QueueMetrics
 from ...readable_text import age, counted, number
 from .queue_metrics import Trend
 
-#: ``bad``: work is not done, or soon will not be. ``warn``: to be checked today. ``note``: possibly forgotten.
+#: ``bad``: tasks do not run, or soon will not. ``warn``: to be checked today. ``note``: possibly forgotten.
 Severity = Literal["bad", "warn", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("bad", "warn", "note")
 #: order of kinds within one severity
@@ -28,7 +28,7 @@ STALLED_SECONDS = 2.0
 NEARLY = 0.9
 #: duration for which an early removal of settled messages is reported
 REMOVED_SECONDS = 3600.0
-#: waiting dead letters that are a finding: normally the next commit publishes them
+#: number of waiting dead letters that is a finding, because normally the next commit publishes them
 DEAD_LETTERS = 100
 #: clocks that differ by more make ages and deadlines wrong
 CLOCK_SECONDS = 5.0
@@ -63,7 +63,7 @@ class AttentionFinding:
 
     Attributes:
         kind: the kind of problem, one word for programs.
-        subject: the name of the object that the sentence is about, which may hold any text.
+        subject: the name of the object, which may contain any text.
         view, query: the view of the web UI where the problem can be fixed, and its parameters.
         weight: the rank among findings of the same severity and kind; the largest comes first.
     """
@@ -89,7 +89,7 @@ class AttentionFinding:
 class TaskFailures:
     """Failures of a task in the last minutes, by exception or reason, the most frequent first.
 
-    The task is empty for messages that are no tasks.
+    The name of the task is empty for messages that are no tasks.
     """
 
     task: str
@@ -160,36 +160,36 @@ class AttentionInput:
     leases_expired: dict[str, int] = field(default_factory=dict)
 
 
-def findings(seen: AttentionInput) -> list[AttentionFinding]:
+def findings(data: AttentionInput) -> list[AttentionFinding]:
     """Return the findings, the most severe first."""
 
     def rank(finding: AttentionFinding) -> tuple[int, int, str, float, str]:
         order = _ORDER.index(finding.kind) if finding.kind in _ORDER else len(_ORDER)
         return _SEVERITIES.index(finding.severity), order, finding.kind, -finding.weight, finding.subject
 
-    return sorted([*_broker_findings(seen), *_queue_findings(seen), *_task_findings(seen)], key=rank)
+    return sorted([*_broker_findings(data), *_queue_findings(data), *_task_findings(data)], key=rank)
 
 
 # ---------------------------------------------------------------------- the broker and its store
-def _broker_findings(seen: AttentionInput) -> Iterator[AttentionFinding]:
-    if abs(seen.clock_ahead_seconds) >= CLOCK_SECONDS:
-        relation = "ahead of" if seen.clock_ahead_seconds > 0 else "behind"
-        text = f" is {age(abs(seen.clock_ahead_seconds))} {relation} the clock of the web UI's host: ages are wrong."
+def _broker_findings(data: AttentionInput) -> Iterator[AttentionFinding]:
+    if abs(data.clock_ahead_seconds) >= CLOCK_SECONDS:
+        relation = "ahead of" if data.clock_ahead_seconds > 0 else "behind"
+        text = f" is {age(abs(data.clock_ahead_seconds))} {relation} the clock of the web UI's host: ages are wrong."
         yield _on_broker("clock", "warn", "The broker's clock", text)
-    if not seen.status:
+    if not data.status:
         return
-    yield from _process(seen.status, seen)
-    instances = seen.status.get("instances", {})
+    yield from _process(data.status, data)
+    instances = data.status.get("instances", {})
     for name, report in instances.items():
         where = f" of instance {name}" if len(instances) > 1 else ""
-        yield from _instance(report, where, seen)
+        yield from _instance(report, where, data)
 
 
 def _on_broker(kind: str, severity: Severity, subject: str, after: str, weight: float = 0.0) -> AttentionFinding:
     return AttentionFinding(kind, severity, "", subject, after, "store", {}, weight)
 
 
-def _process(status: dict[str, Any], seen: AttentionInput) -> Iterator[AttentionFinding]:
+def _process(status: dict[str, Any], data: AttentionInput) -> Iterator[AttentionFinding]:
     if status.get("state", "active") != "active":
         text = f" is {status['state']}: another broker takes its place, or it is starting."
         yield _on_broker("not_active", "bad", "The broker", text)
@@ -201,7 +201,7 @@ def _process(status: dict[str, Any], seen: AttentionInput) -> Iterator[Attention
     elif limit and used > NEARLY * limit:
         text = f" is at {used / limit:.0%} of its limit, at which publishers wait."
         yield _on_broker("memory", "warn", "The broker's memory", text)
-    if seen.expects_standby and not status.get("standbys"):
+    if data.expects_standby and not status.get("standbys"):
         text = " is connected: no broker takes over if this broker's host fails."
         yield _on_broker("no_standby", "warn", "No standby", text)
     open_now, most = status.get("connections", 0), status.get("connections_limit", 0)
@@ -211,7 +211,7 @@ def _process(status: dict[str, Any], seen: AttentionInput) -> Iterator[Attention
         yield AttentionFinding("connections", "warn", before, "connections", text, "workers")
 
 
-def _instance(report: dict[str, Any], where: str, seen: AttentionInput) -> Iterator[AttentionFinding]:
+def _instance(report: dict[str, Any], where: str, data: AttentionInput) -> Iterator[AttentionFinding]:
     stalled = report.get("stalled_seconds", 0.0)
     if stalled >= STALLED_SECONDS:
         text = f"{where} has taken no writes for {age(stalled)}: publishes wait or are refused."
@@ -222,7 +222,7 @@ def _instance(report: dict[str, Any], where: str, seen: AttentionInput) -> Itera
         yield _on_broker("dead_letters", "warn", counted(letters, "dead letter"), text, letters)
     disk = report.get("disk", {})
     size, limit = disk.get("size_bytes", 0), disk.get("limit_bytes", 0)
-    since = seen.now.timestamp() - disk.get("removed_at_ms", 0) / 1000
+    since = data.now.timestamp() - disk.get("removed_at_ms", 0) / 1000
     if disk.get("is_stuck"):
         text = f"{where} is larger than its limit, and there is nothing settled to remove: consume, purge or give room."
         yield _on_broker("store_full", "bad", "The store", text)
@@ -235,13 +235,13 @@ def _instance(report: dict[str, Any], where: str, seen: AttentionInput) -> Itera
 
 
 # ---------------------------------------------------------------------- queues
-def _queue_findings(seen: AttentionInput) -> Iterator[AttentionFinding]:
+def _queue_findings(data: AttentionInput) -> Iterator[AttentionFinding]:
     hanging = Counter[str]()
-    for busy in seen.busy:
+    for busy in data.busy:
         if busy.hangs:
             hanging[busy.queue] += busy.count
-    for queue in seen.queues:
-        trend = seen.trends.get(queue.queue)
+    for queue in data.queues:
+        trend = data.trends.get(queue.queue)
         if queue.paused or queue.publishes_paused:
             paused = " and ".join(["deliveries"] * queue.paused + ["publishes"] * queue.publishes_paused)
             text = f" is paused ({paused}): {counted(queue.ready, 'message')} ready."
@@ -253,7 +253,7 @@ def _queue_findings(seen: AttentionInput) -> Iterator[AttentionFinding]:
             yield _on_queue("not_consumed", "bad", queue, text, queue.ready)
         elif trend is not None and _grows(queue, trend):
             yield _growing(queue, trend, hanging[queue.queue])
-        if expired := seen.leases_expired.get(queue.queue):
+        if expired := data.leases_expired.get(queue.queue):
             text = f" got {counted(expired, 'message')} back from workers that did not come back."
             yield _on_queue("leases_expired", "warn", queue, text, expired)
 
@@ -294,13 +294,13 @@ def _growing(queue: QueueMetrics, trend: Trend, hanging: int) -> AttentionFindin
 
 
 # ---------------------------------------------------------------------- tasks and workers
-def _task_findings(seen: AttentionInput) -> Iterator[AttentionFinding]:
-    for failing in seen.failures:
-        yield _failing(failing, seen)
-    for busy in seen.busy:
+def _task_findings(data: AttentionInput) -> Iterator[AttentionFinding]:
+    for failing in data.failures:
+        yield _failing(failing, data)
+    for busy in data.busy:
         if busy.hangs:
-            yield _hanging(busy, seen)
-    for worker in seen.workers:
+            yield _hanging(busy, data)
+    for worker in data.workers:
         held = worker.held + worker.running
         if held and not worker.connected:
             text = f" has disconnected and still holds {counted(held, 'message')}, which others get soon."
@@ -313,8 +313,8 @@ def _on_worker(kind: str, severity: Severity, worker: Worker, after: str) -> Att
     return AttentionFinding(kind, severity, "Worker ", worker.name or worker.id, after, "workers", {}, worker.held)
 
 
-def _failing(failing: TaskFailures, seen: AttentionInput) -> AttentionFinding:
-    trend = seen.trends.get(failing.queue)
+def _failing(failing: TaskFailures, data: AttentionInput) -> AttentionFinding:
+    trend = data.trends.get(failing.queue)
     finished = max(trend.settled, failing.count) if trend is not None else 0
     share = failing.count / finished if finished else 0.0
     reasons = failing.by_exception[:_NAMED]
@@ -331,7 +331,7 @@ def _failing(failing: TaskFailures, seen: AttentionInput) -> AttentionFinding:
     return AttentionFinding("failing", severity, before, subject, text, "failed", {kind: subject}, failing.count)
 
 
-def _hanging(busy: Busy, seen: AttentionInput) -> AttentionFinding:
+def _hanging(busy: Busy, data: AttentionInput) -> AttentionFinding:
     others = [f"{busy.count - 1:,} more there"] * (busy.count > 1) + [f"{busy.waiting:,} more held"] * (
         busy.waiting > 0
     )
@@ -344,7 +344,7 @@ def _hanging(busy: Busy, seen: AttentionInput) -> AttentionFinding:
         usual = "; how long it usually takes is not known"
     verb = "has run for" if busy.running else "has been held for"
     text = f" {verb} {age(busy.seconds)} at {busy.worker or 'a worker without a name'}{more}{usual}."
-    queue = next((candidate for candidate in seen.queues if candidate.queue == busy.queue), None)
+    queue = next((candidate for candidate in data.queues if candidate.queue == busy.queue), None)
     if queue is not None and queue.ready and not (queue.delivered_per_second or queue.paused):
         text += f" Queue {queue.queue} delivers nothing: {_ready(queue)}."
     is_bad = busy.running and (busy.usual_seconds is not None or busy.seconds >= SURELY_HANGS_SECONDS)

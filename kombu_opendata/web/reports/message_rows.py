@@ -1,4 +1,4 @@
-"""Messages as rows of tables, and their ids, which exceed the range of JavaScript's numbers in unstored queues."""
+"""Messages as rows of tables, and their ids, which in queues in memory exceed the range of JavaScript's numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HELD = ("in_flight", "running")
 
 
 def id_of(text: str) -> int | None:
-    """Return the id that a text contains; None if it contains none."""
+    """Return a text as a message id; None if it is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
@@ -61,7 +61,7 @@ class MessageRow(Identified):
 
 
 def row_of(message: MessageState, info: MessageInfo | None) -> MessageRow:
-    """Return the row of a message, with what the history has about it."""
+    """Return the row of a message, with its data from the history."""
     headers = info.headers if info is not None else {}
     statuses = [status for status in info.queues if status.queue == message.queue] if info is not None else []
     since = message.running_since
@@ -83,7 +83,7 @@ def row_of(message: MessageState, info: MessageInfo | None) -> MessageRow:
 async def infos_of(broker: UserBroker, ids: Iterable[int], queue: str = "") -> dict[int, MessageInfo]:
     """Return the history of messages; empty if the broker keeps none, or this user may not read it.
 
-    A user may be permitted to read one queue but not all messages, so the queue is named where all are of one.
+    ``queue`` is the queue of all these messages, if there is one: the user may be permitted to read only that queue.
     """
     if not (known := list(ids)):
         return {}

@@ -61,8 +61,8 @@ async def with_failures(
 ) -> list[QueueMetrics]:
     """Return the metrics with ``failed`` as the number of all unhandled failures, including acknowledged tasks.
 
-    It remains the length of the failed list for users who may not read failures, and if the broker has not finished
-    counting after ``patience`` seconds, as after its startup.
+    ``failed`` stays the number of failed messages for users who may not read failures, and if the broker has not
+    finished counting after ``patience`` seconds, as after its startup.
     """
 
     async def load() -> dict[str, int]:

@@ -23,8 +23,8 @@ class WireStruct:
     The JSON object has its fields. Milliseconds since the epoch (``at_ms``) become times (``at``).
 
     Args:
-        former_names: names of the fields in a former version, with the present ones. The object has both, but only the
-            present ones are described.
+        former_names: present names of fields, by their names in a former version. The object has both, but only the
+            present names are described.
     """
 
     def __init__(self, **former_names: str) -> None:
@@ -61,9 +61,9 @@ def _value(source: Any, name: str) -> Any:
 
 
 def copied(report: type[T], source: Any, **values: Any) -> T:
-    """Return a report with the fields of a source, or of a mapping, that have the same names.
+    """Return a report whose fields are those of a source (object or mapping) with the same names, or ``values``.
 
-    ``values`` are the others. A time (``at``) is taken from milliseconds since the epoch (``at_ms``).
+    A time (``at``) may be milliseconds since the epoch (``at_ms``) in the source.
     """
     if isinstance(source, Mapping):
         source = SimpleNamespace(**source)

@@ -70,10 +70,7 @@ def _read(action: Action, items: Items) -> Parameters:
 
 
 def _read_so_far(action: Action, items: Items) -> Parameters | None:
-    """Return the parameters of an incomplete form, with empty texts for missing fields.
-
-    None if another value is invalid.
-    """
+    """Return the parameters of an incomplete form, with empty texts for missing fields; None if a value is invalid."""
     try:
         return _read(action, items)
     except ValidationError as exc:
@@ -156,7 +153,7 @@ async def begin(visit: Visit, action: Action, parameters: Parameters, *, patienc
 
 # ---------------------------------------------------------------------- the API
 def _add_routes(name: str, action: Action) -> None:
-    """Add the routes of an action, or of a former name of it, which is not described; its parameters are the body."""
+    """Add the routes of an action under its name or a former name, which is not described; parameters are the body."""
 
     async def do(visit: AVisit, parameters: Any) -> ActionOutcome:
         return await perform(visit, action, parameters)

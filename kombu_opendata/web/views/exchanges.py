@@ -85,7 +85,7 @@ async def _exchanges(broker: UserBroker) -> list[ExchangeInfo]:
 
 
 async def _show_route(visit: AVisit, name: str = "", routing_key: str = "", headers: str = "") -> Context:
-    """Return the route, or the error, which the page shows beside the form."""
+    """Return the route, or in its place the error, for the page with the form."""
     try:
         return {"report": await find_route(visit, name, routing_key, headers), "problem": ""}
     except RequestError as exc:

@@ -117,7 +117,7 @@ class Failures:
 
 
 async def _show(visit: AVisit, query: Annotated[FailureListQuery, Query()]) -> Context:
-    """Return the failures, without a filter that is not valid."""
+    """Return the failures; a filter that is not valid is ignored."""
     check = check_filter(query.where)
     valid = query if check.is_valid else query.model_copy(update={"where": ""})
     return {"report": await list_failures(visit, valid), "check": check, "where": query.where, "choices": GROUPS}

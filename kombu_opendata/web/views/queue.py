@@ -123,10 +123,7 @@ async def list_messages(
 
 
 async def _search(broker: UserBroker, queue: str, state: Any, where: str, after: int | None) -> MessageRows:
-    """Return the messages whose metadata matches a filter, which is applied here.
-
-    A long search ends early and is marked incomplete.
-    """
+    """Return the messages whose metadata matches a filter; the web UI applies it, and ends a long search early."""
     selector = compile_selector(where)
     began, searched = monotonic(), 0
     rows: list[MessageRow] = []
@@ -145,7 +142,7 @@ async def _search(broker: UserBroker, queue: str, state: Any, where: str, after:
 
 
 async def _running(broker: UserBroker, queue: str) -> MessageRows:
-    """Return the messages whose tasks run, which only the history has."""
+    """Return the messages whose tasks run, from the history."""
     page = await broker.client.list_messages(queues=[queue], statuses=["running"], limit=PAGE)
     rows = []
     for info in page.items:

@@ -1,8 +1,7 @@
-"""Declarations of views: one adds a page, its stream of changes, and its route of the JSON API.
+"""Declarations of views: each adds a page, its stream of changes, and its route of the JSON API.
 
 A view is a coroutine that returns a report. The API returns it as JSON; the page renders it by a template. With
-``live=1``, the page's address returns a stream of server-sent events, each of which has the block ``content`` if it has
-changed.
+``live=1``, the page's address returns a stream of server-sent events with the block ``content``, whenever it changes.
 """
 
 from __future__ import annotations
