@@ -28,13 +28,13 @@ class Configuration:
     Attributes:
         values: the values by field of BrokerOptions, without defaults.
         sources: the source of each of these: ``command line``, a variable, or a file.
-        faults: the errors, each with its source.
+        errors: the errors, each with its source.
         warnings: probable mistakes.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def options(self) -> BrokerOptions:
@@ -43,8 +43,8 @@ class Configuration:
         Raises:
             InvalidConfiguration: there are errors.
         """
-        if self.faults:
-            raise invalid(self.faults)
+        if self.errors:
+            raise invalid(self.errors)
         return BrokerOptions(**self.values)
 
     def valid_part(self) -> BrokerOptions | None:
@@ -53,11 +53,11 @@ class Configuration:
         return BrokerOptions(**self.values) if is_whole else None
 
 
-def invalid(faults: list[str]) -> InvalidConfiguration:
+def invalid(errors: list[str]) -> InvalidConfiguration:
     """Return the error for all these errors of the configuration."""
-    lines = faults if len(faults) == 1 else (f"{len(faults)} faults in the configuration:", *faults)
+    lines = errors if len(errors) == 1 else (f"{len(errors)} errors in the configuration:", *errors)
     text = "\n  ".join(lines)
-    return InvalidConfiguration(text, faults=faults)
+    return InvalidConfiguration(text, faults=errors)
 
 
 def configuration(arguments: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Configuration:
@@ -78,7 +78,7 @@ def configuration(arguments: Mapping[str, Any], environment: Mapping[str, str], 
     if file is not None:
         is_read = _add_file(result, file)
     if is_read:  # else its contents are unknown
-        result.faults += [
+        result.errors += [
             _missing(spec, file) for spec in specs() if spec.required and spec.field not in result.sources
         ]
     return result
@@ -94,7 +94,7 @@ def _add(result: Configuration, spec: Spec, source: str, place: str, text: Any, 
     try:
         value = spec.read(text, folder)
     except ValueError as exc:
-        result.faults.append(f"{place}: {exc}")
+        result.errors.append(f"{place}: {exc}")
         result.sources.setdefault(spec.field, source)  # neither missing nor the default
         return
     if spec.field not in result.sources:
@@ -131,13 +131,13 @@ def _add_file(result: Configuration, file: Path) -> bool:
     try:
         table = read_table(file)
     except InvalidConfiguration as exc:
-        result.faults.append(exc.text)
+        result.errors.append(exc.text)
         return False
     known = {spec.key: spec for spec in public_specs()}
     folder = str(file.absolute().parent)
     for key, value in table.items():
         if (spec := known.get(key)) is None:
-            result.faults.append(f"{file}: {_unknown(key, list(known))}")
+            result.errors.append(f"{file}: {_unknown(key, list(known))}")
             continue
         _add(result, spec, str(file), f"{file}: {key}", value, folder)
     return True

@@ -36,7 +36,7 @@ def read(data: bytes, given: Any = NEEDED, environment: dict[str, str] | None = 
         file = Path(folder, "broker.toml")
         file.write_bytes(data)
         found = configuration(given, environment or {}, file)
-        assert all(fault for fault in found.faults)
+        assert all(fault for fault in found.errors)
         try:
             return found.options()
         except InvalidConfiguration:

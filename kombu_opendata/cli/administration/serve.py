@@ -151,7 +151,7 @@ def check(file: Path | None, config: Path | None, **values: Any) -> Reply:
     from ...configuration.sources import invalid
 
     configuration = _collected(file or config, values)
-    errors = list(configuration.faults)
+    errors = list(configuration.errors)
     if (options := configuration.valid_part()) is not None:
         errors += start_faults(options, whole=not errors)
     return Reply(

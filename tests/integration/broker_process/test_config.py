@@ -49,7 +49,7 @@ def test_the_example_of_the_page_is_understood(file: Path) -> None:
     example = PAGE.read_text().split("```toml\n")[1].split("```")[0]
     file.write_text(example)
     found = configuration({}, {}, file)
-    assert found.faults == []
+    assert found.errors == []
     assert len(found.values) == len(read_table(file)) > 10
 
 
@@ -72,7 +72,7 @@ def test_all_faults_are_told_at_once(file: Path) -> None:
     ]
     done = run("config", "check", str(file), "--heartbeat", "soon")
     assert done.exit_code == 1
-    assert done.stderr.startswith("Error: 4 faults in the configuration:\n  --heartbeat: ")
+    assert done.stderr.startswith("Error: 4 errors in the configuration:\n  --heartbeat: ")
 
 
 def test_what_a_start_would_find(file: Path, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_broker_that_is_told_nonsense_does_not_start(file: Path, store_folder:
     command = ["broker", "--config", str(file), "--listen", "tcp:127.0.0.1:0"]
     done = run(*command, OPENDATA_QUEUE_STORE=str(store_folder), OPENDATA_QUEUE_HEARTBEAT="-1")
     assert done.exit_code == 2
-    assert "2 faults in the configuration" in done.stderr
+    assert "2 errors in the configuration" in done.stderr
     assert not (store_folder / "default").exists()
 
 

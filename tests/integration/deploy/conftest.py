@@ -28,7 +28,7 @@ def configured() -> Configured:
 
     def read(file: Path, environment: Mapping[str, str] | None = None) -> BrokerOptions:
         found = configuration({}, environment or {}, file)
-        assert not found.faults
+        assert not found.errors
         assert not found.warnings
         options = found.options()
         assert not list(contradictions(options))

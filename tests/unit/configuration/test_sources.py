@@ -69,7 +69,7 @@ def test_every_option_can_be_given_in_every_way(file: Path) -> None:
 def test_all_faults_are_told_each_with_its_source(file: Path) -> None:
     file.write_text('max-conections = 3\nlog_level = "INFO"\nhistory-days = -1\nretention-bytes = "much"\nlisten = []')
     found = configuration({}, {"OPENDATA_QUEUE_SLOW_COMMIT": "0", "OPENDATA_QUEUE_METRICS": ""}, file)
-    assert found.faults == [
+    assert found.errors == [
         "OPENDATA_QUEUE_SLOW_COMMIT: '0' is out of range: give more than 0",
         f"{file}: there is no option 'max-conections': do you mean max-connections?",
         f"{file}: there is no option 'log_level': do you mean log-level?",
@@ -78,15 +78,15 @@ def test_all_faults_are_told_each_with_its_source(file: Path) -> None:
         f"{file}: listen: the list is empty: give at least one",
         f"--store is missing: give it, or OPENDATA_QUEUE_STORE, or store in {file}",
     ]
-    with pytest.raises(InvalidConfiguration, match="7 faults in the configuration") as refused:
+    with pytest.raises(InvalidConfiguration, match="7 errors in the configuration") as refused:
         found.options()
-    assert refused.value.faults == found.faults
+    assert refused.value.faults == found.errors
 
 
 def test_a_value_that_another_source_overrides_is_checked_all_the_same(file: Path) -> None:
     file.write_text("max-connections = 0")
     found = configuration({**NEEDED, "max_connections": "5"}, {}, file)
-    assert found.faults == [f"{file}: max-connections: 0 is out of range: give 1 to 1,000,000"]
+    assert found.errors == [f"{file}: max-connections: 0 is out of range: give 1 to 1,000,000"]
     assert found.sources["max_connections"] == "command line"
 
 
@@ -113,7 +113,7 @@ def test_paths_of_a_file_begin_at_its_folder(file: Path) -> None:
 def test_a_file_that_can_not_be_used(file: Path, data: bytes | None, text: str) -> None:
     if data is not None:
         file.write_bytes(data)
-    (fault,) = configuration(NEEDED, {}, file).faults
+    (fault,) = configuration(NEEDED, {}, file).errors
     assert str(file) in fault
     assert text in fault
 
@@ -124,7 +124,7 @@ def test_a_byte_order_mark_is_no_part_of_a_file(file: Path) -> None:
 
 
 def test_what_an_unreadable_file_may_have_is_not_missing(file: Path) -> None:
-    (fault,) = configuration({}, {}, file).faults
+    (fault,) = configuration({}, {}, file).errors
     assert "can't be read" in fault
 
 
