@@ -32,7 +32,7 @@ from .socket.poll import poll
 if TYPE_CHECKING:
     import subprocess
 
-    from .clock import ClientClock
+    from .client_clock import ClientClock
     from .connection_options import Options
 
 START_LOCK_NAME = "broker.start.lock"

@@ -30,7 +30,7 @@ from ..protocol.messages import (
     WatchResults,
 )
 from ..url import Address
-from .clock import SYSTEM, ClientClock
+from .client_clock import SYSTEM, ClientClock
 from .connection_options import DEFAULTS, Options
 from .session.broker_connection import BrokerConnection
 

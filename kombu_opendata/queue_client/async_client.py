@@ -26,7 +26,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from ..client.clock import SYSTEM, ClientClock
+from ..client.client_clock import SYSTEM, ClientClock
 from ..errors import RequestError
 from .checks import Seconds
 from .client import QueueClient

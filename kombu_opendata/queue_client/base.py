@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from ..client.clock import SYSTEM, ClientClock
+from ..client.client_clock import SYSTEM, ClientClock
 from ..client.connection_options import Options, check_broker_options
 from .connections import Calls, ClientConnections
 

@@ -12,7 +12,7 @@ from ..errors import InvalidMessage, RequestError
 from ..protocol.envelope import encode_envelope, metadata_headers
 from ..protocol.message_properties import MAX_PRIORITY
 from ..protocol.messages import Item, Outgoing
-from . import bodies
+from . import body_codec
 from .message_models import Message
 
 #: seconds, as a number or a timedelta
@@ -119,7 +119,7 @@ def outgoing(
     """
     whole(priority, "the priority", 0, MAX_PRIORITY)
     ttl_ms = -1 if ttl is None else milliseconds(ttl, "the time to live", high=MAX_DELAY_SECONDS)
-    raw, content_type, content_encoding = bodies.encode(body)
+    raw, content_type, content_encoding = body_codec.encode(body)
     for value, what in ((headers, "the headers"), (properties, "the properties")):
         if value is not None and not isinstance(value, Mapping):
             raise RequestError(f"{what} must be a mapping, not {type(value).__name__}", name=what)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..client.clock import SYSTEM, ClientClock
+from ..client.client_clock import SYSTEM, ClientClock
 from ..client.connection_options import DEFAULTS, Options
 from ..client.session.broker_connection import BrokerConnection
 from ..errors import BrokerStopping, ConnectionLost, MessageTooLarge, OpenDataError, RequestError, from_wire

@@ -14,7 +14,7 @@ from ..protocol.envelope import UNREADABLE
 from ..protocol.envelope import decode as open_envelope
 from ..protocol.messages import ReadRow, Refusal, StateRow
 from ..protocol.messages.message_base import moment
-from . import bodies
+from . import body_codec
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,16 @@ class Message:
         """
         if self.error is not None:
             raise self.error
-        return bodies.decode(self.raw, self.content_type, self.content_encoding, self.headers)
+        return body_codec.decode(self.raw, self.content_type, self.content_encoding, self.headers)
 
-    def displayed(self, budget: bodies.Budget | None = None) -> Any:
+    def displayed(self, budget: body_codec.Budget | None = None) -> Any:
         """Return the body for display.
 
         Raises:
             BodyTooLarge: it would become larger than 4 MiB, have more than 250,000 elements, or be nested more than 100
                 levels deep.
         """
-        return bodies.displayed(self.raw, self.content_type, self.content_encoding, self.headers, budget)
+        return body_codec.displayed(self.raw, self.content_type, self.content_encoding, self.headers, budget)
 
     def __repr__(self) -> str:
         content = f"body={self.body!r}" if self.error is None else f"error={self.error!r}"
@@ -108,7 +108,7 @@ def message_of(id: int, queue: str, envelope: bytes, *, error: OpenDataError | N
 
 def bodies_of_page() -> Callable[[bytes], Any]:
     """Return a function that decodes the body of an envelope, or returns its bytes above the limit of a page."""
-    budget = bodies.Budget.of_display()
+    budget = body_codec.Budget.of_display()
 
     def body_of(envelope: bytes) -> Any:
         message = message_of(0, "", envelope)

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import AccessRefused, BodyTooLarge, MessageNotFound
 from ..protocol import revocation
 from ..protocol.messages import AttemptInfo, FailureInfo, GetResults, MessageInfo, QueueStatus
-from . import bodies
+from . import body_codec
 from .history import HistoryQueries
 from .message_models import Message
 from .reading import Reading
@@ -200,12 +200,12 @@ def _name_of(*failures: FailureInfo) -> str:
 
 def result_of(stored: bytes) -> TaskResult:
     """Return the result from its stored bytes."""
-    limit = bodies.Budget.of_display().elements
-    if bodies.json_elements(stored, limit) > limit:
+    limit = body_codec.Budget.of_display().elements
+    if body_codec.json_elements(stored, limit) > limit:
         return TaskResult("too large", len(stored))
     try:
         values = revocation.decode(stored) if stored.startswith(revocation.MARK) else json.loads(stored)
-        if bodies.is_deeper(values, bodies.MAX_DISPLAYED_DEPTH):
+        if body_codec.is_deeper(values, body_codec.MAX_DISPLAYED_DEPTH):
             return TaskResult("too large", len(stored))
         state, traceback, done = (str(values.get(name) or "") for name in ("status", "traceback", "date_done"))
         return TaskResult("json", len(stored), state, values.get("result"), traceback, done)

@@ -15,18 +15,18 @@ from fastapi.staticfiles import StaticFiles
 from ..errors import RequestError
 from ..masking import Masking
 from ..version import __version__
+from .access.authentication import Visitors
 from .access.guard import Guard, is_api
 from .access.headers import BodyLimit, SecurityHeaders
-from .access.visitors import Visitors
-from .brokers import Brokers
 from .error_reports import RESPONSES, Fault, answer_errors, error_json
 from .jobs import BackgroundJobs
 from .live_updates import UpdatePace
 from .rendering import Renderer
+from .request_context import Site
 from .settings import WebSettings
+from .user_clients import Brokers
 from .views import actions, exchanges, failed, login, message, overview, queue, replays, schedules, store, workers
 from .views.view import error_page
-from .visit import Site
 
 _ABOUT = """The data and the actions of the web UI as JSON. Times are in ISO 8601 and UTC, sizes in bytes, and message
 ids are whole numbers. Every error has the same form: `code`, `message`, `values` and `what_to_do`."""

@@ -14,6 +14,7 @@ from kombu_opendata.storage.records import (
     active,
     decode_any,
     definitions,
+    field_types,
     keys,
     metadata,
     payload,
@@ -22,7 +23,6 @@ from kombu_opendata.storage.records import (
     settled,
     staged_jobs,
     store_records,
-    types,
 )
 
 VECTORS: dict[str, dict[str, Any]] = {
@@ -115,7 +115,7 @@ def _staged_object(fields: Fields) -> Record:
 
 
 def _staged_expiry(fields: Fields) -> Record:
-    return keys.staged_expiry_key(fields["settled_at_ms"], fields["job_id"]), types.VERSION_ONLY, None
+    return keys.staged_expiry_key(fields["settled_at_ms"], fields["job_id"]), field_types.VERSION_ONLY, None
 
 
 def _routes_block(fields: Fields) -> Record:
@@ -155,8 +155,8 @@ def test_every_vector_is_tested() -> None:
 def test_terminated_bytes() -> None:
     vector = VECTORS["terminated_bytes"]
     raw, stored = bytes.fromhex(vector["fields"]["raw_hex"]), bytes.fromhex(vector["value_hex"])
-    assert types.terminated(raw) == stored
-    assert types.read_terminated(stored, 0) == (raw, len(stored))
+    assert field_types.terminated(raw) == stored
+    assert field_types.read_terminated(stored, 0) == (raw, len(stored))
 
 
 @pytest.mark.parametrize("name", RECORDS)

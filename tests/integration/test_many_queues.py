@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.broker import memory
-from kombu_opendata.broker.delivery.delivery import MessageDelivery
+from kombu_opendata.broker.delivery.delivery_turn import MessageDelivery
 from kombu_opendata.broker.model.sessions import ConsumedQueue
 
 from ..support.kombu_client import connected, declare, drain_until, send

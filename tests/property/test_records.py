@@ -18,6 +18,7 @@ from kombu_opendata.storage.records import (
     decode_any,
     definitions,
     failures,
+    field_types,
     idempotency,
     keys,
     metadata,
@@ -29,7 +30,6 @@ from kombu_opendata.storage.records import (
     settled,
     staged_jobs,
     store_records,
-    types,
 )
 
 u8 = st.integers(0, 2**8 - 1)
@@ -127,7 +127,7 @@ FORMATS = {
         st.builds(results.Result, st.integers(0, 2), i64, st.binary(max_size=20)),
         results.encode_result,
     ),
-    "result expiry": Format(keys.result_expiry_key(1, b"k"), st.none(), lambda _value: types.VERSION_ONLY),
+    "result expiry": Format(keys.result_expiry_key(1, b"k"), st.none(), lambda _value: field_types.VERSION_ONLY),
     "chord": Format(
         keys.chord_key(b"g"),
         st.builds(results.Chord, i64, i64, i64, st.binary(max_size=20)),
@@ -232,7 +232,7 @@ FORMATS = {
         ),
         staged_jobs.encode_object,
     ),
-    "staged expiry": Format(keys.staged_expiry_key(1, "j"), st.none(), lambda _value: types.VERSION_ONLY),
+    "staged expiry": Format(keys.staged_expiry_key(1, "j"), st.none(), lambda _value: field_types.VERSION_ONLY),
     "routes block": Format(
         keys.routes_block_key(513),
         counts,
@@ -387,9 +387,9 @@ parsed_keys = st.one_of(
 
 @given(st.binary(max_size=30), st.binary(max_size=5))
 def test_terminated_bytes_round_trip(raw: bytes, after: bytes) -> None:
-    stored = types.terminated(raw)
+    stored = field_types.terminated(raw)
     assert stored.index(0) == len(stored) - 1
-    assert types.read_terminated(b"\xaa" + stored + after, 1) == (raw, 1 + len(stored))
+    assert field_types.read_terminated(b"\xaa" + stored + after, 1) == (raw, 1 + len(stored))
 
 
 @given(parsed_keys)

@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from kombu_opendata.broker.metrics import catalogue
+from kombu_opendata.broker.metrics import metric_catalogue
 from kombu_opendata.client.foreign_options import FOREIGN_OPTIONS
 from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.offline.findings import CODES
@@ -43,8 +43,8 @@ PAGES = hook("reference_pages")
 def test_every_option_and_every_metric_has_its_place() -> None:
     assert re.findall(r"(?m)^## `([^`]+)`", PAGES.options_page()) == [spec.flag for spec in public_specs()]
     rows = re.findall(r"(?m)^\| `opendata_queue_(\w+)` \|", PAGES.metrics_page())
-    assert rows == [metric.name for metric in catalogue.ALL]
-    named = set(re.findall(r'"([a-z_]+)", "[A-Z]', Path(catalogue.__file__).read_text()))
+    assert rows == [metric.name for metric in metric_catalogue.ALL]
+    named = set(re.findall(r'"([a-z_]+)", "[A-Z]', Path(metric_catalogue.__file__).read_text()))
     assert len(named) > 40
     assert named <= set(rows)
 

@@ -21,7 +21,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from msgspec import Struct, structs
 
-from kombu_opendata.broker.metrics import catalogue
+from kombu_opendata.broker.metrics import metric_catalogue
 from kombu_opendata.broker.standby.active_record import ActiveRecord
 from kombu_opendata.client.foreign_options import FOREIGN_OPTIONS
 from kombu_opendata.configuration.options import Spec, public_specs
@@ -199,11 +199,11 @@ def metrics_page() -> str:
         (
             "Queues",
             "`broker_instance`, `queue`",
-            (*catalogue.QUEUE_GAUGES, *catalogue.QUEUE_AGES, *catalogue.QUEUE_COUNTERS.values()),
+            (*metric_catalogue.QUEUE_GAUGES, *metric_catalogue.QUEUE_AGES, *metric_catalogue.QUEUE_COUNTERS.values()),
         ),
-        ("Instances", "`broker_instance`", catalogue.INSTANCE),
-        ("Tasks", "`broker_instance`", catalogue.TASKS),
-        ("The broker", "none", catalogue.BROKER),
+        ("Instances", "`broker_instance`", metric_catalogue.INSTANCE),
+        ("Tasks", "`broker_instance`", metric_catalogue.TASKS),
+        ("The broker", "none", metric_catalogue.BROKER),
     )
     parts = [METRICS]
     for title, labels, metrics in groups:
@@ -212,7 +212,9 @@ def metrics_page() -> str:
         )
         for metric in metrics:
             more = ", ".join(f"`{label}`" for label in metric.labels if f"`{label}`" not in labels)
-            parts.append(f"| `{catalogue.PREFIX}{metric.name}` | {metric.kind} | {more} | {_cell(metric.help)} |\n")
+            parts.append(
+                f"| `{metric_catalogue.PREFIX}{metric.name}` | {metric.kind} | {more} | {_cell(metric.help)} |\n"
+            )
     return "".join(parts)
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 from ...errors import ConnectionLimitExceeded, LimitExceeded
 from ...protocol import messages as m
-from .file_format import InstanceTable, LimitsTable
 from .rights import User
+from .users_format import InstanceTable, LimitsTable
 
 NO_LIMITS = LimitsTable()
 #: limits of a broker without options

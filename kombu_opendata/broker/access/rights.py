@@ -13,7 +13,7 @@ import re2
 
 from ...errors import AccessRefused
 from ...protocol.permissions import ALL_EXCHANGES, DEFAULT_EXCHANGE, RESULTS, STAGED_JOBS
-from .file_format import LimitsTable, Patterns, Role, UserTable
+from .users_format import LimitsTable, Patterns, Role, UserTable
 
 #: each role includes those before it
 ROLES: tuple[Role, ...] = ("monitor", "operator", "admin")

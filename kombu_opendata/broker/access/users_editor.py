@@ -16,8 +16,8 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, String
 
 from ...errors import RequestError
-from .file_format import Patterns
 from .users_file import ENCODING, Parsed, parse, wrong
+from .users_format import Patterns
 
 _NEW_MODE = 0o600
 

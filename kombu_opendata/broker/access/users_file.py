@@ -14,9 +14,9 @@ import msgspec
 from msgspec.structs import fields
 
 from ...errors import AccessRefused, InvalidUsersFile
-from .file_format import InstanceTable, LimitsTable, Patterns, UserTable
 from .rights import PatternError, User
 from .secret_hashes import decoy, is_hash
+from .users_format import InstanceTable, LimitsTable, Patterns, UserTable
 
 _Table = TypeVar("_Table", UserTable, InstanceTable)
 

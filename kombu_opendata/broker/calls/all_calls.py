@@ -23,7 +23,7 @@ from .queue_client.grouped_read import GroupedReads
 from .queue_client.peek import PeekCalls
 from .queue_client.read import ReadCalls
 from .queue_client.send import SendCalls
-from .queue_client.sent_keys import SentKeys
+from .queue_client.send_idempotency import SentKeys
 from .queue_client.settle import Holders, SettleCalls
 from .queue_client.worker_calls import WorkerCalls
 from .replay_calls import ReplayCalls

@@ -14,9 +14,9 @@ from ...storage.state.queue_buckets import QueueEntry
 from ..delivery.background import Background
 from ..delivery.lease_tokens import LeaseTable
 from ..delivery.outbox import Outbox
-from ..delivery.queues import Queues
+from ..delivery.queue_registry import Queues
 from ..delivery.session_lifecycle import SessionLifecycle
-from ..model import queue_arguments
+from ..model import argument_checks
 from ..model.name_checks import MAX_NAME_BYTES
 from ..model.sessions import ConsumedQueue, Consumer, Session, SessionChannel
 from .dispatch import BrokerCalls, Context, handles
@@ -83,7 +83,7 @@ class ConsumeCalls(BrokerCalls):
         if queue.consumers and (msg.exclusive or queue.consumers[0].exclusive):
             raise AccessRefused(f"queue {queue.name!r} has an exclusive consumer", queue=queue.name)
         priority = msg.arguments.get("x-priority", 0)
-        queue_arguments.check(CONSUMER_PRIORITY, priority, f"a consumer of queue {queue.name!r}")
+        argument_checks.check(CONSUMER_PRIORITY, priority, f"a consumer of queue {queue.name!r}")
         for quota in call.session.quotas:
             quota.check_consumer()
         consumer = Consumer(call.session, channel, msg.tag, queue, msg.no_ack, msg.exclusive, priority)

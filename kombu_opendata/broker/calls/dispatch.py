@@ -21,7 +21,7 @@ from ...protocol.permissions import AccessRights
 from ..access.audit import Audit
 from ..delivery.background import Background
 from ..delivery.outbox import Outbox
-from ..delivery.queues import Queues
+from ..delivery.queue_registry import Queues
 from ..model.name_checks import check_name
 from ..model.queue import BrokerQueue
 from ..model.sessions import Session, SessionConnection

@@ -26,10 +26,10 @@ from ...storage.routing import header_match
 from ...storage.routing.queue_filters import QueueDefinition, RouteBinding
 from ...storage.routing.topology import Topology
 from ...storage.state.store_state import StoreState
-from ..delivery.queues import Queues
+from ..delivery.queue_registry import Queues
 from ..delivery.rate_limited_log import WarnOnce
 from ..instance.replay_scheduler import ReplayScheduler
-from ..model import queue_arguments
+from ..model import argument_checks
 from ..model.name_checks import MAX_NAME_BYTES, check_name, check_short, check_storable
 from ..model.sessions import Session
 from .dispatch import BrokerCalls, Context, check_range, handles
@@ -65,7 +65,7 @@ class ExchangeCalls(BrokerCalls):
             self._topology.get(msg.exchange)
         if not msg.passive:
             self._declare(msg)
-        warnings = queue_arguments.unknown("exchange", msg.exchange, msg.arguments, known=())
+        warnings = argument_checks.unknown("exchange", msg.exchange, msg.arguments, known=())
         for text in warnings:
             self._warnings.warn(text)
         call.note(msg)

@@ -31,7 +31,7 @@ from ...storage.operations.moves import MoveCounts, Moves, MoveTarget
 from ...storage.records.failures import DISMISSED, RETRIED
 from ...storage.state.store_state import StoreState
 from ..delivery.outbox import Outbox
-from ..delivery.queues import Queues
+from ..delivery.queue_registry import Queues
 from ..instance.replay_scheduler import ReplayScheduler, room
 from ..model.queue import BrokerQueue
 from .publish import PublishCalls

@@ -7,7 +7,7 @@ from typing import Any
 from ...protocol import messages as m
 from ...protocol.framing import encoded
 from ...storage.clock import Clock, TimeSlice
-from ..delivery.queues import Queues
+from ..delivery.queue_registry import Queues
 from ..metrics.metrics_changes import InstanceChanges
 from ..metrics.metrics_memory import MetricsMemory
 from ..metrics.periodic_tasks import PeriodicTaskTracker

@@ -12,10 +12,10 @@ from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
 from ...storage.operations.task_results import ResultStore
 from ...storage.routing.topology import Topology
-from ..delivery.core import Traffic
+from ..delivery.instance_core import Traffic
 from ..delivery.outbox import Outbox
 from ..delivery.queue_policies import QueuePolicies
-from ..delivery.queues import Queues
+from ..delivery.queue_registry import Queues
 from ..metrics.periodic_tasks import BEAT, ENTRY_NAME, PeriodicTaskTracker
 from ..model.name_checks import MAX_NAME_BYTES, check_short
 from ..model.queue import BrokerQueue

@@ -17,10 +17,10 @@ from ...storage.clock import Clock, TimeSlice
 from ...storage.operations.repeated_requests import Call, RepeatedCalls
 from ...storage.records.definitions import DELIVERIES, PUBLISHES
 from ..delivery.queue_policies import QueuePolicies
-from ..delivery.queues import QueueMaker, Queues
+from ..delivery.queue_registry import QueueMaker, Queues
 from ..delivery.rate_limited_log import WarnOnce
 from ..instance.queue_alterations import Alteration, AlteredMessages, alteration
-from ..model import queue_arguments
+from ..model import argument_checks
 from ..model.name_checks import check_name, check_storable
 from ..model.queue import BrokerQueue, QueueProperties
 from ..model.sessions import Session
@@ -59,14 +59,14 @@ class QueueCalls(BrokerCalls):
         check_name(name, "queue")
         check_storable(msg.arguments, f"queue {name!r}")
         if msg.strict:
-            queue_arguments.refuse_unknown(name, msg.arguments)
+            argument_checks.refuse_unknown(name, msg.arguments)
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
         queue = self._queues.get(name)
         if queue is None:
             if msg.again:
                 raise NotFound(f"queue {name!r} was deleted", queue=name)
             self._check_room(call.session)
-            parsed = queue_arguments.parse(name, msg.arguments)
+            parsed = argument_checks.parse(name, msg.arguments)
             if not call.session.rights.permits_all:
                 self._queues.check_filter(call.session.user.name, name, msg.arguments)
             queue = self._maker.declare(name, properties, parsed)
@@ -77,12 +77,12 @@ class QueueCalls(BrokerCalls):
                 call.session.owned.add(queue)
         else:
             if queue.properties != properties:
-                queue_arguments.parse(name, msg.arguments)
+                argument_checks.parse(name, msg.arguments)
             call.check_owner(queue)
             _check_equal(queue, properties)
         msg.queue = name
         call.note(msg)
-        self._answer(call, msg.rid, queue, queue_arguments.unknown("queue", name, msg.arguments))
+        self._answer(call, msg.rid, queue, argument_checks.unknown("queue", name, msg.arguments))
 
     def _check_room(self, session: Session) -> None:
         """Raise :class:`LimitExceeded` if another queue would exceed the limit."""
@@ -207,12 +207,12 @@ def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
         argument, existing, requested = name, f"with {name}={have!r}", f"with {name}={want!r}"
         if name == "arguments":
             declared, again, altered = (
-                queue_arguments.with_effect(arguments, stored=properties.stored)
+                argument_checks.with_effect(arguments, stored=properties.stored)
                 for arguments in (queue.properties.arguments, properties.arguments, queue.effective)
             )
             if again in (declared, altered):
                 continue
-            argument, existing, requested = queue_arguments.difference(declared, again)
+            argument, existing, requested = argument_checks.difference(declared, again)
         raise PreconditionFailed(
             f"queue {queue.name!r} exists {existing}, declared again {requested}: delete it, alter it or declare it "
             "alike",

@@ -30,9 +30,9 @@ from collections.abc import Callable
 
 from ...storage.commit.commits import Commits
 from .active_lease import ActiveLease
-from .core import InstanceFailure
-from .flow import StoreGate
+from .instance_core import InstanceFailure
 from .outbox import Outbox, send
+from .publish_flow_control import StoreGate
 
 #: delay of a commit, as a fraction of the duration of the last commit, and its maximum in seconds
 _PART = 0.2

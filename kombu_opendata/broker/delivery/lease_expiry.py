@@ -19,7 +19,7 @@ from ...storage.operations.message_operations import Operations
 from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.store_state import StoreState
 from ..model.sessions import Session
-from .core import Core
+from .instance_core import Core
 from .lease_tokens import LeaseTable
 from .session_lifecycle import SessionLifecycle
 

@@ -13,7 +13,7 @@ from ..model.queue import BrokerQueue
 from ..model.sessions import Session, SessionChannel
 from ..model.transient_queue import TransientQueue
 from .outbox import Outbox
-from .queues import Queues
+from .queue_registry import Queues
 from .task_outcomes import TaskOutcomes
 
 #: plain numbers, compared for each message: reading a member of an enumeration costs more than the comparison

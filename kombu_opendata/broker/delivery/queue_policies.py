@@ -15,7 +15,7 @@ from ...errors import OpenDataError, QueueFull
 from ...protocol.queue_arguments import DROP_HEAD, REJECT_PUBLISH_DLX
 from ...storage.clock import TimeSlice
 from ..model.queue import BrokerQueue
-from .core import Core
+from .instance_core import Core
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from ...storage.state.store_state import StoreState
 from ..access.quotas import UNLIMITED, SessionQuotas
 from ..access.rights import User
 from ..model.sessions import Session, SessionConnection
-from .core import Core
+from .instance_core import Core
 from .lease_tokens import LeaseTable
 
 _OUTCOMES = frozenset(map(int, Outcome))

@@ -18,7 +18,7 @@ import msgspec
 from ...configuration.addresses import LOOPBACK, Listen
 from ...storage.clock import TimeSlice
 from ..instance.instance import Instance
-from ..metrics.catalogue import MetricsSnapshot
+from ..metrics.metric_catalogue import MetricsSnapshot
 from ..metrics.queue_depths import standing_of
 from ..model.queue import BrokerQueue
 from .health import Health

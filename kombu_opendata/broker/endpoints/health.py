@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from ...storage.clock import Clock
 from ..instance.instance import Instance
-from ..wire.standbys import Gate
+from ..wire.standby_connections import Gate
 
 State = Literal["starting", "standby", "active", "stopping"]
 

@@ -15,7 +15,7 @@ from ...storage.state.queue_counters import QueueCounts
 from ..delivery.task_outcomes import TaskOutcomes
 from ..instance.instance import Instance
 from ..instance.maintenance import Maintenance
-from ..metrics.catalogue import QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES, MetricsSnapshot, Ranges
+from ..metrics.metric_catalogue import QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES, MetricsSnapshot, Ranges
 from ..metrics.queue_depths import standing_of
 from ..model.queue import BrokerQueue
 from ..model.stored_queue import StoredQueue

@@ -29,7 +29,7 @@ from prometheus_client.registry import Collector
 from ...storage.clock import TimeSlice
 from ...version import __version__
 from ..instance.instance import Instance
-from ..metrics.catalogue import MetricsSnapshot, cumulated, render
+from ..metrics.metric_catalogue import MetricsSnapshot, cumulated, render
 from .http_server import ANSWER_SECONDS, FRESH_SECONDS, TEXT, Fresh, HttpBody, Unanswered, ask
 from .instance_metrics import InstanceView
 

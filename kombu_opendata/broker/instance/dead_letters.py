@@ -30,7 +30,7 @@ from ...storage.records.results import INTERIM, NO_INDEX, READY, Result
 from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.result_state import ChordState
 from ...storage.state.store_state import StoreState, dead_letters_to
-from ..delivery.core import Core
+from ..delivery.instance_core import Core
 from ..delivery.queue_policies import QueuePolicies
 from ..delivery.rate_limited_log import WarnOnce
 from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS

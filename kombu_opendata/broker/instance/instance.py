@@ -16,11 +16,11 @@ from ...storage.engine import Engine
 from ..access.audit import Audit
 from ..delivery.active_lease import ActiveLease
 from ..delivery.background import Background
-from ..delivery.delivery import Turn
-from ..delivery.flow import LEAST_TURN_SECONDS, MOST_TURN_SECONDS, Flow, Reason
+from ..delivery.delivery_turn import Turn
 from ..delivery.lease_expiry import LeaseExpiry, TimedLeases
 from ..delivery.lease_tokens import LeaseTable
-from ..delivery.queues import QueueMaker
+from ..delivery.publish_flow_control import LEAST_TURN_SECONDS, MOST_TURN_SECONDS, Flow, Reason
+from ..delivery.queue_registry import QueueMaker
 from ..delivery.rate_limited_log import Notices, WarnOnce
 from ..delivery.result_watches import ResultWatches
 from ..delivery.session_lifecycle import SessionLifecycle

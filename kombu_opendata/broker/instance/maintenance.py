@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from ...errors import RequestError, StoreFull
 from ...storage.engine import Engine
-from ..delivery.core import Core
+from ..delivery.instance_core import Core
 from ..delivery.lease_expiry import LeaseExpiry
 from .replay_scheduler import ReplayScheduler
 from .staged_job_commits import StagingService

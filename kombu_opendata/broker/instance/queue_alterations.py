@@ -22,7 +22,7 @@ from ...storage.routing.topology import Topology
 from ...storage.slatedb.store_reads import Reads
 from ...storage.state.queue_state import QueueState
 from ...storage.state.settled_list import ListName
-from ..model import queue_arguments
+from ..model import argument_checks
 from ..model.name_checks import check_storable
 from ..model.queue import BrokerQueue
 
@@ -60,14 +60,14 @@ def alteration(queue: BrokerQueue, wanted: AlterQueue) -> Alteration:
         _check_name(queue, name)
     for name, value in wanted.arguments.items():
         if value is not None:
-            queue_arguments.check(BY_NAME[name], value, f"queue {queue.name!r}", queue=queue.name)
+            argument_checks.check(BY_NAME[name], value, f"queue {queue.name!r}", queue=queue.name)
     before = {} if wanted.reset else queue.overrides.arguments
     remaining = {name: value for name, value in before.items() if name not in unset}
     overrides = queue.overrides._replace(arguments={**remaining, **wanted.arguments})
     check_storable(dict(overrides.arguments), f"queue {queue.name!r}")
     effective = overrides.over(queue.properties.arguments)
-    valid = queue_arguments.valid(effective)  # an older version may have accepted other values
-    return Alteration(overrides, effective, queue_arguments.parse(queue.name, valid))
+    valid = argument_checks.valid(effective)  # an older version may have accepted other values
+    return Alteration(overrides, effective, argument_checks.parse(queue.name, valid))
 
 
 def _check_name(queue: BrokerQueue, name: str) -> None:
@@ -81,7 +81,7 @@ def _check_name(queue: BrokerQueue, name: str) -> None:
         )
     argument = BY_NAME.get(name)
     if argument is None:
-        warnings = queue_arguments.unknown("queue", queue.name, [name])
+        warnings = argument_checks.unknown("queue", queue.name, [name])
         raise RequestError(warnings[0] if warnings else f"queue {queue.name!r}: there is no argument {name!r}", **about)
     if argument.cannot_alter:
         raise RequestError(f"queue {queue.name!r}: {name} can't be altered: {argument.cannot_alter}", **about)

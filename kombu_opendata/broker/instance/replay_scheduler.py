@@ -18,7 +18,7 @@ from ...protocol.queue_arguments import DROP_HEAD
 from ...storage.maintain.background_router import Router, Step
 from ...storage.records.routing_cursor import Cursor
 from ...storage.state.store_state import Queue
-from ..delivery.core import Core
+from ..delivery.instance_core import Core
 from ..delivery.queue_policies import QueuePolicies
 from ..model.queue import BrokerQueue
 

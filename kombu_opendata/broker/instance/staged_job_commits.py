@@ -34,7 +34,7 @@ from ...storage.effects.staged_jobs import StagedChunk
 from ...storage.operations.staged_jobs import Staging
 from ...storage.records.staged_jobs import StagedJob
 from ...storage.state.staged_state import StagedBatch
-from ..delivery.core import Core
+from ..delivery.instance_core import Core
 from .staged_job_runner import StagingRouter
 from .staged_row_router import with_broker_headers
 

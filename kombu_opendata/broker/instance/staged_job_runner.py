@@ -20,7 +20,7 @@ from ...staging.folder import Folder
 from ...storage.effects.staged_jobs import StagedChunk
 from ...storage.operations.staged_jobs import Staging
 from ...storage.records.staged_jobs import StagedJob, StagedObject
-from ..delivery.core import Core
+from ..delivery.instance_core import Core
 from ..delivery.queue_policies import refusal_text
 from ..delivery.rate_limited_log import WarnOnce
 from .staged_row_router import NeedEnvelopes, Planner, with_broker_headers

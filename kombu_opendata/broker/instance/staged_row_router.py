@@ -15,7 +15,7 @@ from ...staging.batch_reader import InlineBlock
 from ...storage.effects.staged_jobs import StagedChunk
 from ...storage.operations.staged_jobs import Staging
 from ...storage.routing.topology import Topology
-from ..delivery.core import Core
+from ..delivery.instance_core import Core
 from ..delivery.queue_policies import QueuePolicies, full_text
 from ..delivery.rate_limited_log import WarnOnce
 from ..model.queue import BrokerQueue

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...storage.clock import Clock, TimeSlice
 from ...storage.state.queue_counters import NAMES
-from ..delivery.queues import Queues
+from ..delivery.queue_registry import Queues
 from ..model.queue import BrokerQueue
 from .metrics_memory import MetricsMemory
 

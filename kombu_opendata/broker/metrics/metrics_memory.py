@@ -45,7 +45,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from ...storage.clock import Clock, TimeSlice
-from ..delivery.queues import Queues
+from ..delivery.queue_registry import Queues
 from ..model.queue import BrokerQueue
 from ..model.sessions import Session
 from .queue_depths import levels

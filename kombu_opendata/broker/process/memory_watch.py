@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..metrics.catalogue import MetricsSnapshot
+from ..metrics.metric_catalogue import MetricsSnapshot
 
 log = logging.getLogger(__name__)
 

@@ -18,19 +18,19 @@ from ..access.quotas import Quotas
 from ..calls.admin_calls import Directory
 from ..delivery.active_lease import ActiveLease
 from ..endpoints.health import Health
-from ..metrics.catalogue import MetricsSnapshot
+from ..metrics.metric_catalogue import MetricsSnapshot
 from ..standby.active_role import ActiveRole, ClientEntry
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection import ConnectionProtocol
 from ..wire.connection_limits import Slot, descriptor_limit
-from ..wire.connections import Connections
 from ..wire.listener import Listening
 from ..wire.logins import Logins
+from ..wire.open_connections import Connections
 from ..wire.partial_frames import DEFAULT_BYTES
-from ..wire.standbys import Standby, Standbys
-from .instances import Instances
+from ..wire.standby_connections import Standby, Standbys
+from .file_reloads import Reloading
+from .instance_registry import Instances
 from .memory_watch import MemoryWatch
-from .reloading import Reloading
 
 log = logging.getLogger(__name__)
 

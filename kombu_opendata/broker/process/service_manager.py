@@ -23,7 +23,7 @@ from collections.abc import MutableMapping
 from typing import NamedTuple
 
 from ..endpoints.health import Health
-from .reloading import Reloading
+from .file_reloads import Reloading
 
 log = logging.getLogger(__name__)
 

@@ -21,20 +21,20 @@ from ...protocol.framing import FRAME_ROOM_BYTES
 from ...storage.engine_settings import EngineSettings
 from ...storage.slatedb.object_store import locate
 from ...storage.slatedb.slate_settings import SlateSettings
-from ..access.file_format import LimitsTable
 from ..access.users_file import UsersFile
+from ..access.users_format import LimitsTable
 from ..standby.active_link import link_context
 from ..standby.active_record import BucketRecord
 from ..standby.active_role import ActiveRole, ActiveRoleSettings
 from ..standby.bucket_active_role import BucketActiveRole
-from ..standby.file_systems import check_file_system
 from ..standby.folder_active_role import FolderActiveRole
+from ..standby.shared_file_systems import check_file_system
 from ..standby.store_lock import StoreLock
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection_limits import ConnectionLimits
-from ..wire.server_tls import ServerTls, TlsFiles
 from ..wire.sockets import SocketAccess, group_id
-from .instances import check_name
+from ..wire.tls_certificates import ServerTls, TlsFiles
+from .instance_registry import check_name
 from .memory_watch import memory_limit
 
 #: time for clients to connect to a successor before other clients get their messages: all leases may have expired by

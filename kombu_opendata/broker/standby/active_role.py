@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ...errors import OpenDataError
 from ..delivery.active_lease import ActiveLease
-from ..wire.standbys import Gate, Standby, Standbys
+from ..wire.standby_connections import Gate, Standby, Standbys
 
 #: exit codes of a broker that failed, and of a broker that was replaced
 EXIT_FAILED, EXIT_FENCED = 1, 6

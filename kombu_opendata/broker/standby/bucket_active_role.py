@@ -52,7 +52,7 @@ from msgspec.structs import replace
 from ...errors import NewerFormat, StoreError, StoreFenced, StoreInUse
 from ...protocol.messages import Prepare, TakeOver
 from ..delivery.active_lease import seconds_since_boot
-from ..wire.standbys import Standby
+from ..wire.standby_connections import Standby
 from .active_link import connect
 from .active_record import (
     ACTIVE,

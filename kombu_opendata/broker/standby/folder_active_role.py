@@ -12,7 +12,7 @@ import os
 
 from ...errors import NewerFormat, OpenDataError
 from ...protocol.messages import TakeOver
-from ..wire.standbys import Standby
+from ..wire.standby_connections import Standby
 from .active_link import connect
 from .active_record import RECORD_NAME, ActiveRecord, decode, encode
 from .active_role import EXIT_FAILED, EXIT_FENCED, ActiveRole, ActiveRoleSettings, ClientEntry

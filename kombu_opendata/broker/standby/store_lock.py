@@ -26,7 +26,7 @@ from ...errors import StoreInUse, StoreUnwritable
 from ...file_system import boot_id, free_inodes
 from ...private_folder import PrivateFolder
 from ...url import LOCK_NAME, RESTORE_NAME
-from .file_systems import check_file_system
+from .shared_file_systems import check_file_system
 
 log = logging.getLogger(__name__)
 

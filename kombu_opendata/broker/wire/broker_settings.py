@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from ...protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from ...protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from ...storage.engine_settings import EngineSettings
-from ..access.file_format import LimitsTable
 from ..access.quotas import CONNECTION_LIMITS, INSTANCE_LIMITS
 from ..access.users_file import UsersFile
+from ..access.users_format import LimitsTable
 from .connection_limits import ConnectionLimits
-from .server_tls import ServerTls
 from .sockets import SocketAccess
+from .tls_certificates import ServerTls
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ from ..calls.all_calls import InstanceCalls
 from ..calls.dispatch import Context, Handler
 from .broker_settings import BrokerSettings
 from .connection_limits import Slot
-from .connections import LOOK_BYTES, Connections
 from .greeting import Greeting, HostFor
 from .heartbeat import HeartbeatMonitor
 from .inbox import MAX_UNSENT_BYTES, Inbox
 from .logins import Logins
+from .open_connections import LOOK_BYTES, Connections
 
 log = logging.getLogger(__name__)
 

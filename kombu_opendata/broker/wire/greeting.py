@@ -16,8 +16,8 @@ from ..access.rights import ANONYMOUS, User
 from ..calls.all_calls import InstanceCalls
 from .connection_limits import Slot
 from .logins import Logins
-from .server_tls import names_of
 from .sockets import SocketAccess
+from .tls_certificates import names_of
 
 #: returns the instance that a client requests; raises RequestError or InstanceNotFound
 HostFor = Callable[[m.Hello, User], Awaitable[InstanceCalls]]

@@ -50,7 +50,7 @@ from ...protocol.framing import HELLO_MAX_FRAME_BYTES, FrameReader, client_messa
 from ...protocol.messages.message_base import WireMessage
 from ..access.quotas import SessionQuotas, check_size, messages_of
 from ..calls.dispatch import Handler
-from ..delivery.flow import Flow
+from ..delivery.publish_flow_control import Flow
 
 #: maximum number of concurrent queries of a connection: calls whose replies may be far larger than the calls
 MAX_QUERIES = 4

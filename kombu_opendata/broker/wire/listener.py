@@ -19,9 +19,9 @@ from ...protocol.messages import Failed
 from .broker_settings import BrokerSettings
 from .connection import ConnectionProtocol
 from .connection_limits import Admission, Slot
-from .connections import Connections
-from .server_tls import ServerTls, send_alert
+from .open_connections import Connections
 from .sockets import bind_tcp, bind_unix
+from .tls_certificates import ServerTls, send_alert
 
 log = logging.getLogger(__name__)
 

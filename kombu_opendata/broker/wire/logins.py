@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from ...errors import AccessRefused, BrokerStopping, RetryLater, TooManyLogins
-from ...failure_limit import FailureLimit
+from ...failure_rate_limit import FailureLimit
 from ..access.users_file import UsersFile
 
 #: number of wrong secrets that are checked without a delay, and per period after that

@@ -18,7 +18,7 @@ from ..target import prints
 from .stores import store_location, store_options
 
 if TYPE_CHECKING:
-    from ...offline.backup.catalogue import Backup
+    from ...offline.backup.backup_catalogue import Backup
 
 
 @click.command(
@@ -65,7 +65,7 @@ def backup(
 
 
 def _list(target: str) -> Reply:
-    from ...offline.backup.catalogue import Catalogue
+    from ...offline.backup.backup_catalogue import Catalogue
     from ...offline.backup.folders import open_place
 
     backups = Catalogue(open_place(target)).all()

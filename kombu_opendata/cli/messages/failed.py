@@ -13,7 +13,7 @@ from ..option_types import page_notes, page_options
 from ..output import JsonLines, Reply, Table
 from ..target import queues_argument, reads
 from .failure_changes import archive, delete, retry
-from .failures import (
+from .failure_options import (
     argument_texts,
     exception_text,
     failure_document,

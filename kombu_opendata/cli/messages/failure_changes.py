@@ -14,7 +14,7 @@ from ..option_types import LENGTH, ids_option, limit_option, where_option
 from ..output import Reply, note
 from ..progress import bar, is_shown, watched
 from ..target import Target, at_target, changes, complete_queues, queue_argument, yes_option
-from .failures import failure_options, filters_of, selects
+from .failure_options import failure_options, filters_of, selects
 
 if TYPE_CHECKING:
     from ...protocol.messages import FailuresRetried

@@ -15,7 +15,7 @@ from ..hints import next_command
 from ..option_types import state_name
 from ..output import Reply, Table
 from ..target import reads
-from .failures import argument_texts, exception_text, failure_document, masked_arguments, retry_hint, split_ids
+from .failure_options import argument_texts, exception_text, failure_document, masked_arguments, retry_hint, split_ids
 
 if TYPE_CHECKING:
     from ...protocol.messages import AttemptInfo

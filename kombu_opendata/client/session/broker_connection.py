@@ -37,7 +37,7 @@ from ...protocol.messages import (
 from ...protocol.messages.message_base import Reply, Request
 from ...protocol.task_reports import TaskReport, TaskState
 from ...url import Address
-from ..clock import SYSTEM, ClientClock
+from ..client_clock import SYSTEM, ClientClock
 from ..connection_options import DEFAULTS, Options
 from ..socket.framed_socket import FramedSocket
 from .publish_pipeline import PublishPipeline

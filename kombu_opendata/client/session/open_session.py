@@ -27,7 +27,7 @@ from ...protocol.framing import (
 )
 from ...protocol.messages import BrokerGoodbye, BrokerMessage, Failed, Hello, LoggedIn, Resume, Welcome
 from ...url import Address
-from ..clock import ClientClock
+from ..client_clock import ClientClock
 from ..connection_options import Options, default_name
 from ..socket.connect import certificate_refusal, secured
 from ..socket.framed_socket import RECEIVE_BYTES, FramedSocket, framed

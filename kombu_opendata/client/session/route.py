@@ -14,7 +14,7 @@ from collections.abc import Generator, Hashable, Iterable, Iterator
 
 from ...errors import ConnectionLost, NotActive, OpenDataError, RetryLater
 from ...url import Address
-from ..clock import ClientClock
+from ..client_clock import ClientClock
 from ..connection_options import Options
 from ..socket.connect import connect_memory, connect_socket_url, unreachable
 from ..socket.dial import Endpoint, dial, resolve

@@ -63,7 +63,7 @@ from typing import Any, Protocol
 from ...errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater, StartInterrupted
 from ...protocol.messages import Welcome
 from ...url import Address
-from ..clock import ClientClock
+from ..client_clock import ClientClock
 from ..connection_options import Options
 from ..socket.framed_socket import FramedSocket, Waker
 from .open_session import open_session

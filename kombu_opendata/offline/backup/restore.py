@@ -19,7 +19,7 @@ from ...storage.slatedb.slate_admin import SlateAdmin
 from ...url import LOCK_NAME, RESTORE_NAME
 from ..files.store_location import StoreLocation, store_url
 from ..findings import OnProgress, Progress
-from .catalogue import Backup, Catalogue, SavedFile, file_path
+from .backup_catalogue import Backup, Catalogue, SavedFile, file_path
 from .folders import BackupFolder, open_place
 
 _THREADS = 4

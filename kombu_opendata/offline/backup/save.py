@@ -19,7 +19,7 @@ from ...version import __version__
 from ..findings import OnProgress, Progress
 from ..records.offline_store import OfflineStore
 from ..records.open_store import open_store
-from .catalogue import Backup, Catalogue, SavedFile, SavedInstance, file_path
+from .backup_catalogue import Backup, Catalogue, SavedFile, SavedInstance, file_path
 from .folders import locked, open_place
 from .snapshot import save_instance
 

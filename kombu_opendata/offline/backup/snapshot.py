@@ -25,7 +25,7 @@ from ...storage.commit import journal_format
 from ...storage.slatedb.object_store import locate
 from ...storage.slatedb.slate_admin import SlateAdmin
 from ..records.offline_store import OfflineStore
-from .catalogue import SavedFile, SavedInstance
+from .backup_catalogue import SavedFile, SavedInstance
 
 _TRIES = 5
 _WAL = re.compile(r"(\d{20})\.sst")

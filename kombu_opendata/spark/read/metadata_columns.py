@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...storage.records import metadata, types
+from ...storage.records import field_types, metadata
 from ...storage.slatedb.rows import Rows, Run
 from .store_scan import Columns
 
@@ -59,7 +59,7 @@ def _refuse(rows: Rows) -> NoReturn:
     pairs = rows.pairs()
     for key, value in pairs:
         metadata.decode(key, value)
-    raise types.corrupt(pairs[0][0], 0, "a batch of records that does not decode")
+    raise field_types.corrupt(pairs[0][0], 0, "a batch of records that does not decode")
 
 
 #: first fields of a record; :mod:`kombu_opendata.storage.records.metadata` describes the layout

@@ -15,7 +15,7 @@ from ...protocol import task_reports
 from ...protocol.envelope import open_envelope
 from ...staging.folder_url import StagedFolder
 from ...storage.messages.payload_reader import PayloadReader, Place, locate, require
-from ...storage.records import active, definitions, history_log, keys, settled, types
+from ...storage.records import active, definitions, field_types, history_log, keys, settled
 from ...storage.records.keys import RecordKind
 from . import metadata_columns
 from .store_scan import ROWS, Columns, Source, number_of
@@ -209,7 +209,7 @@ async def queues(store: OfflineStore) -> AsyncIterator[Columns]:
                 "failed_retention_seconds": queue_options.failed_retention_seconds,
                 "lease_seconds": queue_options.lease_seconds,
                 "filter": limits.filter,
-                "arguments": types.json_utf8(queue_options.arguments)[2:].decode(),
+                "arguments": field_types.json_utf8(queue_options.arguments)[2:].decode(),
                 "available": counts.get((name, "backlog"), 0),
             }
             rows.append(row)

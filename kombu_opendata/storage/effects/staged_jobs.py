@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ...staging.batch_block import IndexBlock
-from ..records import metadata, types
+from ..records import field_types, metadata
 from ..records.payload import MAX_INLINE_BYTES, NewMessage
 from ..state.queue_buckets import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from ..state.staged_state import StagedBatch
@@ -98,7 +98,7 @@ def _places(chunk: StagedChunk, block: IndexBlock) -> Iterator[tuple[bytes, byte
             yield b"", chunk.payload[at : at + length]
             at += length
         return
-    start, pack, at = f"batch:{chunk.path}:", types.COUNT.pack, chunk.offset
+    start, pack, at = f"batch:{chunk.path}:", field_types.COUNT.pack, chunk.offset
     for length, checksum in zip(block.lengths, block.checksums, strict=True):
         uri = f"{start}{at}:{length}:{checksum:08x}".encode()
         yield _URI + pack(len(uri)) + uri, b""
@@ -107,7 +107,7 @@ def _places(chunk: StagedChunk, block: IndexBlock) -> Iterator[tuple[bytes, byte
 
 def _pairs(name: str, column: list[str | None]) -> list[bytes]:
     """Encode a column of headers; empty for a row without the header."""
-    key, pack = types.utf8(name), types.COUNT.pack
+    key, pack = field_types.utf8(name), field_types.COUNT.pack
     return [b"" if text is None else key + pack(len(raw := text.encode())) + raw for text in column]
 
 

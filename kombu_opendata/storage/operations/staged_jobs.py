@@ -18,7 +18,7 @@ from ...staging.folder_url import StagedFolder
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.staged_jobs import CommitStagedEffect, RouteStagedEffect, StagedChunk, records_of
-from ..records import keys, staged_jobs, types
+from ..records import field_types, keys, staged_jobs
 from ..records.staged_jobs import StagedJob
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_state import QueueState
@@ -135,7 +135,7 @@ class Staging:
         end = keys.staged_expiry_key(max(now - JOB_RETENTION_MS, 0))
         rows = await self._store.scan(start, end, limit=_FORGET_LIMIT)
         for key, value in rows:
-            types.read_version_only(key, value)
+            field_types.read_version_only(key, value)
             parsed = keys.parse(key)
             self.state.forget(parsed.name or "", parsed.expires_at_ms or 0)
         return len(rows)

@@ -15,6 +15,7 @@ from . import (
     dead_letter,
     definitions,
     failures,
+    field_types,
     history_headers,
     history_index,
     history_log,
@@ -30,7 +31,6 @@ from . import (
     settled,
     staged_jobs,
     store_records,
-    types,
 )
 from .keys import RecordKind
 
@@ -57,7 +57,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.ROUTES_BLOCK: routes_block.decode,
     RecordKind.JOURNAL_POSITION: store_records.decode_journal_position,
     RecordKind.RESULT: results.decode_result,
-    RecordKind.RESULT_EXPIRY: types.read_version_only,
+    RecordKind.RESULT_EXPIRY: field_types.read_version_only,
     RecordKind.CHORD: results.decode_chord,
     RecordKind.CHORD_PART: results.decode_part,
     RecordKind.LARGE_VALUE: results.decode_large_value,
@@ -67,7 +67,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.IDEMPOTENCY: idempotency.decode,
     RecordKind.STAGED_JOB: staged_jobs.decode_job,
     RecordKind.STAGED_OBJECT: staged_jobs.decode_object,
-    RecordKind.STAGED_EXPIRY: types.read_version_only,
+    RecordKind.STAGED_EXPIRY: field_types.read_version_only,
     RecordKind.HISTORY_LOG: history_log.decode,
     RecordKind.HISTORY_POSTINGS: history_index.decode_postings,
     RecordKind.HISTORY_SEGMENT: history_index.decode_segment,

@@ -36,7 +36,7 @@ from functools import lru_cache
 from itertools import starmap
 from typing import NamedTuple
 
-from . import types
+from . import field_types
 
 #: an entry of either list; see :class:`AvailableMessage` and :data:`IN_FLIGHT_FIELDS` for its fields
 Entry = tuple[int, int, int, int, int]
@@ -72,18 +72,18 @@ def encode(available: Iterable[Entry], in_flight: Iterable[Entry]) -> bytes:
 
 def _encode_list(entries: Iterable[Entry], fields: tuple[str, ...]) -> bytes:
     entries = list(entries)
-    count = types.array_count(len(entries), "messages")
+    count = field_types.array_count(len(entries), "messages")
     try:
         return count + b"".join(starmap(_ENTRY.pack, entries))
     except struct.error:
-        return count + b"".join(types.pack(_ENTRY, ", ".join(fields), *entry) for entry in entries)
+        return count + b"".join(field_types.pack(_ENTRY, ", ".join(fields), *entry) for entry in entries)
 
 
 def decode(key: bytes, value: bytes) -> tuple[list[Entry], list[Entry]]:
     """Decode (available, in flight) of one bucket, as plain tuples in stored order."""
     available, middle = _decode_list(key, value, 0)
     in_flight, end = _decode_list(key, value, middle)
-    types.check_end(key, value, end)
+    field_types.check_end(key, value, end)
     return available, in_flight
 
 
@@ -92,12 +92,12 @@ def decode_columns(key: bytes, value: bytes) -> Columns | None:
 
     A field of all messages is read by one call, which takes a third of the time of :func:`decode`.
     """
-    (count,) = types.read(types.COUNT, key, value, 0)
-    end = types.COUNT.size + count * ENTRY_BYTES
-    if not count or types.read(types.COUNT, key, value, end) != (0,):
+    (count,) = field_types.read(field_types.COUNT, key, value, 0)
+    end = field_types.COUNT.size + count * ENTRY_BYTES
+    if not count or field_types.read(field_types.COUNT, key, value, end) != (0,):
         return None
-    types.check_end(key, value, end + types.COUNT.size)
-    return Columns(*(layout.unpack_from(value, types.COUNT.size) for layout in _column_layouts(count)))
+    field_types.check_end(key, value, end + field_types.COUNT.size)
+    return Columns(*(layout.unpack_from(value, field_types.COUNT.size) for layout in _column_layouts(count)))
 
 
 @lru_cache(maxsize=8)
@@ -106,20 +106,20 @@ def _column_layouts(count: int) -> tuple[struct.Struct, ...]:
 
 
 def _decode_list(key: bytes, value: bytes, offset: int) -> tuple[list[Entry], int]:
-    (count,) = types.read(types.COUNT, key, value, offset)
-    start = offset + types.COUNT.size
+    (count,) = field_types.read(field_types.COUNT, key, value, offset)
+    start = offset + field_types.COUNT.size
     end = start + count * ENTRY_BYTES
     if end > len(value):
-        raise types.corrupt(key, offset, f"{count} messages in the {len(value) - start} bytes that are left")
+        raise field_types.corrupt(key, offset, f"{count} messages in the {len(value) - start} bytes that are left")
     return list(_ENTRY.iter_unpack(value[start:end])), end
 
 
 def encode_attempts(consumers: Sequence[str]) -> bytes:
-    return types.array_count(len(consumers), "attempts") + b"".join(map(types.utf8, consumers))
+    return field_types.array_count(len(consumers), "attempts") + b"".join(map(field_types.utf8, consumers))
 
 
 def decode_attempts(key: bytes, value: bytes) -> list[str]:
     """Decode the consumer ids, earliest claim first."""
-    consumers, end = types.read_texts(key, value, 0)
-    types.check_end(key, value, end)
+    consumers, end = field_types.read_texts(key, value, 0)
+    field_types.check_end(key, value, end)
     return consumers

@@ -21,7 +21,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from . import types
+from . import field_types
 
 #: not published: the result of a task that expired, see kombu_opendata.protocol.revocation
 REVOKED = "revoked"
@@ -44,20 +44,20 @@ class DeadLetter(NamedTuple):
 
 def encode(letter: DeadLetter) -> bytes:
     flags = _LAST_USE * bool(letter.last_use) | _ROUTING_KEY * (letter.routing_key is not None)
-    fixed = types.pack(_FIXED, "at, priority, flags", letter.at_ms, letter.priority, flags)
-    return fixed + b"".join(map(types.utf8, (letter.reason, letter.exchange, letter.routing_key or "")))
+    fixed = field_types.pack(_FIXED, "at, priority, flags", letter.at_ms, letter.priority, flags)
+    return fixed + b"".join(map(field_types.utf8, (letter.reason, letter.exchange, letter.routing_key or "")))
 
 
 def decode(key: bytes, value: bytes) -> DeadLetter:
-    at, priority, flags = types.read(_FIXED, key, value, 0)
+    at, priority, flags = field_types.read(_FIXED, key, value, 0)
     if flags & ~(_LAST_USE | _ROUTING_KEY):
-        raise types.corrupt(key, _FIXED.size - 1, f"dead letter flags {flags:#04x}")
-    reason, offset = types.read_utf8(key, value, _FIXED.size)
-    exchange, offset = types.read_utf8(key, value, offset)
-    routing_key, end = types.read_utf8(key, value, offset)
+        raise field_types.corrupt(key, _FIXED.size - 1, f"dead letter flags {flags:#04x}")
+    reason, offset = field_types.read_utf8(key, value, _FIXED.size)
+    exchange, offset = field_types.read_utf8(key, value, offset)
+    routing_key, end = field_types.read_utf8(key, value, offset)
     if routing_key and not flags & _ROUTING_KEY:
-        raise types.corrupt(key, offset, "a routing key that the flags exclude")
-    types.check_end(key, value, end)
+        raise field_types.corrupt(key, offset, "a routing key that the flags exclude")
+    field_types.check_end(key, value, end)
     return DeadLetter(
         reason, at, priority, exchange, routing_key if flags & _ROUTING_KEY else None, bool(flags & _LAST_USE)
     )

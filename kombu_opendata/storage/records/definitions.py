@@ -59,7 +59,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from . import types
+from . import field_types
 
 _SELECTOR = b"\x01"
 _LIMITS = struct.Struct("<HI")
@@ -124,69 +124,71 @@ class ExchangeRecord(NamedTuple):
 
 # ---- queues
 def encode_config(config: QueueConfig) -> bytes:
-    limits = types.pack(_LIMITS, "max attempts, done retention seconds", *config[1:])
-    return _SELECTOR + types.utf8(config.filter) + limits
+    limits = field_types.pack(_LIMITS, "max attempts, done retention seconds", *config[1:])
+    return _SELECTOR + field_types.utf8(config.filter) + limits
 
 
 def decode_config(key: bytes, value: bytes) -> QueueConfig:
     if value[:1] != _SELECTOR:
-        raise types.corrupt(key, 0, f"filter type {value[:1].hex() or '(none)'}")
-    selector, offset = types.read_utf8(key, value, 1)
-    limits = types.read(_LIMITS, key, value, offset)
-    types.check_end(key, value, offset + _LIMITS.size)
+        raise field_types.corrupt(key, 0, f"filter type {value[:1].hex() or '(none)'}")
+    selector, offset = field_types.read_utf8(key, value, 1)
+    limits = field_types.read(_LIMITS, key, value, offset)
+    field_types.check_end(key, value, offset + _LIMITS.size)
     return QueueConfig(selector, *limits)
 
 
 def encode_options(options: QueueOptionsRecord) -> bytes:
-    return types.pack(_OPTIONS, ", ".join(options._fields[:-1]), *options[:-1]) + types.json_utf8(options.arguments)
+    return field_types.pack(_OPTIONS, ", ".join(options._fields[:-1]), *options[:-1]) + field_types.json_utf8(
+        options.arguments
+    )
 
 
 def decode_options(key: bytes, value: bytes) -> QueueOptionsRecord:
-    numbers = types.read(_OPTIONS, key, value, 0)
-    return QueueOptionsRecord._make((*numbers, types.read_last_json(key, value, _OPTIONS.size)))
+    numbers = field_types.read(_OPTIONS, key, value, 0)
+    return QueueOptionsRecord._make((*numbers, field_types.read_last_json(key, value, _OPTIONS.size)))
 
 
 def encode_overrides(overrides: QueueOverrides) -> bytes:
-    head = types.pack_versioned(_OVERRIDES, "flags, paused at", overrides.paused, overrides.paused_at_ms)
-    return head + types.json_utf8(dict(overrides.arguments))
+    head = field_types.pack_versioned(_OVERRIDES, "flags, paused at", overrides.paused, overrides.paused_at_ms)
+    return head + field_types.json_utf8(dict(overrides.arguments))
 
 
 def decode_overrides(key: bytes, value: bytes) -> QueueOverrides:
-    flags, paused_at = types.read_versioned(_OVERRIDES, key, value)
-    types.check_flags(key, 1, flags, DELIVERIES | PUBLISHES)
-    return QueueOverrides(flags, paused_at, types.read_last_json(key, value, _OVERRIDES.size))
+    flags, paused_at = field_types.read_versioned(_OVERRIDES, key, value)
+    field_types.check_flags(key, 1, flags, DELIVERIES | PUBLISHES)
+    return QueueOverrides(flags, paused_at, field_types.read_last_json(key, value, _OVERRIDES.size))
 
 
 def encode_counts(counts: StoredCounts) -> bytes:
     head = (counts.created_at_ms, counts.since_ms, len(counts.values))
-    fixed = types.pack_versioned(_COUNTS, "created at, counted since, counters", *head)
-    return fixed + types.pack_column("Q", counts.values)
+    fixed = field_types.pack_versioned(_COUNTS, "created at, counted since, counters", *head)
+    return fixed + field_types.pack_column("Q", counts.values)
 
 
 def decode_counts(key: bytes, value: bytes) -> StoredCounts:
-    created_at_ms, since_ms, number = types.read_versioned(_COUNTS, key, value)
-    values, end = types.read_column("Q", key, value, _COUNTS.size, number)
-    types.check_end(key, value, end)
+    created_at_ms, since_ms, number = field_types.read_versioned(_COUNTS, key, value)
+    values, end = field_types.read_column("Q", key, value, _COUNTS.size, number)
+    field_types.check_end(key, value, end)
     return StoredCounts(created_at_ms, since_ms, tuple(values))
 
 
 # ---- exchanges and bindings
 def encode_exchange(exchange: ExchangeRecord) -> bytes:
     flags = _DURABLE * bool(exchange.durable) | _AUTO_DELETE * bool(exchange.auto_delete)
-    return types.utf8(exchange.type) + _EXCHANGE_FLAGS.pack(flags) + types.json_utf8(exchange.arguments)
+    return field_types.utf8(exchange.type) + _EXCHANGE_FLAGS.pack(flags) + field_types.json_utf8(exchange.arguments)
 
 
 def decode_exchange(key: bytes, value: bytes) -> ExchangeRecord:
-    kind, offset = types.read_utf8(key, value, 0)
-    (flags,) = types.read(_EXCHANGE_FLAGS, key, value, offset)
-    types.check_flags(key, offset, flags, _DURABLE | _AUTO_DELETE)
-    arguments = types.read_last_json(key, value, offset + _EXCHANGE_FLAGS.size)
+    kind, offset = field_types.read_utf8(key, value, 0)
+    (flags,) = field_types.read(_EXCHANGE_FLAGS, key, value, offset)
+    field_types.check_flags(key, offset, flags, _DURABLE | _AUTO_DELETE)
+    arguments = field_types.read_last_json(key, value, offset + _EXCHANGE_FLAGS.size)
     return ExchangeRecord(kind, bool(flags & _DURABLE), bool(flags & _AUTO_DELETE), arguments)
 
 
 def encode_binding(arguments: dict[str, Any]) -> bytes:
-    return types.json_utf8(arguments)
+    return field_types.json_utf8(arguments)
 
 
 def decode_binding(key: bytes, value: bytes) -> dict[str, Any]:
-    return types.read_last_json(key, value, 0)
+    return field_types.read_last_json(key, value, 0)

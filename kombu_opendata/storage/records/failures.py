@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from . import types
+from . import field_types
 
 BLOCK_BITS = 8
 _LOW = (1 << BLOCK_BITS) - 1
@@ -54,17 +54,17 @@ NO_FAILURE = TaskFailure("", "")
 
 
 def encode_task_failure(failure: TaskFailure) -> bytes:
-    task = types.utf8(failure.task) if failure.task else b""
-    return types.VERSION_ONLY + types.utf8(failure.error) + types.utf8(failure.traceback) + task
+    task = field_types.utf8(failure.task) if failure.task else b""
+    return field_types.VERSION_ONLY + field_types.utf8(failure.error) + field_types.utf8(failure.traceback) + task
 
 
 def decode_task_failure(key: bytes, value: bytes) -> TaskFailure:
-    types.check_version(key, value[0] if value else 0)
-    texts, offset = types.read_many(types.read_utf8, key, value, 1, 2)
+    field_types.check_version(key, value[0] if value else 0)
+    texts, offset = field_types.read_many(field_types.read_utf8, key, value, 1, 2)
     if offset < len(value):
-        task, offset = types.read_utf8(key, value, offset)
+        task, offset = field_types.read_utf8(key, value, offset)
         texts.append(task)
-    types.check_end(key, value, offset)
+    field_types.check_end(key, value, offset)
     return TaskFailure(*texts)
 
 
@@ -79,25 +79,25 @@ class Handled(NamedTuple):
 
 def pack_handled(row: Handled) -> bytes:
     """Pack one attempt, for :func:`join_handled`."""
-    return types.pack(_ROW, "place, how, at, message id", row.number & _LOW, *row[1:])
+    return field_types.pack(_ROW, "place, how, at, message id", row.number & _LOW, *row[1:])
 
 
 def join_handled(packed: bytes) -> bytes:
     """Encode one block from its packed attempts."""
-    return types.pack_versioned(_HEAD, "count", len(packed) // _ROW.size) + packed
+    return field_types.pack_versioned(_HEAD, "count", len(packed) // _ROW.size) + packed
 
 
 def decode_handled(key: bytes, value: bytes) -> list[Handled]:
-    (count,) = types.read_versioned(_HEAD, key, value)
+    (count,) = field_types.read_versioned(_HEAD, key, value)
     if not count:
-        raise types.corrupt(key, 1, "no attempts")
+        raise field_types.corrupt(key, 1, "no attempts")
     if len(value) < _HEAD.size + count * _ROW.size:
-        raise types.corrupt(key, len(value), f"the end of {count} attempts that have {_ROW.size} bytes each")
-    types.check_end(key, value, _HEAD.size + count * _ROW.size)
+        raise field_types.corrupt(key, len(value), f"the end of {count} attempts that have {_ROW.size} bytes each")
+    field_types.check_end(key, value, _HEAD.size + count * _ROW.size)
     base = int.from_bytes(key[2:10], "big") << BLOCK_BITS
     attempts = [Handled(base + place, how, at, id) for place, how, at, id in _ROW.iter_unpack(value[_HEAD.size :])]
     if len({row.number for row in attempts}) < len(attempts):
-        raise types.corrupt(key, 1, "an attempt that was handled twice")
+        raise field_types.corrupt(key, 1, "an attempt that was handled twice")
     if not all(0 < row.how < len(HOW) for row in attempts):
-        raise types.corrupt(key, 1, "an attempt that was handled in an unknown way")
+        raise field_types.corrupt(key, 1, "an attempt that was handled in an unknown way")
     return attempts

@@ -24,7 +24,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
-from . import types
+from . import field_types
 from .metadata import Pairs
 
 _HEAD = struct.Struct("<BI")
@@ -34,8 +34,8 @@ _COUNT = struct.Struct("<B")
 def encode(messages: Sequence[tuple[int, bytes]]) -> bytes:
     """Encode the headers of messages: ids, ascending, and headers as :func:`.metadata.headers_part` returns them."""
     ids, parts = zip(*messages, strict=True)
-    head = types.pack_versioned(_HEAD, "messages", len(messages))
-    return b"".join([head, types.pack_column("Q", ids), types.pack_column("I", map(len, parts)), *parts])
+    head = field_types.pack_versioned(_HEAD, "messages", len(messages))
+    return b"".join([head, field_types.pack_column("Q", ids), field_types.pack_column("I", map(len, parts)), *parts])
 
 
 class HeaderTable:
@@ -44,16 +44,16 @@ class HeaderTable:
     __slots__ = ("_ends", "_key", "_start", "_value", "ids")
 
     def __init__(self, key: bytes, value: bytes) -> None:
-        (count,) = types.read_versioned(_HEAD, key, value)
+        (count,) = field_types.read_versioned(_HEAD, key, value)
         if not count:
-            raise types.corrupt(key, 1, "no messages")
+            raise field_types.corrupt(key, 1, "no messages")
         self._key, self._value = key, value
-        self.ids, offset = types.read_column("Q", key, value, _HEAD.size, count)
+        self.ids, offset = field_types.read_column("Q", key, value, _HEAD.size, count)
         if any(following <= id for id, following in zip(self.ids, self.ids[1:], strict=False)):
-            raise types.corrupt(key, _HEAD.size, "message ids that do not ascend")
-        sizes, self._start = types.read_column("I", key, value, offset, count)
+            raise field_types.corrupt(key, _HEAD.size, "message ids that do not ascend")
+        sizes, self._start = field_types.read_column("I", key, value, offset, count)
         self._ends = list(accumulate(sizes, initial=self._start))
-        types.check_end(key, value, self._ends[-1])
+        field_types.check_end(key, value, self._ends[-1])
 
     def find(self, id: int) -> Pairs:
         """Return the headers of a message in ``ids``."""
@@ -62,10 +62,12 @@ class HeaderTable:
     def at(self, index: int) -> Pairs:
         """Return the headers of the message in this place, as :meth:`find`."""
         key, value, offset, end = self._key, self._value, self._ends[index], self._ends[index + 1]
-        (count,) = types.read(_COUNT, key, value, offset)
-        texts, offset = types.read_many(types.read_utf8, key, value, offset + _COUNT.size, 2 * count)
+        (count,) = field_types.read(_COUNT, key, value, offset)
+        texts, offset = field_types.read_many(field_types.read_utf8, key, value, offset + _COUNT.size, 2 * count)
         if offset != end:
-            raise types.corrupt(key, offset, f"headers of message {self.ids[index]} that should end at byte {end}")
+            raise field_types.corrupt(
+                key, offset, f"headers of message {self.ids[index]} that should end at byte {end}"
+            )
         return tuple(zip(texts[::2], texts[1::2], strict=True))
 
 

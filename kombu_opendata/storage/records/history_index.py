@@ -45,7 +45,7 @@ import struct
 from array import array
 from typing import NamedTuple
 
-from . import types
+from . import field_types
 
 SEGMENT_BITS = 12
 SEGMENT_SIZE = 1 << SEGMENT_BITS
@@ -91,7 +91,7 @@ def encode_postings(positions: list[int]) -> bytes:
         offsets = sorted({position & OFFSET_MASK for position in positions})
         if last - first + 1 == len(offsets):
             return bytes((_RANGE,)) + _ENDS.pack(first, last)
-        return bytes((_OFFSETS,)) + types.pack_column("H", offsets)
+        return bytes((_OFFSETS,)) + field_types.pack_column("H", offsets)
     digits = bytearray(_NO_BITS)
     for position in positions:
         digits[OFFSET_MASK - (position & OFFSET_MASK)] = _ONE
@@ -105,23 +105,23 @@ def decode_postings(key: bytes, value: bytes) -> int:
     form = value[0] if value else 0
     if form == _RANGE:
         if len(value) != 1 + _ENDS.size:
-            raise types.corrupt(key, 1, f"{len(value) - 1} bytes of a range")
+            raise field_types.corrupt(key, 1, f"{len(value) - 1} bytes of a range")
         ends: tuple[int, int] = _ENDS.unpack_from(value, 1)
         first, last = ends
         if not first <= last < SEGMENT_SIZE:
-            raise types.corrupt(key, 1, f"a range from {first} to {last}")
+            raise field_types.corrupt(key, 1, f"a range from {first} to {last}")
         return int((1 << (last - first + 1)) - 1) << first
     if form == _OFFSETS:
-        offsets, end = types.read_column("H", key, value, 1, (len(value) - 1) // 2)
-        types.check_end(key, value, end)
+        offsets, end = field_types.read_column("H", key, value, 1, (len(value) - 1) // 2)
+        field_types.check_end(key, value, end)
         if offsets and max(offsets) >= SEGMENT_SIZE:
-            raise types.corrupt(key, 1, f"offset {max(offsets)} in a segment of {SEGMENT_SIZE}")
+            raise field_types.corrupt(key, 1, f"offset {max(offsets)} in a segment of {SEGMENT_SIZE}")
         return mask_of(offsets)
     if form == _BITS:
         if len(value) != 1 + _BITMAP_BYTES:
-            raise types.corrupt(key, 1, f"{len(value) - 1} bytes of a bitmap")
+            raise field_types.corrupt(key, 1, f"{len(value) - 1} bytes of a bitmap")
         return int.from_bytes(value[1:], "little")
-    raise types.corrupt(key, 0, f"postings of form {form}")
+    raise field_types.corrupt(key, 0, f"postings of form {form}")
 
 
 def mask_of(offsets: array[int] | list[int]) -> int:
@@ -138,39 +138,41 @@ def mask_of(offsets: array[int] | list[int]) -> int:
 
 def encode_segment(hashes: list[int]) -> bytes:
     """Encode the hashes of the values that have postings in a segment and part."""
-    return types.VERSION_ONLY + types.pack_column("Q", hashes)
+    return field_types.VERSION_ONLY + field_types.pack_column("Q", hashes)
 
 
 def decode_segment(key: bytes, value: bytes) -> array[int]:
-    types.check_version(key, value[0] if value else 0)
-    hashes, end = types.read_column("Q", key, value, 1, (len(value) - 1) // 8)
-    types.check_end(key, value, end)
+    field_types.check_version(key, value[0] if value else 0)
+    hashes, end = field_types.read_column("Q", key, value, 1, (len(value) - 1) // 8)
+    field_types.check_end(key, value, end)
     return hashes
 
 
 def encode_page(hashes: array[int] | list[int], positions: array[int] | list[int]) -> bytes:
     """Encode a page of a run; both lists have the same length."""
-    return types.pack_versioned(_COUNT, "count", len(hashes)) + types.pack_columns("QQ", (hashes, positions))
+    return field_types.pack_versioned(_COUNT, "count", len(hashes)) + field_types.pack_columns(
+        "QQ", (hashes, positions)
+    )
 
 
 def decode_page(key: bytes, value: bytes) -> tuple[array[int], array[int]]:
-    (count,) = types.read_versioned(_COUNT, key, value)
-    (hashes, positions), end = types.read_columns("QQ", key, value, _COUNT.size, count)
-    types.check_end(key, value, end)
+    (count,) = field_types.read_versioned(_COUNT, key, value)
+    (hashes, positions), end = field_types.read_columns("QQ", key, value, _COUNT.size, count)
+    field_types.check_end(key, value, end)
     return hashes, positions
 
 
 def encode_head(head: IndexHead) -> bytes:
-    fields = types.pack_versioned(_HEAD, "part, run, attempt, row, kept, runs", *head[:5], len(head.runs))
+    fields = field_types.pack_versioned(_HEAD, "part, run, attempt, row, kept, runs", *head[:5], len(head.runs))
     return fields + b"".join(_RUN.pack(*run) for run in head.runs)
 
 
 def decode_head(key: bytes, value: bytes) -> IndexHead:
-    part, run, attempt, row, first_kept, count = types.read_versioned(_HEAD, key, value)
-    runs, end = types.read_many(_read_run, key, value, _HEAD.size, count)
-    types.check_end(key, value, end)
+    part, run, attempt, row, first_kept, count = field_types.read_versioned(_HEAD, key, value)
+    runs, end = field_types.read_many(_read_run, key, value, _HEAD.size, count)
+    field_types.check_end(key, value, end)
     return IndexHead(part, run, attempt, row, first_kept, tuple(runs))
 
 
 def _read_run(key: bytes, value: bytes, offset: int) -> tuple[PostingRun, int]:
-    return PostingRun(*types.read(_RUN, key, value, offset)), offset + _RUN.size
+    return PostingRun(*field_types.read(_RUN, key, value, offset)), offset + _RUN.size

@@ -37,7 +37,7 @@ import msgspec
 from msgspec import structs
 
 from ...protocol.task_reports import STATES
-from . import types
+from . import field_types
 
 ACKED, FAILED, REJECTED, EXPIRED, RELEASED, REDRIVEN, REQUEUED = range(7)
 #: outcomes by number; a message that was rejected and requeued has a separate number
@@ -59,7 +59,7 @@ _REPORTS = "BQII"
 #: all columns, by version
 _ALL_COLUMNS = {1: _COLUMNS, 2: _COLUMNS + _REPORTS}
 _ATTEMPT_BYTES = {
-    version: sum(types.COLUMN_BYTES[code] for code in codes) for version, codes in _ALL_COLUMNS.items()
+    version: sum(field_types.COLUMN_BYTES[code] for code in codes) for version, codes in _ALL_COLUMNS.items()
 }  # fmt: skip
 _TIME = struct.Struct("<q")
 
@@ -133,9 +133,11 @@ def encode(rows: ChunkRows) -> bytes:
     in_order = [message_ids, claims, ends, numbers(queues), numbers(consumers), counts, outcomes]
     if version == 2:
         in_order += (states, runtimes, pids, numbers(exceptions))
-    parts.append(types.pack_columns(_ALL_COLUMNS[version], in_order))
+    parts.append(field_types.pack_columns(_ALL_COLUMNS[version], in_order))
     sizes = (len(names), len(published), len(rows.routed), len(rows.left), len(rows.attempts))
-    return b"".join([types.pack(_HEAD, "version, counts", version, *sizes), *map(types.utf8_escaped, names), *parts])
+    return b"".join(
+        [field_types.pack(_HEAD, "version, counts", version, *sizes), *map(field_types.utf8_escaped, names), *parts]
+    )
 
 
 def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
@@ -155,30 +157,30 @@ def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
 
 def decode(key: bytes, value: bytes) -> ChunkRows:
     version, name_count, published, groups, left_count, attempts = _head(key, value)
-    names, offset = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, name_count)
+    names, offset = field_types.read_many(field_types.read_utf8_escaped, key, value, _HEAD.size, name_count)
     new, offset = _read_ranges(key, value, offset, published)
     routed: dict[str, list[int]] = {}
     for _ in range(groups):
-        queue, count = types.read(_GROUP, key, value, offset)
+        queue, count = field_types.read(_GROUP, key, value, offset)
         ids, end = _read_ranges(key, value, offset + _GROUP.size, count)
         routed[_name(key, offset, names, queue)] = ids
         offset = end
     left_rows: list[Left] = []
     for _ in range(left_count):
-        id, at, queue, reason = types.read(_LEFT, key, value, offset)
+        id, at, queue, reason = field_types.read(_LEFT, key, value, offset)
         if reason >= len(REASONS):
-            raise types.corrupt(key, offset, f"reason {reason}")
+            raise field_types.corrupt(key, offset, f"reason {reason}")
         left_rows.append(Left(id, _name(key, offset, names, queue), at, reason))
         offset += _LEFT.size
     attempt_rows, offset = _read_attempts(key, value, offset, attempts, names, version)
-    types.check_end(key, value, offset)
+    field_types.check_end(key, value, offset)
     return ChunkRows(new, routed, left_rows, attempt_rows)
 
 
 def _head(key: bytes, value: bytes) -> tuple[int, ...]:
-    head = types.read(_HEAD, key, value, 0)
+    head = field_types.read(_HEAD, key, value, 0)
     if head[0] not in _ALL_COLUMNS:
-        types.check_version(key, head[0])
+        field_types.check_version(key, head[0])
     return head
 
 
@@ -192,7 +194,7 @@ def ended_at(key: bytes, value: bytes, index: int) -> int:
     head = _head(key, value)
     count = head[5]
     start = len(value) - count * _ATTEMPT_BYTES[head[0]] + 16 * count  # after the columns of message ids and claims
-    return int(types.read(_TIME, key, value, start + 8 * index)[0])
+    return int(field_types.read(_TIME, key, value, start + 8 * index)[0])
 
 
 def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
@@ -200,17 +202,17 @@ def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
     head = _head(key, value)
     version, named, count = head[0], head[1], head[5]
     if not 0 <= index < count:
-        raise types.corrupt(key, 0, f"attempt {index} of {count}")
-    names, _end = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, named)
+        raise field_types.corrupt(key, 0, f"attempt {index} of {count}")
+    names, _end = field_types.read_many(field_types.read_utf8_escaped, key, value, _HEAD.size, named)
     column = len(value) - count * _ATTEMPT_BYTES[version]
     fields: list[int] = []
     for code in _ALL_COLUMNS[version]:
-        size = types.COLUMN_BYTES[code]
-        fields += types.read_column(code, key, value, column + index * size, 1)[0]
+        size = field_types.COLUMN_BYTES[code]
+        fields += field_types.read_column(code, key, value, column + index * size, 1)[0]
         column += count * size
     id, claim_time, end_time, queue, consumer, number, outcome, *report = fields
     if outcome & ~MANUAL >= len(OUTCOMES):
-        raise types.corrupt(key, 0, f"outcome {outcome}")
+        raise field_types.corrupt(key, 0, f"outcome {outcome}")
     queue_name, consumer_name = (_name(key, 0, names, number) for number in (queue, consumer))
     attempt = Attempt(id, queue_name, consumer_name, claim_time, end_time, number, outcome)
     if not report:
@@ -223,21 +225,21 @@ def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
 
 def _check_state(key: bytes, offset: int, state: int) -> None:
     if state & ~DETAILED >= len(STATES):
-        raise types.corrupt(key, offset, f"task state {state}")
+        raise field_types.corrupt(key, offset, f"task state {state}")
 
 
 def _name(key: bytes, offset: int, names: list[str], number: int) -> str:
     if number >= len(names):
-        raise types.corrupt(key, offset, f"name {number} of {len(names)}")
+        raise field_types.corrupt(key, offset, f"name {number} of {len(names)}")
     return names[number]
 
 
 def _read_ranges(key: bytes, value: bytes, offset: int, count: int) -> tuple[list[int], int]:
     ids: list[int] = []
     for _ in range(count):
-        first, length = types.read(_RANGE, key, value, offset)
+        first, length = field_types.read(_RANGE, key, value, offset)
         if length > _MAX_RANGE:
-            raise types.corrupt(key, offset, f"a range of {length} messages")
+            raise field_types.corrupt(key, offset, f"a range of {length} messages")
         ids += range(first, first + length)
         offset += _RANGE.size
     return ids, offset
@@ -249,21 +251,21 @@ def _read_attempts(
     if not count:
         return [], offset
     start = offset
-    (ids, claim_times, end_times, queues, consumers, numbers, outcomes), offset = types.read_columns(
+    (ids, claim_times, end_times, queues, consumers, numbers, outcomes), offset = field_types.read_columns(
         _COLUMNS, key, value, offset, count
     )
     if max(max(queues), max(consumers)) >= len(names):
-        raise types.corrupt(key, start, f"an attempt with a name above {len(names)}")
+        raise field_types.corrupt(key, start, f"an attempt with a name above {len(names)}")
     if max(outcome & ~MANUAL for outcome in outcomes) >= len(OUTCOMES):
-        raise types.corrupt(key, start, "an unknown outcome")
+        raise field_types.corrupt(key, start, "an unknown outcome")
     consumer_names = [names[number] for number in consumers]
     queue_names = [names[number] for number in queues]
     fields: list[Sequence[Any]] = [ids, queue_names, consumer_names, claim_times, end_times, numbers, outcomes]
     if version == 2:
         start = offset
-        (states, runtimes, pids, exceptions), offset = types.read_columns(_REPORTS, key, value, offset, count)
+        (states, runtimes, pids, exceptions), offset = field_types.read_columns(_REPORTS, key, value, offset, count)
         _check_state(key, start, max(state & ~DETAILED for state in states))
         if max(exceptions) >= len(names):
-            raise types.corrupt(key, start, f"an exception with a name above {len(names)}")
+            raise field_types.corrupt(key, start, f"an exception with a name above {len(names)}")
         fields += [states, runtimes, pids, [names[number] for number in exceptions]]
     return list(map(Attempt, *fields)), offset

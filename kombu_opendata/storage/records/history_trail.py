@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
-from . import types
+from . import field_types
 
 BLOCK_BITS = 8
 _LOW = (1 << BLOCK_BITS) - 1
@@ -35,7 +35,7 @@ LEFT = 65
 _HEAD = struct.Struct("<BHI")
 _COLUMNS = "BBHHqQ"
 #: the starts of the second and the following columns, and the end of the last one, in bytes per event
-_STARTS = tuple(accumulate(types.COLUMN_BYTES[code] for code in _COLUMNS))
+_STARTS = tuple(accumulate(field_types.COLUMN_BYTES[code] for code in _COLUMNS))
 _SHORT, _TIME, _NUMBER = struct.Struct("<H"), struct.Struct("<q"), struct.Struct("<Q")
 
 
@@ -55,16 +55,16 @@ def encode(events: list[TrailEvent]) -> bytes:
     low = [id & _LOW for id in ids]
     queue_numbers = [names.setdefault(queue, len(names)) for queue in queues]
     in_order = (low, whats, numbers, queue_numbers, times, attempts)
-    head = types.pack_versioned(_HEAD, "names, events", len(names), len(events))
-    return b"".join([head, *map(types.utf8_escaped, names), types.pack_columns(_COLUMNS, in_order)])
+    head = field_types.pack_versioned(_HEAD, "names, events", len(names), len(events))
+    return b"".join([head, *map(field_types.utf8_escaped, names), field_types.pack_columns(_COLUMNS, in_order)])
 
 
 def decode(key: bytes, value: bytes) -> list[TrailEvent]:
     names, start, count = _names(key, value)
-    (low, whats, numbers, queues, times, attempts), end = types.read_columns(_COLUMNS, key, value, start, count)
-    types.check_end(key, value, end)
+    (low, whats, numbers, queues, times, attempts), end = field_types.read_columns(_COLUMNS, key, value, start, count)
+    field_types.check_end(key, value, end)
     if count and max(queues) >= len(names):
-        raise types.corrupt(key, start, f"an event in queue {max(queues)} of {len(names)}")
+        raise field_types.corrupt(key, start, f"an event in queue {max(queues)} of {len(names)}")
     base = int.from_bytes(key[2:10], "big") << BLOCK_BITS
     return [
         TrailEvent(base + low[at], names[queues[at]], whats[at], numbers[at], times[at], attempts[at])
@@ -77,8 +77,8 @@ def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[TrailEvent
     names, start, count = _names(key, value)
     whats, numbers, queues, times, attempts, end = (start + count * size for size in _STARTS)
     if end > len(value):
-        raise types.corrupt(key, start, f"columns of {count} events where {len(value) - start} bytes are left")
-    types.check_end(key, value, end)
+        raise field_types.corrupt(key, start, f"columns of {count} events where {len(value) - start} bytes are left")
+    field_types.check_end(key, value, end)
     block = int.from_bytes(key[2:10], "big")
     low = value[start:whats]
     events = []
@@ -86,7 +86,7 @@ def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[TrailEvent
         for at in _places(low, id & _LOW) if id >> BLOCK_BITS == block else ():
             (queue,) = _SHORT.unpack_from(value, queues + 2 * at)
             if queue >= len(names):
-                raise types.corrupt(key, start, f"an event in queue {queue} of {len(names)}")
+                raise field_types.corrupt(key, start, f"an event in queue {queue} of {len(names)}")
             (number,) = _SHORT.unpack_from(value, numbers + 2 * at)
             (at_ms,) = _TIME.unpack_from(value, times + 8 * at)
             (attempt,) = _NUMBER.unpack_from(value, attempts + 8 * at)
@@ -96,8 +96,8 @@ def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[TrailEvent
 
 def _names(key: bytes, value: bytes) -> tuple[list[str], int, int]:
     """Return the names of the queues, the start of the columns, and the number of events."""
-    named, count = types.read_versioned(_HEAD, key, value)
-    names, offset = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, named)
+    named, count = field_types.read_versioned(_HEAD, key, value)
+    names, offset = field_types.read_many(field_types.read_utf8_escaped, key, value, _HEAD.size, named)
     return names, offset, count
 
 

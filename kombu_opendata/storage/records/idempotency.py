@@ -24,7 +24,7 @@ import struct
 from typing import NamedTuple
 
 from ...errors import RequestError
-from . import types
+from . import field_types
 
 DIGEST_BYTES = 16
 HASH_BYTES = 16
@@ -44,24 +44,26 @@ class Sending(NamedTuple):
 def name_of(exchange: str, routing_key: str, key: str) -> bytes:
     """Return the hash that represents a key at its destination: BLAKE2b of the three texts, each terminated."""
     parts = (part.encode("utf-8", "surrogatepass") for part in (exchange, routing_key, key))
-    return hashlib.blake2b(b"".join(map(types.terminated, parts)), digest_size=HASH_BYTES).digest()
+    return hashlib.blake2b(b"".join(map(field_types.terminated, parts)), digest_size=HASH_BYTES).digest()
 
 
 def encode(sending: Sending) -> bytes:
     if len(sending.digest) != DIGEST_BYTES:
         raise RequestError(f"a digest has {DIGEST_BYTES} bytes, not {len(sending.digest)}")
     head = (len(sending.ids), sending.expires_at_ms, sending.digest)
-    fixed = types.pack_versioned(_FIXED, "messages, expires at, digest", *head)
-    parts = [fixed, types.array_count(len(sending.queues), "destinations")]
+    fixed = field_types.pack_versioned(_FIXED, "messages, expires at, digest", *head)
+    parts = [fixed, field_types.array_count(len(sending.queues), "destinations")]
     for names in sending.queues:
-        parts += types.array_count(len(names), "queues"), *map(types.utf8, names)
-    return b"".join(parts) + types.pack_column("q", sending.ids)
+        parts += field_types.array_count(len(names), "queues"), *map(field_types.utf8, names)
+    return b"".join(parts) + field_types.pack_column("q", sending.ids)
 
 
 def decode(key: bytes, value: bytes) -> Sending:
-    messages, expires_at, digest = types.read_versioned(_FIXED, key, value)
-    (count,) = types.read(types.COUNT, key, value, _FIXED.size)
-    queues, offset = types.read_many(types.read_texts, key, value, _FIXED.size + types.COUNT.size, count)
-    ids, end = types.read_column("q", key, value, offset, messages)
-    types.check_end(key, value, end)
+    messages, expires_at, digest = field_types.read_versioned(_FIXED, key, value)
+    (count,) = field_types.read(field_types.COUNT, key, value, _FIXED.size)
+    queues, offset = field_types.read_many(
+        field_types.read_texts, key, value, _FIXED.size + field_types.COUNT.size, count
+    )
+    ids, end = field_types.read_column("q", key, value, offset, messages)
+    field_types.check_end(key, value, end)
     return Sending(tuple(ids), expires_at, digest, tuple(map(tuple, queues)))

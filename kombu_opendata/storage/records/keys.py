@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...errors import RequestError
-from . import types
+from . import field_types
 from .kinds import DIGEST_BYTES, HASH_BYTES, U16, U32, U64
 from .kinds import MAX_MESSAGE_ID as MAX_MESSAGE_ID
 from .kinds import SESSION_BYTES as SESSION_BYTES
@@ -34,12 +34,12 @@ def _id(message_id: int) -> bytes:
 
 
 def _bucket(bucket: int) -> bytes:
-    return types.pack(U64, "bucket", bucket) if bucket else b""
+    return field_types.pack(U64, "bucket", bucket) if bucket else b""
 
 
 def _name(name: str) -> bytes:
     try:
-        return types.terminated(name.encode("utf-8", "surrogateescape"))
+        return field_types.terminated(name.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError as error:
         raise RequestError(f"a name that has no UTF-8 form: {name[:40]!a}") from error
 
@@ -73,7 +73,7 @@ def _of_session(kind: RecordKind) -> Callable[[bytes], bytes]:
 
 
 def _of_raw(kind: RecordKind) -> Callable[[bytes], bytes]:
-    return lambda raw: kind.prefix + types.terminated(raw)
+    return lambda raw: kind.prefix + field_types.terminated(raw)
 
 
 active_key = _of_bucket(RecordKind.ACTIVE)
@@ -117,11 +117,11 @@ def binding_key(exchange: str, queue: str, routing_key: str, identity: str = "")
 
 
 def task_failure_key(attempt: int) -> bytes:
-    return RecordKind.TASK_FAILURE.prefix + types.pack(U64, "attempt", attempt)
+    return RecordKind.TASK_FAILURE.prefix + field_types.pack(U64, "attempt", attempt)
 
 
 def chunk_key(message_id: int, number: int) -> bytes:
-    return RecordKind.CHUNK.prefix + _id(message_id) + types.pack(U32, "chunk number", number)
+    return RecordKind.CHUNK.prefix + _id(message_id) + field_types.pack(U32, "chunk number", number)
 
 
 def routes_block_key(message_id: int) -> bytes:
@@ -130,15 +130,19 @@ def routes_block_key(message_id: int) -> bytes:
 
 
 def result_expiry_key(expires_at_ms: int, name: bytes) -> bytes:
-    return RecordKind.RESULT_EXPIRY.prefix + types.pack(U64, "expires at", expires_at_ms) + types.terminated(name)
+    return (
+        RecordKind.RESULT_EXPIRY.prefix
+        + field_types.pack(U64, "expires at", expires_at_ms)
+        + field_types.terminated(name)
+    )
 
 
 def chord_part_key(group: bytes, index: int, member: bytes) -> bytes:
-    return chord_part_prefix(group) + types.pack(U32, "index", index) + types.terminated(member)
+    return chord_part_prefix(group) + field_types.pack(U32, "index", index) + field_types.terminated(member)
 
 
 def value_chunk_key(owner: bytes, number: int) -> bytes:
-    return RecordKind.VALUE_CHUNK.prefix + types.terminated(owner) + types.pack(U32, "chunk number", number)
+    return RecordKind.VALUE_CHUNK.prefix + field_types.terminated(owner) + field_types.pack(U32, "chunk number", number)
 
 
 def dead_letter_key(message_id: int, queue: str) -> bytes:
@@ -158,25 +162,31 @@ def staged_object_key(first_id: int) -> bytes:
 
 def staged_expiry_key(settled_at_ms: int, job_id: str = "") -> bytes:
     """Return the key of a job's expiry; without a job id, the start of the keys of that time."""
-    start = RecordKind.STAGED_EXPIRY.prefix + types.pack(U64, "settled at", settled_at_ms)
+    start = RecordKind.STAGED_EXPIRY.prefix + field_types.pack(U64, "settled at", settled_at_ms)
     return start + _name(job_id) if job_id else start
 
 
 def history_log_key(attempt: int, row: int) -> bytes:
     """Return the key of the chunk of the log whose first attempt and first other row have these numbers."""
-    return RecordKind.HISTORY_LOG.prefix + types.pack(U64, "attempt", attempt) + types.pack(U64, "row", row)
+    return RecordKind.HISTORY_LOG.prefix + field_types.pack(U64, "attempt", attempt) + field_types.pack(U64, "row", row)
 
 
 def history_postings_key(space: int, hash: int, segment: int, part: int) -> bytes:
-    return history_postings_prefix(space, hash) + types.pack(U64, "segment", segment) + types.pack(U64, "part", part)
+    return (
+        history_postings_prefix(space, hash)
+        + field_types.pack(U64, "segment", segment)
+        + field_types.pack(U64, "part", part)
+    )
 
 
 def history_postings_prefix(space: int, hash: int) -> bytes:
-    return RecordKind.HISTORY_POSTINGS.prefix + bytes((space,)) + types.pack(U64, "hash", hash)
+    return RecordKind.HISTORY_POSTINGS.prefix + bytes((space,)) + field_types.pack(U64, "hash", hash)
 
 
 def history_segment_key(space: int, segment: int, part: int) -> bytes:
-    return history_segment_prefix(space) + types.pack(U64, "segment", segment) + types.pack(U64, "part", part)
+    return (
+        history_segment_prefix(space) + field_types.pack(U64, "segment", segment) + field_types.pack(U64, "part", part)
+    )
 
 
 def history_segment_prefix(space: int) -> bytes:
@@ -184,22 +194,22 @@ def history_segment_prefix(space: int) -> bytes:
 
 
 def history_trail_key(block: int, part: int) -> bytes:
-    return RecordKind.HISTORY_TRAIL.prefix + types.pack(U64, "block", block) + types.pack(U64, "part", part)
+    return RecordKind.HISTORY_TRAIL.prefix + field_types.pack(U64, "block", block) + field_types.pack(U64, "part", part)
 
 
 def history_page_key(space: int, run: int, page: int) -> bytes:
-    run_prefix = RecordKind.HISTORY_PAGE.prefix + bytes((space,)) + types.pack(U64, "run", run)
-    return run_prefix + types.pack(U16, "page", page)
+    run_prefix = RecordKind.HISTORY_PAGE.prefix + bytes((space,)) + field_types.pack(U64, "run", run)
+    return run_prefix + field_types.pack(U16, "page", page)
 
 
 def history_headers_key(attempt: int, message_id: int) -> bytes:
     """Return the key of kept headers, whose first message is this one and whose attempts are all below `attempt`."""
-    return RecordKind.HISTORY_HEADERS.prefix + types.pack(U64, "attempt", attempt) + _id(message_id)
+    return RecordKind.HISTORY_HEADERS.prefix + field_types.pack(U64, "attempt", attempt) + _id(message_id)
 
 
 def handled_failures_key(block: int) -> bytes:
     """Return the key of the handled ones among 256 attempts, the first of which is `block` × 256."""
-    return RecordKind.HANDLED_FAILURES.prefix + types.pack(U64, "block", block)
+    return RecordKind.HANDLED_FAILURES.prefix + field_types.pack(U64, "block", block)
 
 
 # ---- scanning

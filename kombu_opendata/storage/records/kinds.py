@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Self
 
-from . import types
+from . import field_types
 
 #: message ids are below this
 MAX_MESSAGE_ID = 0x6F << 56
@@ -37,18 +37,18 @@ U64 = struct.Struct(">Q")  # message id or bucket
 
 # ---- readers of fields: (key, offset) → (value, offset of the next field)
 def _name(key: bytes, offset: int) -> tuple[str, int]:
-    raw, end = types.read_terminated(key, offset)
+    raw, end = field_types.read_terminated(key, offset)
     return raw.decode("utf-8", "surrogateescape"), end
 
 
 def _number(layout: struct.Struct, key: bytes, offset: int) -> tuple[int, int]:
-    return types.read(layout, key, key, offset)[0], offset + layout.size
+    return field_types.read(layout, key, key, offset)[0], offset + layout.size
 
 
 def _id(key: bytes, offset: int) -> tuple[int, int]:
     message_id, end = _number(U64, key, offset)
     if message_id >= MAX_MESSAGE_ID:
-        raise types.corrupt(key, offset, "a message id out of range")
+        raise field_types.corrupt(key, offset, "a message id out of range")
     return message_id, end
 
 
@@ -57,14 +57,14 @@ def _bucket(key: bytes, offset: int) -> tuple[int, int]:
         return 0, offset
     bucket, end = _number(U64, key, offset)
     if not bucket:
-        raise types.corrupt(key, offset, "a bucket suffix of 0")
+        raise field_types.corrupt(key, offset, "a bucket suffix of 0")
     return bucket, end
 
 
 def _bytes(size: int, name: str, key: bytes, offset: int) -> tuple[bytes, int]:
     end = offset + size
     if len(key) < end:
-        raise types.corrupt(key, offset, f"{name} of {len(key) - offset} bytes")
+        raise field_types.corrupt(key, offset, f"{name} of {len(key) - offset} bytes")
     return key[offset:end], end
 
 
@@ -75,7 +75,7 @@ def _digest(key: bytes, offset: int) -> tuple[bytes | None, int]:
 def _block(key: bytes, offset: int) -> tuple[tuple[int], int]:
     block, end = _number(U64, key, offset)
     if block >= MAX_MESSAGE_ID >> 8:
-        raise types.corrupt(key, offset, "a block of message ids out of range")
+        raise field_types.corrupt(key, offset, "a block of message ids out of range")
     return (block,), end
 
 
@@ -100,10 +100,10 @@ _BUCKET: _Field = ("bucket", _bucket)
 _ID: _Field = ("id", _id)
 _SESSION: _Field = ("session", partial(_bytes, SESSION_BYTES, "a session id"))
 _CHUNK: _Field = ("chunk", partial(_number, U32))
-_RESULT: _Field = ("result", types.read_terminated)
+_RESULT: _Field = ("result", field_types.read_terminated)
 _EXPIRES_AT: _Field = ("expires_at_ms", partial(_number, U64))
-_CHORD: _Field = ("chord", types.read_terminated)
-_OWNER: _Field = ("owner", types.read_terminated)
+_CHORD: _Field = ("chord", field_types.read_terminated)
+_OWNER: _Field = ("owner", field_types.read_terminated)
 
 
 class RecordKind(enum.Enum):
@@ -118,7 +118,7 @@ class RecordKind(enum.Enum):
         return kind
 
     PAYLOAD = "payload", b"\x01\x01", _ID
-    METADATA = "metadata", b"\x01\x01" + types.terminated(b"opendata-queue/messages/metadata"), _ID
+    METADATA = "metadata", b"\x01\x01" + field_types.terminated(b"opendata-queue/messages/metadata"), _ID
     SEQ_BLOCK = "sequence block", b"\x01\x02"
     ACTIVE = "active", b"\x01\x02", _NAME, _BUCKET
     DONE = "done", b"\x01\x03", _NAME, _BUCKET
@@ -209,7 +209,7 @@ def parse(key: bytes) -> ParsedKey:
     offset = len(kind.prefix)
     for name, read in kind.fields:
         fields[name], offset = read(key, offset)
-    types.check_end(key, key, offset)
+    field_types.check_end(key, key, offset)
     return ParsedKey(kind, **fields)
 
 
@@ -222,4 +222,4 @@ def _kind(key: bytes) -> RecordKind:
         return RecordKind.ACTIVE if len(key) > len(prefix) else RecordKind.SEQ_BLOCK
     elif prefix in _KINDS:
         return _KINDS[prefix]
-    raise types.corrupt(key, 0, "a key of unknown kind")
+    raise field_types.corrupt(key, 0, "a key of unknown kind")

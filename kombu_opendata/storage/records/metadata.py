@@ -22,13 +22,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...errors import CorruptRecord, InvalidMessage
-from . import types
+from . import field_types
 
 MAX_HEADERS = 0xFF
 
 _FIELDS = "message id, created at, received at, visible at, retention seconds, headers"
 _HEAD = struct.Struct("<QqqqIB")
-_LENGTHS = tuple(types.COUNT.pack(length) for length in range(256))
+_LENGTHS = tuple(field_types.COUNT.pack(length) for length in range(256))
 
 # Few header keys recur in all messages. The cache is bounded, as publishers choose the keys.
 _KEYS_KEPT = 1024
@@ -69,7 +69,7 @@ def encode(
     try:
         parts = [_HEAD.pack(*fields)]
     except struct.error:
-        parts = [types.pack(_HEAD, _FIELDS, *fields)]  # raises
+        parts = [field_types.pack(_HEAD, _FIELDS, *fields)]  # raises
     keys = _keys
     lengths = _LENGTHS
     for name, text in headers.items() if isinstance(headers, dict) else headers:
@@ -77,13 +77,13 @@ def encode(
             raw = text.encode()
             parts += keys[name], lengths[len(raw)], raw
         except (KeyError, IndexError, UnicodeEncodeError):
-            parts += _encode_key(name), types.utf8(text)
+            parts += _encode_key(name), field_types.utf8(text)
     return b"".join(parts)
 
 
 def encode_pairs(headers: Iterable[tuple[str, str]]) -> bytes:
     """Encode headers as in the record, for :func:`encode_with`."""
-    return b"".join([_encode_key(name) + types.utf8(text) for name, text in headers])
+    return b"".join([_encode_key(name) + field_types.utf8(text) for name, text in headers])
 
 
 def encode_with(
@@ -100,7 +100,7 @@ def encode_with(
 
 
 def _encode_key(name: str) -> bytes:
-    encoded = types.utf8(name)
+    encoded = field_types.utf8(name)
     if len(_keys) < _KEYS_KEPT and len(encoded) <= len(_LENGTHS):
         _keys[name] = encoded
     return encoded
@@ -151,7 +151,7 @@ class Decoder:
 
     def _walk(self, key: bytes, value: bytes) -> tuple[tuple[str, ...], tuple[bytes, ...], Sequence[int]]:
         """Return names and values of the headers, and the numbers, of a record whose layout is new."""
-        *numbers, headers = types.read(_HEAD, key, value, 0)
+        *numbers, headers = field_types.read(_HEAD, key, value, 0)
         texts = _texts(key, value, headers)
         name_filter = self._name_filter
         places = [at for at in range(0, len(texts), 2) if name_filter is None or texts[at] in name_filter]
@@ -212,10 +212,10 @@ def _texts(key: bytes, value: bytes, headers: int) -> list[bytes]:
             end = start + (value[end] | value[end + 1] << 8)
             texts.append(value[start:end])
     except IndexError:
-        raise types.corrupt(key, len(value), f"{headers} headers announced, {len(texts) // 2} found") from None
+        raise field_types.corrupt(key, len(value), f"{headers} headers announced, {len(texts) // 2} found") from None
     if end > len(value):
-        raise types.corrupt(key, len(value), "a header that extends beyond the record")
-    types.check_end(key, value, end)
+        raise field_types.corrupt(key, len(value), "a header that extends beyond the record")
+    field_types.check_end(key, value, end)
     return texts
 
 
@@ -227,9 +227,9 @@ def _not_utf8(key: bytes, value: bytes) -> CorruptRecord:
         try:
             text.decode()
         except UnicodeDecodeError as error:
-            return types.corrupt(key, offset + error.start, "a header that is not UTF-8")
+            return field_types.corrupt(key, offset + error.start, "a header that is not UTF-8")
         offset += len(text)
-    return types.corrupt(key, offset, "a header that is not UTF-8")
+    return field_types.corrupt(key, offset, "a header that is not UTF-8")
 
 
 #: decodes the metadata in a record: ``decode(key, value)``, see :class:`Decoder`
@@ -238,12 +238,12 @@ decode = Decoder().decode
 
 def received_at(key: bytes, value: bytes) -> int:
     """Return the time at which a message was received, ms since the epoch."""
-    return int(types.read(_HEAD, key, value, 0)[2])
+    return int(field_types.read(_HEAD, key, value, 0)[2])
 
 
 def retention(key: bytes, value: bytes) -> int:
     """Return the retention of a message in seconds; 0 means unlimited. Raises as :func:`received_at`."""
-    return int(types.read(_HEAD, key, value, 0)[4])
+    return int(field_types.read(_HEAD, key, value, 0)[4])
 
 
 def headers_part(key: bytes, value: bytes) -> bytes:

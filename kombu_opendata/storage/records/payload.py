@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import RequestError
-from . import keys, types
+from . import field_types, keys
 from .kinds import U64, RecordKind
 
 #: a longer body does not fit in the record itself
-MAX_INLINE_BYTES = types.MAX_U16
+MAX_INLINE_BYTES = field_types.MAX_U16
 #: such a body is split into chunks of this size
 CHUNK_BYTES = 1 << 20
 MAX_CHUNKS = 0xFFFF_FFFF
@@ -93,7 +93,7 @@ def encode_inline(data: bytes) -> bytes:
 
 def encode_uri(uri: str) -> bytes:
     """Encode the record of a body that is at `uri`."""
-    return bytes((_URI,)) + types.utf8(uri)
+    return bytes((_URI,)) + field_types.utf8(uri)
 
 
 def decode(key: bytes, value: bytes) -> bytes | PayloadURI:
@@ -102,15 +102,15 @@ def decode(key: bytes, value: bytes) -> bytes | PayloadURI:
         tag, size = _HEAD.unpack_from(value)
         if tag == _INLINE and _HEAD.size + size == len(value):
             return value[_HEAD.size :]
-    tag, size = types.read(_HEAD, key, value, 0)
+    tag, size = field_types.read(_HEAD, key, value, 0)
     if tag == _INLINE:
         if _HEAD.size + size != len(value):
-            raise types.corrupt(key, 1, f"a payload of {size} bytes in a record of {len(value)}")
+            raise field_types.corrupt(key, 1, f"a payload of {size} bytes in a record of {len(value)}")
         return value[_HEAD.size :]
     if tag != _URI:
-        raise types.corrupt(key, 0, f"payload type {tag}")
-    uri, end = types.read_utf8(key, value, 1)
-    types.check_end(key, value, end)
+        raise field_types.corrupt(key, 0, f"payload type {tag}")
+    uri, end = field_types.read_utf8(key, value, 1)
+    field_types.check_end(key, value, end)
     return PayloadURI(uri)
 
 

@@ -54,7 +54,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from . import types
+from . import field_types
 from .payload import Chunks
 
 _RESULT = struct.Struct("<BBq")
@@ -86,57 +86,57 @@ class Chord(NamedTuple):
 
 
 def encode_large_value(large: Chunks) -> bytes:
-    return types.pack_versioned(_LARGE, "chunks, size", *large)
+    return field_types.pack_versioned(_LARGE, "chunks, size", *large)
 
 
 def decode_large_value(key: bytes, value: bytes) -> Chunks:
-    return Chunks(*types.read_all_versioned(_LARGE, key, value))
+    return Chunks(*field_types.read_all_versioned(_LARGE, key, value))
 
 
 def encode_result(result: Result) -> bytes:
-    return types.pack_versioned(_RESULT, "kind, expires_at_ms", *result[:2]) + _bytes(result.value)
+    return field_types.pack_versioned(_RESULT, "kind, expires_at_ms", *result[:2]) + _bytes(result.value)
 
 
 def decode_result(key: bytes, value: bytes) -> Result:
-    kind, expires_at = types.read_versioned(_RESULT, key, value)
+    kind, expires_at = field_types.read_versioned(_RESULT, key, value)
     if kind > FINAL:
-        raise types.corrupt(key, 1, f"result kind {kind}")
+        raise field_types.corrupt(key, 1, f"result kind {kind}")
     return Result(kind, expires_at, _read_bytes(key, value, _RESULT.size))
 
 
 def encode_chord(chord: Chord) -> bytes:
-    version = _CHORD_WITH_BODY if chord.body else types.VERSION
-    fixed = types.pack(_CHORD, "version, expires_at_ms, size, added", version, *chord[:3])
+    version = _CHORD_WITH_BODY if chord.body else field_types.VERSION
+    fixed = field_types.pack(_CHORD, "version, expires_at_ms, size, added", version, *chord[:3])
     return fixed + _bytes(chord.header) + (_bytes(chord.body) if chord.body else b"")
 
 
 def decode_chord(key: bytes, value: bytes) -> Chord:
-    version, expires_at, size, added = types.read(_CHORD, key, value, 0)
+    version, expires_at, size, added = field_types.read(_CHORD, key, value, 0)
     if version == _CHORD_WITH_BODY:
-        (length,) = types.read(_SIZE, key, value, _CHORD.size)
+        (length,) = field_types.read(_SIZE, key, value, _CHORD.size)
         end = _CHORD.size + _SIZE.size + length
         return Chord(expires_at, size, added, _read_bytes(key, value[:end], _CHORD.size), _read_bytes(key, value, end))
-    types.check_version(key, version)
+    field_types.check_version(key, version)
     return Chord(expires_at, size, added, _read_bytes(key, value, _CHORD.size))
 
 
 def encode_part(value: bytes) -> bytes:
-    return types.VERSION_ONLY + _bytes(value)
+    return field_types.VERSION_ONLY + _bytes(value)
 
 
 def decode_part(key: bytes, value: bytes) -> bytes:
-    types.check_version(key, value[0] if value else 0)
+    field_types.check_version(key, value[0] if value else 0)
     return _read_bytes(key, value, 1)
 
 
 def _bytes(value: bytes) -> bytes:
-    return types.pack(_SIZE, "size", len(value)) + value
+    return field_types.pack(_SIZE, "size", len(value)) + value
 
 
 def _read_bytes(key: bytes, value: bytes, offset: int) -> bytes:
     """Return the bytes at `offset`, which must be the rest of `value`."""
-    (size,) = types.read(_SIZE, key, value, offset)
+    (size,) = field_types.read(_SIZE, key, value, offset)
     start = offset + _SIZE.size
     if start + size != len(value):
-        raise types.corrupt(key, offset, f"{size} bytes announced where {len(value) - start} are left")
+        raise field_types.corrupt(key, offset, f"{size} bytes announced where {len(value) - start} are left")
     return value[start:]

@@ -22,7 +22,7 @@ import struct
 from array import array
 from itertools import pairwise
 
-from . import types
+from . import field_types
 
 BLOCK_BITS = 8
 #: number of messages of a block
@@ -30,7 +30,7 @@ SIZE = 1 << BLOCK_BITS
 #: the bits of a message id that are its place in the block
 LOW = SIZE - 1
 #: the counts of a message that only the log keeps: without chunks, or maybe with some
-KEPT = types.MAX_U16
+KEPT = field_types.MAX_U16
 KEPT_IN_CHUNKS = KEPT - 1
 MAX_COUNT = KEPT_IN_CHUNKS - 1
 
@@ -48,30 +48,30 @@ def encode(counts: array[int]) -> bytes:
     """Encode a block's 256 counts, at least one of which is not 0."""
     entries = SIZE - counts.count(0)
     if entries > _MAX_SPARSE:
-        return types.pack_versioned(_HEAD, "entries", 0) + types.pack_column("H", counts)
+        return field_types.pack_versioned(_HEAD, "entries", 0) + field_types.pack_column("H", counts)
     places = [place for place, count in enumerate(counts) if count]
-    head = types.pack_versioned(_HEAD, "entries", entries)
-    return head + bytes(places) + types.pack_column("H", [counts[place] for place in places])
+    head = field_types.pack_versioned(_HEAD, "entries", entries)
+    return head + bytes(places) + field_types.pack_column("H", [counts[place] for place in places])
 
 
 def read(key: bytes, value: bytes) -> array[int]:
     """Decode the block's 256 counts, 0 for a message without an entry."""
-    (entries,) = types.read_versioned(_HEAD, key, value)
+    (entries,) = field_types.read_versioned(_HEAD, key, value)
     if entries == 0:
-        counts, end = types.read_column("H", key, value, _HEAD.size, SIZE)
-        types.check_end(key, value, end)
+        counts, end = field_types.read_column("H", key, value, _HEAD.size, SIZE)
+        field_types.check_end(key, value, end)
         if not any(counts):
-            raise types.corrupt(key, 1, "a block without entries")
+            raise field_types.corrupt(key, 1, "a block without entries")
         return counts
-    places, offset = types.read_column("B", key, value, _HEAD.size, entries)
-    entry_counts, end = types.read_column("H", key, value, offset, entries)
-    types.check_end(key, value, end)
+    places, offset = field_types.read_column("B", key, value, _HEAD.size, entries)
+    entry_counts, end = field_types.read_column("H", key, value, offset, entries)
+    field_types.check_end(key, value, end)
     if entries > _MAX_SPARSE:
-        raise types.corrupt(key, 1, f"{entries} entries with a place each; at most {_MAX_SPARSE} are allowed")
+        raise field_types.corrupt(key, 1, f"{entries} entries with a place each; at most {_MAX_SPARSE} are allowed")
     if any(after <= before for before, after in pairwise(places)):
-        raise types.corrupt(key, _HEAD.size, "places that do not ascend")
+        raise field_types.corrupt(key, _HEAD.size, "places that do not ascend")
     if 0 in entry_counts:
-        raise types.corrupt(key, offset, "an entry of 0")
+        raise field_types.corrupt(key, offset, "an entry of 0")
     counts = empty()
     for place, count in zip(places, entry_counts, strict=True):
         counts[place] = count

@@ -26,7 +26,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from . import types
+from . import field_types
 
 _AGAIN, _CHECKS = 1, 2
 _HEAD = struct.Struct("<BBQQQqqqqQQ")
@@ -57,13 +57,13 @@ class Cursor(NamedTuple):
 def encode(cursor: Cursor) -> bytes:
     flags = _AGAIN * cursor.again | _CHECKS * cursor.checks
     fields = ", ".join(("flags", *Cursor._fields[:9]))
-    return types.pack_versioned(_HEAD, fields, flags, *cursor[:9]) + types.utf8(cursor.selector)
+    return field_types.pack_versioned(_HEAD, fields, flags, *cursor[:9]) + field_types.utf8(cursor.selector)
 
 
 def decode(key: bytes, value: bytes) -> Cursor:
-    flags, *numbers = types.read_versioned(_HEAD, key, value)
+    flags, *numbers = field_types.read_versioned(_HEAD, key, value)
     if flags & ~(_AGAIN | _CHECKS):
-        raise types.corrupt(key, 1, f"unknown flags {flags}")
-    selector, offset = types.read_utf8(key, value, _HEAD.size)
-    types.check_end(key, value, offset)
+        raise field_types.corrupt(key, 1, f"unknown flags {flags}")
+    selector, offset = field_types.read_utf8(key, value, _HEAD.size)
+    field_types.check_end(key, value, offset)
     return Cursor._make([*numbers, bool(flags & _AGAIN), bool(flags & _CHECKS), selector])

@@ -64,7 +64,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...errors import RequestError
-from . import types
+from . import field_types
 
 _AT = struct.Struct("<q")
 _COUNT = struct.Struct("<I")
@@ -101,38 +101,38 @@ class SessionLeases(NamedTuple):
 
 def encode_leases(leases: SessionLeases) -> bytes:
     parts = [
-        types.utf8(leases.consumer),
-        types.pack(_AT, "at", leases.at_ms),
-        types.array_count(len(leases.held), "queues"),
+        field_types.utf8(leases.consumer),
+        field_types.pack(_AT, "at", leases.at_ms),
+        field_types.array_count(len(leases.held), "queues"),
     ]
     for queue, ids in leases.held.items():
         deadlines = leases.deadlines.get(queue, ())
         count = len(ids) | (_HIGHEST_BIT if deadlines else 0)
-        parts += types.utf8(queue), types.pack(_COUNT, "count of messages", count)
-        parts += types.pack_column("Q", ids), types.pack_column("q", deadlines)
+        parts += field_types.utf8(queue), field_types.pack(_COUNT, "count of messages", count)
+        parts += field_types.pack_column("Q", ids), field_types.pack_column("q", deadlines)
     return b"".join(parts)
 
 
 def decode_leases(key: bytes, value: bytes) -> SessionLeases:
-    consumer, offset = types.read_utf8(key, value, 0)
-    (at_ms,) = types.read(_AT, key, value, offset)
+    consumer, offset = field_types.read_utf8(key, value, 0)
+    (at_ms,) = field_types.read(_AT, key, value, offset)
     offset += _AT.size
-    (groups,) = types.read(types.COUNT, key, value, offset)
-    offset += types.COUNT.size
+    (groups,) = field_types.read(field_types.COUNT, key, value, offset)
+    offset += field_types.COUNT.size
     ids_by_queue: dict[str, list[int]] = {}
     deadlines: dict[str, list[int]] = {}
     for _ in range(groups):
-        queue, start = types.read_utf8(key, value, offset)
+        queue, start = field_types.read_utf8(key, value, offset)
         if queue in ids_by_queue:
-            raise types.corrupt(key, offset, "a queue that occurs twice")
-        (count,) = types.read(_COUNT, key, value, start)
+            raise field_types.corrupt(key, offset, "a queue that occurs twice")
+        (count,) = field_types.read(_COUNT, key, value, start)
         with_deadlines, count = count & _HIGHEST_BIT, count & ~_HIGHEST_BIT
-        ids, offset = types.read_column("Q", key, value, start + _COUNT.size, count)
+        ids, offset = field_types.read_column("Q", key, value, start + _COUNT.size, count)
         ids_by_queue[queue] = ids.tolist()
         if with_deadlines:
-            times, offset = types.read_column("q", key, value, offset, count)
+            times, offset = field_types.read_column("q", key, value, offset, count)
             deadlines[queue] = times.tolist()
-    types.check_end(key, value, offset)
+    field_types.check_end(key, value, offset)
     return SessionLeases(consumer, at_ms, ids_by_queue, deadlines)
 
 
@@ -169,24 +169,24 @@ def encode_producer(producer: Producer) -> bytes:
     """Encode `producer`, which may be a plain tuple of the same fields."""
     sequence, message_id, queues, at_ms, holes = producer
     if not holes:
-        return types.pack(_PRODUCER, _PRODUCER_FIELDS, sequence, message_id, queues, at_ms)
+        return field_types.pack(_PRODUCER, _PRODUCER_FIELDS, sequence, message_id, queues, at_ms)
     if not 0 <= holes <= _MASK:
         raise RequestError(f"holes {holes:#x} are over {WINDOW} bits")
     raw = holes.to_bytes((holes.bit_length() + 7) // 8, "little")
-    fixed = types.pack(_PRODUCER, _PRODUCER_FIELDS, sequence, message_id, queues | _HIGHEST_BIT, at_ms)
+    fixed = field_types.pack(_PRODUCER, _PRODUCER_FIELDS, sequence, message_id, queues | _HIGHEST_BIT, at_ms)
     return fixed + _SIZE.pack(len(raw)) + raw
 
 
 def decode_producer(key: bytes, value: bytes) -> Producer:
-    sequence, message_id, queues, at_ms = types.read(_PRODUCER, key, value, 0)
+    sequence, message_id, queues, at_ms = field_types.read(_PRODUCER, key, value, 0)
     end, holes = _PRODUCER.size, 0
     if queues & _HIGHEST_BIT:
-        (size,) = types.read(_SIZE, key, value, end)
+        (size,) = field_types.read(_SIZE, key, value, end)
         raw = value[end + 1 : end + 1 + size]
         if not 1 <= size <= WINDOW // 8 or len(raw) != size or not raw[-1]:
-            raise types.corrupt(key, end, f"holes of {size} bytes where {len(raw)} are left")
+            raise field_types.corrupt(key, end, f"holes of {size} bytes where {len(raw)} are left")
         end, holes = end + 1 + size, int.from_bytes(raw, "little")
-    types.check_end(key, value, end)
+    field_types.check_end(key, value, end)
     return Producer(sequence, message_id, queues & ~_HIGHEST_BIT, at_ms, holes)
 
 
@@ -202,12 +202,12 @@ class Removal(NamedTuple):
 
 def encode_removal(removal: Removal) -> bytes:
     call, messages, at_ms, is_over = removal
-    return types.pack_versioned(_REMOVAL, "flags, call, messages, at", int(is_over), call, messages, at_ms)
+    return field_types.pack_versioned(_REMOVAL, "flags, call, messages, at", int(is_over), call, messages, at_ms)
 
 
 def decode_removal(key: bytes, value: bytes) -> Removal:
-    flags, call, messages, at_ms = types.read_all_versioned(_REMOVAL, key, value)
-    types.check_flags(key, 1, flags, 1)
+    flags, call, messages, at_ms = field_types.read_all_versioned(_REMOVAL, key, value)
+    field_types.check_flags(key, 1, flags, 1)
     return Removal(call, messages, at_ms, bool(flags))
 
 
@@ -229,24 +229,28 @@ class RunningTask(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def encode_running_tasks(tasks: Mapping[str, Iterable[RunningTask]]) -> bytes:
-    parts = [types.pack_versioned(_TASKS, "queues", len(tasks))]
+    parts = [field_types.pack_versioned(_TASKS, "queues", len(tasks))]
     for queue, queue_tasks in tasks.items():
         rows = list(map(msgspec.structs.astuple, queue_tasks))
         columns = zip(*rows, strict=True) if rows else ((),) * len(_TASK_COLUMNS)
-        parts += types.utf8_escaped(queue), _COUNT.pack(len(rows)), types.pack_columns(_TASK_COLUMNS, columns)
+        parts += (
+            field_types.utf8_escaped(queue),
+            _COUNT.pack(len(rows)),
+            field_types.pack_columns(_TASK_COLUMNS, columns),
+        )
     return b"".join(parts)
 
 
 def decode_running_tasks(key: bytes, value: bytes) -> dict[str, list[RunningTask]]:
-    (queues,) = types.read_versioned(_TASKS, key, value)
+    (queues,) = field_types.read_versioned(_TASKS, key, value)
     offset = _TASKS.size
     tasks_by_queue: dict[str, list[RunningTask]] = {}
     for _ in range(queues):
-        queue, start = types.read_utf8_escaped(key, value, offset)
+        queue, start = field_types.read_utf8_escaped(key, value, offset)
         if queue in tasks_by_queue:
-            raise types.corrupt(key, offset, "a queue that occurs twice")
-        (count,) = types.read(_COUNT, key, value, start)
-        columns, offset = types.read_columns(_TASK_COLUMNS, key, value, start + _COUNT.size, count)
+            raise field_types.corrupt(key, offset, "a queue that occurs twice")
+        (count,) = field_types.read(_COUNT, key, value, start)
+        columns, offset = field_types.read_columns(_TASK_COLUMNS, key, value, start + _COUNT.size, count)
         tasks_by_queue[queue] = list(map(RunningTask, *columns))
-    types.check_end(key, value, offset)
+    field_types.check_end(key, value, offset)
     return tasks_by_queue

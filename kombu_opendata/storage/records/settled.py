@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from . import types
+from . import field_types
 
 _ENTRY = struct.Struct("<QqH")
 ENTRY_BYTES = _ENTRY.size
@@ -37,12 +37,12 @@ def pack_entry(message_id: int, at_ms: int, attempts: int) -> bytes:
     try:
         return _ENTRY.pack(message_id, at_ms, attempts)
     except struct.error:  # packs again, for an error that names the field
-        return types.pack(_ENTRY, "message id, settled at, attempts", message_id, at_ms, attempts)
+        return field_types.pack(_ENTRY, "message id, settled at, attempts", message_id, at_ms, attempts)
 
 
 def join(packed: Sequence[bytes]) -> bytes:
     """Encode one bucket from packed entries."""
-    return types.array_count(len(packed), "settled messages") + b"".join(packed)
+    return field_types.array_count(len(packed), "settled messages") + b"".join(packed)
 
 
 def pack_entries(entries: Iterable[tuple[int, int, int]]) -> list[bytes]:
@@ -57,7 +57,7 @@ def count_of(value: bytes) -> int:
 
 def decode(key: bytes, value: bytes) -> list[SettledEntry]:
     """Decode the entries of one bucket, in stored order."""
-    (count,) = types.read(types.COUNT, key, value, 0)
-    if types.COUNT.size + count * ENTRY_BYTES != len(value):
-        raise types.corrupt(key, 0, f"{count} settled messages in a record of {len(value)} bytes")
-    return list(map(SettledEntry._make, _ENTRY.iter_unpack(value[types.COUNT.size :])))
+    (count,) = field_types.read(field_types.COUNT, key, value, 0)
+    if field_types.COUNT.size + count * ENTRY_BYTES != len(value):
+        raise field_types.corrupt(key, 0, f"{count} settled messages in a record of {len(value)} bytes")
+    return list(map(SettledEntry._make, _ENTRY.iter_unpack(value[field_types.COUNT.size :])))

@@ -42,7 +42,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from . import kinds, types
+from . import field_types, kinds
 
 _JOB = struct.Struct("<BQQIQqQQQqH")
 _COUNTS = struct.Struct("<QQQQ")
@@ -119,19 +119,19 @@ def encode_job(job: StagedJob) -> bytes:
         job.first_id, job.rows, job.batches, job.bytes, job.committed_at_ms, job.routed, job.unroutable, job.damaged,
         job.settled_at_ms, len(job.queues),
     )  # fmt: skip
-    head = types.pack_versioned(_JOB, _JOB_FIELDS, *fields)
-    return head + b"".join(types.utf8(name) + _COUNTS.pack(*counts) for name, counts in job.queues.items())
+    head = field_types.pack_versioned(_JOB, _JOB_FIELDS, *fields)
+    return head + b"".join(field_types.utf8(name) + _COUNTS.pack(*counts) for name, counts in job.queues.items())
 
 
 def decode_job(key: bytes, value: bytes) -> StagedJob:
-    *fields, count = types.read_versioned(_JOB, key, value)
+    *fields, count = field_types.read_versioned(_JOB, key, value)
     queues: dict[str, list[int]] = {}
     at = _JOB.size
     for _ in range(count):
-        name, at = types.read_utf8(key, value, at)
-        queues[name] = list(types.read(_COUNTS, key, value, at))
+        name, at = field_types.read_utf8(key, value, at)
+        queues[name] = list(field_types.read(_COUNTS, key, value, at))
         at += _COUNTS.size
-    types.check_end(key, value, at)
+    field_types.check_end(key, value, at)
     first_id, rows, batches, size, committed_at_ms, routed, unroutable, damaged, settled_at_ms = fields
     return StagedJob(
         kinds.parse(key).name or "", first_id, rows, batches, size, committed_at_ms, routed, unroutable, damaged,
@@ -140,17 +140,17 @@ def decode_job(key: bytes, value: bytes) -> StagedJob:
 
 
 def encode_object(batch: StagedObject) -> bytes:
-    head = types.pack_versioned(
+    head = field_types.pack_versioned(
         _OBJECT, "rows, live, bytes, checksum", batch.rows, batch.live, batch.bytes, batch.checksum
     )
-    return head + types.utf8(batch.path) + types.utf8(batch.job_id)
+    return head + field_types.utf8(batch.path) + field_types.utf8(batch.job_id)
 
 
 def decode_object(key: bytes, value: bytes) -> StagedObject:
-    rows, live, size, checksum = types.read_versioned(_OBJECT, key, value)
+    rows, live, size, checksum = field_types.read_versioned(_OBJECT, key, value)
     if live > rows:
-        raise types.corrupt(key, 9, f"{live} live messages of {rows}")
-    path, at = types.read_utf8(key, value, _OBJECT.size)
-    job_id, at = types.read_utf8(key, value, at)
-    types.check_end(key, value, at)
+        raise field_types.corrupt(key, 9, f"{live} live messages of {rows}")
+    path, at = field_types.read_utf8(key, value, _OBJECT.size)
+    job_id, at = field_types.read_utf8(key, value, at)
+    field_types.check_end(key, value, at)
     return StagedObject(kinds.parse(key).id or 0, rows, live, size, checksum, path, job_id)

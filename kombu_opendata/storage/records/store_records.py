@@ -42,7 +42,7 @@ import struct
 from typing import NamedTuple
 
 from ...errors import NewerFormat, UnsupportedFormat
-from . import types
+from . import field_types
 
 #: the only version that this package reads and writes
 FORMAT_VERSION = 2
@@ -73,9 +73,9 @@ class LogRetention(NamedTuple):
 
 
 def encode_header(header: StoreHeader) -> bytes:
-    version = types.pack(_VERSION, "format version", header.format_version)
-    created_at = types.pack(_CREATED_AT, "created at", header.created_at_ms)
-    return version + created_at + types.utf8(header.instance)
+    version = field_types.pack(_VERSION, "format version", header.format_version)
+    created_at = field_types.pack(_CREATED_AT, "created at", header.created_at_ms)
+    return version + created_at + field_types.utf8(header.instance)
 
 
 def decode_header(key: bytes, value: bytes) -> StoreHeader:
@@ -85,7 +85,7 @@ def decode_header(key: bytes, value: bytes) -> StoreHeader:
         UnsupportedFormat: the store has another version.
     """
     # The version is checked first: a newer version may have other fields after it.
-    (version,) = types.read(_VERSION, key, value, 0)
+    (version,) = field_types.read(_VERSION, key, value, 0)
     if version > FORMAT_VERSION:
         raise NewerFormat(
             f"the store has format version {version}, this kombu-opendata reads up to {FORMAT_VERSION}; upgrade it",
@@ -93,7 +93,7 @@ def decode_header(key: bytes, value: bytes) -> StoreHeader:
             supported=FORMAT_VERSION,
         )
     if version == 0:
-        raise types.corrupt(key, 0, "format version 0")
+        raise field_types.corrupt(key, 0, "format version 0")
     if version < FORMAT_VERSION:
         raise UnsupportedFormat(
             f"the store has format version {version}, of a kombu-opendata that was never released; this one reads "
@@ -101,44 +101,44 @@ def decode_header(key: bytes, value: bytes) -> StoreHeader:
             version=version,
             supported=FORMAT_VERSION,
         )
-    (created_at,) = types.read(_CREATED_AT, key, value, _VERSION.size)
-    instance, end = types.read_utf8(key, value, _VERSION.size + _CREATED_AT.size)
-    types.check_end(key, value, end)
+    (created_at,) = field_types.read(_CREATED_AT, key, value, _VERSION.size)
+    instance, end = field_types.read_utf8(key, value, _VERSION.size + _CREATED_AT.size)
+    field_types.check_end(key, value, end)
     return StoreHeader(created_at, instance, version)
 
 
 def encode_seq_block(base: int, size: int) -> bytes:
-    return types.pack(_BLOCK, "base sequence, block size", base, size)
+    return field_types.pack(_BLOCK, "base sequence, block size", base, size)
 
 
 def decode_seq_block(key: bytes, value: bytes) -> tuple[int, int]:
     """Decode (base sequence, block size)."""
-    base, size = types.read_all(_BLOCK, key, value)
+    base, size = field_types.read_all(_BLOCK, key, value)
     return base, size
 
 
 def encode_journal_position(sequence: int) -> bytes:
-    return types.pack(_POSITION, "journal sequence", sequence)
+    return field_types.pack(_POSITION, "journal sequence", sequence)
 
 
 def decode_journal_position(key: bytes, value: bytes) -> int:
-    return int(types.read_all(_POSITION, key, value)[0])
+    return int(field_types.read_all(_POSITION, key, value)[0])
 
 
 def encode_newest_time(at_ms: int) -> bytes:
-    return types.pack(_TIME, "at", at_ms)
+    return field_types.pack(_TIME, "at", at_ms)
 
 
 def decode_newest_time(key: bytes, value: bytes) -> int:
-    return int(types.read_all(_TIME, key, value)[0])
+    return int(field_types.read_all(_TIME, key, value)[0])
 
 
 def encode_log_retention(retention: LogRetention) -> bytes:
-    return types.pack_versioned(_RETENTION, ", ".join(LogRetention._fields), *retention)
+    return field_types.pack_versioned(_RETENTION, ", ".join(LogRetention._fields), *retention)
 
 
 def decode_log_retention(key: bytes, value: bytes) -> LogRetention:
-    record = LogRetention(*types.read_all_versioned(_RETENTION, key, value))
+    record = LogRetention(*field_types.read_all_versioned(_RETENTION, key, value))
     if record.retention_ms < FOREVER:
-        raise types.corrupt(key, 1, f"a retention of {record.retention_ms} ms")
+        raise field_types.corrupt(key, 1, f"a retention of {record.retention_ms} ms")
     return record

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...errors import CorruptRecord
-from ..records import keys, types
+from ..records import field_types, keys
 from ..records import results as records
 from ..records.payload import CHUNK_BYTES, Chunks
 from ..records.results import Result
@@ -217,7 +217,7 @@ class ResultState:
             inline = self.large.put(batch, key, result.value)
             batch.put(key, records.encode_result(result._replace(value=inline)))
             if result.expires_at_ms:
-                batch.put(keys.result_expiry_key(result.expires_at_ms, name), types.VERSION_ONLY)
+                batch.put(keys.result_expiry_key(result.expires_at_ms, name), field_types.VERSION_ONLY)
         for key, value in self.parts.begin_flush().items():
             if value is not None:
                 batch.put(key, records.encode_part(self.large.put(batch, key, value)))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from ..records import keys, staged_jobs, types
+from ..records import field_types, keys, staged_jobs
 from ..records.staged_jobs import StagedJob, StagedObject
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
@@ -187,7 +187,7 @@ class StagedState:
             job = self.jobs[job_id]
             batch.put(keys.staged_job_key(job_id), staged_jobs.encode_job(job))
             if job.settled_at_ms:
-                batch.put(keys.staged_expiry_key(job.settled_at_ms, job_id), types.VERSION_ONLY)
+                batch.put(keys.staged_expiry_key(job.settled_at_ms, job_id), field_types.VERSION_ONLY)
                 self._settled_jobs.append(job)
         if self._settled_jobs:
             self.active = [job for job in self.active if not job.settled_at_ms]

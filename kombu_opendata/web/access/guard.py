@@ -13,7 +13,7 @@ from ...errors import OpenDataError
 from ..error_reports import Answer, Fault, fault_of, not_served
 from ..settings import WebSettings
 from . import forgery
-from .visitors import Visitor, Visitors
+from .authentication import Visitor, Visitors
 
 #: answered without a login and for every host name, because probes have neither
 HEALTH = "/healthz"

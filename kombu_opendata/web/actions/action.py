@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json
 
 from ...protocol.messages import WireMessage
-from ...queue_client.bodies import json_elements
-from ..brokers import UserBroker
+from ...queue_client.body_codec import json_elements
+from ..user_clients import UserBroker
 
 #: limit for a JSON text or a list in a parameter; each element takes about a hundred bytes of memory
 MAX_ELEMENTS = 10_000

@@ -10,7 +10,7 @@ from ...errors import AccessRefused
 from ...protocol import messages as m
 from ...readable_text import counted
 from .. import verification
-from ..brokers import UserBroker
+from ..user_clients import UserBroker
 from .action import ActionOutcome, Parameters, Preview, action, words
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ...protocol import messages as m
 from ...readable_text import counted
-from ..brokers import UserBroker
+from ..user_clients import UserBroker
 from .action import ActionOutcome, JsonObject, Parameters, Preview, action, json_field
 
 

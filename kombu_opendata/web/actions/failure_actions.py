@@ -12,7 +12,7 @@ from ...errors import MessageNotFound, PreconditionFailed
 from ...protocol import messages as m
 from ...queue_client.queries import FailureFilters
 from ...readable_text import counted
-from ..brokers import UserBroker
+from ..user_clients import UserBroker
 from .action import MAX_IDS, ActionOutcome, ActionProgress, Parameters, Preview, Report, SomeIds, action
 from .queue_actions import OnQueue
 

@@ -13,7 +13,7 @@ from ...protocol import messages as m
 from ...queue_client import AsyncQueueClient
 from ...queue_client.message_models import Settled
 from ...readable_text import counted
-from ..brokers import UserBroker
+from ..user_clients import UserBroker
 from .action import LINES, ActionOutcome, Ids, JsonObject, Parameters, Preview, SomeIds, action, json_field
 from .queue_actions import OnQueue
 

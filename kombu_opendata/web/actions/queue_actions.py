@@ -10,7 +10,7 @@ from pydantic import Field
 from ...protocol import messages as m
 from ...queue_client import QueueOptions
 from ...readable_text import counted
-from ..brokers import UserBroker
+from ..user_clients import UserBroker
 from .action import ActionOutcome, JsonObject, Parameters, Preview, Words, action, json_field
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from ...protocol import messages as m
 from ...queue_client.administration import Worker
 from ...readable_text import counted
-from ..brokers import UserBroker
+from ..user_clients import UserBroker
 from .action import ActionOutcome, Parameters, Preview, action
 
 

@@ -14,7 +14,7 @@ from ...errors import AccessRefused, PreconditionFailed
 from ...protocol.messages import MessageInfo
 from ...queue_client.administration import Worker
 from ...queue_client.metrics import QueueMetrics
-from ..brokers import UserBroker
+from ..user_clients import UserBroker
 from .attention_rules import HANGS_SECONDS, AttentionFinding, AttentionInput, Busy, TaskFailures, findings, may_grow
 from .queue_metrics import Trend, all_queues, recent_metrics, trend
 

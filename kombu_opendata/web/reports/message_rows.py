@@ -10,8 +10,8 @@ from ...errors import RequestError
 from ...json_values import moment
 from ...protocol.messages import MessageInfo
 from ...queue_client.message_models import MessageState
-from ..brokers import UserBroker
 from ..rendering import STATE_NAMES
+from ..user_clients import UserBroker
 from .wire_structs import copied
 
 #: digits of the largest id

@@ -11,7 +11,7 @@ from ...control_queues import is_control_queue
 from ...errors import AccessRefused
 from ...protocol.messages import MetricSeries, RecentMetrics
 from ...queue_client.metrics import QueueMetrics
-from ..brokers import UserBroker
+from ..user_clients import UserBroker
 from .wire_structs import WireStruct
 
 #: maximum age of metrics: all open views share one result

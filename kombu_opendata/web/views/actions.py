@@ -15,7 +15,7 @@ from ..actions.action import Action, ActionOutcome, Parameters, Preview, Report
 from ..actions.all_actions import ACTIONS, ALIASES
 from ..error_reports import BODY_RESPONSES, described
 from ..jobs import BackgroundJob
-from ..visit import AVisit, Visit
+from ..request_context import AVisit, Visit
 from .forms import Items, faults_of, form_fields, parameters_of
 from .view import Views, frame, html
 

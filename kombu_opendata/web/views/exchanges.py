@@ -11,9 +11,9 @@ from fastapi import Query
 from ...errors import NotFound, RequestError
 from ...protocol.queue_arguments import ALTERNATE_EXCHANGE
 from ...queue_client.queues import Binding, ExchangeInfo
-from ..brokers import UserBroker
 from ..reports.paging import Paged, paged
-from ..visit import AVisit
+from ..request_context import AVisit
+from ..user_clients import UserBroker
 from .view import Context, Views
 
 VIEWS = Views("exchanges")

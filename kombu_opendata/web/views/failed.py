@@ -16,10 +16,10 @@ from ...masking import Masking
 from ...protocol.messages import FailureInfo
 from ...queue_client.queries import FailureFilters
 from ..actions.failure_actions import NONE, without_none
-from ..brokers import UserBroker
 from ..reports.paging import Bar
 from ..reports.wire_structs import WireStruct, copied
-from ..visit import AVisit
+from ..request_context import AVisit
+from ..user_clients import UserBroker
 from .queue import check_filter
 from .view import Context, Views
 

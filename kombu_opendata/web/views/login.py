@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from ...errors import AccessRefused, OpenDataError, TooManyLogins
 from ..rendering import link
-from ..visit import AVisit, Site
+from ..request_context import AVisit, Site
 from .view import Views, frame_of
 
 VIEWS = Views("session")

@@ -19,12 +19,12 @@ from ...masking import Masking
 from ...protocol.messages import AttemptInfo, MessageInfo, QueueStatus
 from ...queue_client.message_models import MessageState, StoredMessage
 from ...queue_client.tasks import RelatedTask, Task
-from ..brokers import UserBroker
 from ..rendering import link
-from ..reports.bodies import Body, body_of, shown_json
+from ..reports.body_text import Body, body_of, shown_json
 from ..reports.message_rows import Identified, id_of
 from ..reports.wire_structs import WireStruct, copied
-from ..visit import AVisit, Visit
+from ..request_context import AVisit, Visit
+from ..user_clients import UserBroker
 from .view import Views
 
 VIEWS = Views("messages")

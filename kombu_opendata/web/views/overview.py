@@ -11,7 +11,7 @@ from ..reports.attention import attention
 from ..reports.attention_rules import AttentionFinding
 from ..reports.paging import paged
 from ..reports.queue_metrics import Chart, QueueMetricsObject, all_queues, charts, recent_metrics, with_failures
-from ..visit import AVisit, Visit
+from ..request_context import AVisit, Visit
 from .view import Context, Views
 
 VIEWS = Views("queues")

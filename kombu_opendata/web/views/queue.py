@@ -16,11 +16,11 @@ from ...queue_client.administration import Worker
 from ...queue_client.message_models import MessageState
 from ...queue_client.queues import Binding, QueueInfo
 from ...selectors.selector import Explanation, compile_selector
-from ..brokers import UserBroker
 from ..rendering import STATE_NAMES
 from ..reports.message_rows import MessageRow, id_of, infos_of, row_of
 from ..reports.queue_metrics import QueueMetricsObject, with_failures
-from ..visit import AVisit
+from ..request_context import AVisit
+from ..user_clients import UserBroker
 from .view import Context, Views
 
 VIEWS = Views("queues")

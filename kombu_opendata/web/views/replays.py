@@ -11,7 +11,7 @@ from ...errors import RequestError
 from ...json_values import moment
 from ...protocol.messages import JobInfo
 from ..reports.wire_structs import copied
-from ..visit import AVisit
+from ..request_context import AVisit
 from .view import Views
 
 VIEWS = Views("replays")

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 from ...protocol.messages import DueCountsReply, PeriodicTaskEntry
 from ...queue_client.metrics import QueueMetrics
-from ..brokers import UserBroker
 from ..reports.paging import Bar
 from ..reports.queue_metrics import all_queues
-from ..visit import AVisit
+from ..request_context import AVisit
+from ..user_clients import UserBroker
 from .view import Views
 
 VIEWS = Views("schedules")

@@ -9,8 +9,8 @@ from typing import Any
 
 from ...json_values import moment, with_times
 from ..reports.wire_structs import copied
+from ..request_context import AVisit
 from ..verification import Verification
-from ..visit import AVisit
 from .view import Views
 
 VIEWS = Views("store")

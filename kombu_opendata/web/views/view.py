@@ -15,14 +15,14 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from ...errors import OpenDataError
+from ..access.authentication import Visitor
 from ..access.forgery import parted
-from ..access.visitors import Visitor
 from ..actions.all_actions import is_offered
-from ..brokers import note_ages
 from ..error_reports import Fault, fault_of
 from ..live_updates import away, event, updates
 from ..rendering import Links, link
-from ..visit import Site, Visit
+from ..request_context import Site, Visit
+from ..user_clients import note_ages
 
 Context = dict[str, Any]
 ContextMaker = Callable[..., Awaitable[Context]]

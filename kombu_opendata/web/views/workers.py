@@ -8,10 +8,10 @@ from datetime import datetime
 
 from ...control_queues import is_control_queue
 from ...queue_client.administration import Worker
-from ..brokers import UserBroker
 from ..reports.message_rows import MessageRow, infos_of, row_of
 from ..reports.paging import Paged, paged
-from ..visit import AVisit
+from ..request_context import AVisit
+from ..user_clients import UserBroker
 from .view import Views
 
 VIEWS = Views("workers")

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 
 from kombu_opendata import errors
 from kombu_opendata.broker.process.start_settings import broker_settings
-from kombu_opendata.broker.wire.server_tls import ServerTls, TlsFiles
+from kombu_opendata.broker.wire.tls_certificates import ServerTls, TlsFiles
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.socket.connect import secured
 from kombu_opendata.configuration.addresses import parse_listen

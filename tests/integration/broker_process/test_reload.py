@@ -141,8 +141,8 @@ def test_a_file_that_breaks_changes_nothing(site: Site) -> None:
         assert "the broker keeps what it read from that file before" in done.stderr
         assert "is wrong about user 'alice': Expected `str`, got `int` - at `$.secret`" in done.stderr
         site.broker.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: len(site.log("kombu_opendata.broker.process.reloading")) >= 2, 60, "two errors")
-        assert {line["level"] for line in site.log("kombu_opendata.broker.process.reloading")} == {"ERROR"}
+        wait_until(lambda: len(site.log("kombu_opendata.broker.process.file_reloads")) >= 2, 60, "two errors")
+        assert {line["level"] for line in site.log("kombu_opendata.broker.process.file_reloads")} == {"ERROR"}
         declare(channel, "q2")
         with connected(site.url % "root"):
             pass

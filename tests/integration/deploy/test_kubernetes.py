@@ -14,7 +14,7 @@ from celery.bin.celery import celery as celery_command
 
 from kombu_opendata import url as urls
 from kombu_opendata.broker.endpoints.endpoints import ListedQueue
-from kombu_opendata.broker.metrics.catalogue import ALL, PREFIX
+from kombu_opendata.broker.metrics.metric_catalogue import ALL, PREFIX
 from kombu_opendata.configuration.addresses import WILDCARDS
 
 from ...support.command_lines import parse

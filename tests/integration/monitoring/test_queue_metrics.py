@@ -11,7 +11,7 @@ import pytest
 from amqp.exceptions import NotFound
 
 from kombu_opendata import QueueClient
-from kombu_opendata.broker.metrics.catalogue import ALL, PREFIX
+from kombu_opendata.broker.metrics.metric_catalogue import ALL, PREFIX
 from kombu_opendata.client.maintain import maintain
 from kombu_opendata.protocol.messages import CloseChord, OpenChord, StoreResult
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.client.clock import SYSTEM
+from kombu_opendata.client.client_clock import SYSTEM
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.open_session import shake_hands
 from kombu_opendata.client.session.route import BrokerRoute

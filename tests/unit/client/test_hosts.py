@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client.clock import SYSTEM
+from kombu_opendata.client.client_clock import SYSTEM
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.client.session.open_session import open_session

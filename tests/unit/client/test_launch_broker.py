@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.client import launch_broker
-from kombu_opendata.client.clock import SYSTEM, ClientClock
+from kombu_opendata.client.client_clock import SYSTEM, ClientClock
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.errors import ConnectionLost, NewerFormat, SocketPathTooLong, StartError, StoreUnwritable
 from kombu_opendata.url import Address

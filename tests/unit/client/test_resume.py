@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client.clock import ClientClock
+from kombu_opendata.client.client_clock import ClientClock
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.client.session.session_link import Outlasting, outlasts_outage

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.broker.model.queue_arguments import parse
+from kombu_opendata.broker.model.argument_checks import parse
 from kombu_opendata.errors import SelectorError
 from kombu_opendata.selectors import compile_selector, language
 from kombu_opendata.storage.operations.definitions import MAX_FILTER_BYTES

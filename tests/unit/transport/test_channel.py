@@ -9,7 +9,7 @@ import pytest
 from amqp import exceptions as amqp
 
 from kombu_opendata import errors
-from kombu_opendata.client.clock import ClientClock
+from kombu_opendata.client.client_clock import ClientClock
 from kombu_opendata.client.connection_options import DEFAULTS
 from kombu_opendata.protocol import envelope
 from kombu_opendata.protocol import messages as m

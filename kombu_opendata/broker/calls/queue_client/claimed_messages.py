@@ -14,7 +14,7 @@ from ....storage.clock import Clock
 from ....storage.read.queue_pages import QueuePages
 from ....storage.state.queue_buckets import QueueEntry
 from ...delivery.background import Background
-from ...delivery.core import Traffic
+from ...delivery.instance_core import Traffic
 from ...delivery.lease_expiry import TimedLeases, session_of
 from ...delivery.lease_tokens import LeaseTable
 from ...model.queue import BrokerQueue

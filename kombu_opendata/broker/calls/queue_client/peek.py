@@ -15,7 +15,7 @@ from ....storage.messages.payloads import Payloads
 from ....storage.read.queue_pages import AVAILABLE, DELAYED, STATES, QueuePages, Row
 from ....storage.records.metadata import Metadata
 from ...access.rights import Rights
-from ...delivery.queues import Queues
+from ...delivery.queue_registry import Queues
 from ...model.queue import BrokerQueue
 from ..contents import shown_envelope, shown_headers
 from ..dispatch import BrokerCalls, Context, check_range, handles

@@ -20,7 +20,7 @@ from ....selectors import compile_selector
 from ....storage.clock import TimeSlice
 from ....storage.state.queue_buckets import QueueEntry
 from ...delivery.outbox import Outbox
-from ...delivery.queues import Queues
+from ...delivery.queue_registry import Queues
 from ...model.queue import BrokerQueue
 from ...model.sessions import ConsumedQueue, Session
 from ..dispatch import BrokerCalls, Context, check_range, handles

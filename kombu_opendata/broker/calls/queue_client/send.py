@@ -20,7 +20,7 @@ from ...model.sessions import Session
 from ...model.stored_queue import stored_in
 from ..dispatch import BrokerCalls, Context, check_range, handles
 from ..publish import PublishCalls
-from .sent_keys import SentKeys, check_keys, key_name, key_reused, names_of, repetitions
+from .send_idempotency import SentKeys, check_keys, key_name, key_reused, names_of, repetitions
 
 MAX_MESSAGES = 10_000
 #: limit for the bytes of a session's batches that are checked at the same time, unless it is a single batch

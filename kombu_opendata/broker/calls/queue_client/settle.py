@@ -15,7 +15,7 @@ from ....storage.state.settled_list import LISTS
 from ...delivery.lease_expiry import TimedLeases, is_timed, session_of
 from ...delivery.lease_tokens import LeaseTable
 from ...delivery.outbox import Outbox
-from ...delivery.queues import Queues
+from ...delivery.queue_registry import Queues
 from ...model.queue import DELETED, BrokerQueue
 from ...model.sessions import Session
 from ..dispatch import BrokerCalls, Context, check_range, handles

@@ -19,7 +19,7 @@ from ....storage.state.task_state import RunningTasks
 from ...delivery.lease_expiry import is_timed, session_of
 from ...delivery.lease_tokens import LeaseTable
 from ...delivery.outbox import Outbox
-from ...delivery.queues import Queues
+from ...delivery.queue_registry import Queues
 from ...metrics.metrics_memory import ClientRates
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session

@@ -8,8 +8,8 @@ import pytest
 
 from kombu_opendata.broker.access import audit as module
 from kombu_opendata.broker.access.audit import Audit
-from kombu_opendata.broker.access.file_format import Patterns
 from kombu_opendata.broker.access.rights import Rights
+from kombu_opendata.broker.access.users_format import Patterns
 from kombu_opendata.errors import AccessRefused
 
 

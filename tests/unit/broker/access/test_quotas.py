@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kombu_opendata.broker.access.file_format import InstanceTable, LimitsTable, UserTable
 from kombu_opendata.broker.access.quotas import Quota, Quotas
 from kombu_opendata.broker.access.rights import User
+from kombu_opendata.broker.access.users_format import InstanceTable, LimitsTable, UserTable
 from kombu_opendata.errors import LimitExceeded
 
 

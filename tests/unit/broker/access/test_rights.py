@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from kombu_opendata.broker.access.file_format import Patterns
 from kombu_opendata.broker.access.rights import Names, PatternError, Rights
+from kombu_opendata.broker.access.users_format import Patterns
 from kombu_opendata.errors import AccessRefused
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kombu_opendata.broker.access.file_format import Patterns
 from kombu_opendata.broker.access.rights import Rights
+from kombu_opendata.broker.access.users_format import Patterns
 from kombu_opendata.broker.calls.contents import shown_attempt, shown_failure
 from kombu_opendata.protocol.messages import AttemptInfo, FailureInfo
 

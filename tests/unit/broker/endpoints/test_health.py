@@ -14,7 +14,7 @@ from kombu_opendata.broker.endpoints.endpoints import Endpoints
 from kombu_opendata.broker.endpoints.health import Health
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
-from kombu_opendata.broker.wire.standbys import Gate
+from kombu_opendata.broker.wire.standby_connections import Gate
 from kombu_opendata.configuration.addresses import Listen
 from tests.support.clock import ManualClock
 

@@ -14,9 +14,9 @@ import pytest
 from kombu_opendata.broker.endpoints.http_server import HttpServer, ask
 from kombu_opendata.broker.endpoints.instance_metrics import InstanceView
 from kombu_opendata.broker.endpoints.scrape import MetricsEndpoint
-from kombu_opendata.broker.metrics.catalogue import MetricsSnapshot, cumulated
+from kombu_opendata.broker.metrics.metric_catalogue import MetricsSnapshot, cumulated
+from kombu_opendata.broker.model.argument_checks import parse
 from kombu_opendata.broker.model.queue import QueueProperties
-from kombu_opendata.broker.model.queue_arguments import parse
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.storage.clock import TimeSlice

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, cast
 
-from kombu_opendata.broker.delivery.flow import Flow
+from kombu_opendata.broker.delivery.publish_flow_control import Flow
 from kombu_opendata.broker.wire.inbox import MAX_QUERIES, Inbox
 from kombu_opendata.protocol.framing import frame
 from kombu_opendata.protocol.messages import GetStatus, Ok, Ping

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kombu_opendata.errors import CorruptRecord
-from kombu_opendata.storage.records import decode_any, keys, payload, results, types
+from kombu_opendata.storage.records import decode_any, field_types, keys, payload, results
 from kombu_opendata.storage.records.kinds import ParsedKey
 
 RESULT = results.Result(results.FINAL, 1769385600000, b"\x00value\xff")
@@ -19,7 +19,7 @@ CHORD = results.Chord(0, -1, 2, b"header")
             "010200a499f79b01000007000000" + "0076616c7565ff",
             RESULT,
         ),
-        (keys.result_expiry_key(7, b"k"), types.VERSION_ONLY, "01", None),
+        (keys.result_expiry_key(7, b"k"), field_types.VERSION_ONLY, "01", None),
         (
             keys.chord_key(b"g"),
             results.encode_chord(CHORD),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kombu_opendata.errors import CorruptRecord, RequestError
-from kombu_opendata.storage.records import decode_any, keys, staged_jobs, types
+from kombu_opendata.storage.records import decode_any, field_types, keys, staged_jobs
 from kombu_opendata.storage.records.kinds import ParsedKey
 
 JOB = staged_jobs.StagedJob("j", 4096, 300, 2, 70_000, 1769385600000, 256, 5, 1, 0, {"celery": [250, 3, 2, 1]})
@@ -17,7 +17,9 @@ def test_an_object_cannot_have_more_live_messages_than_rows() -> None:
         decode_any(keys.staged_object_key(1), staged_jobs.encode_object(replace(OBJECT, live=301)))
 
 
-@pytest.mark.parametrize("value", [staged_jobs.encode_job(JOB), staged_jobs.encode_object(OBJECT), types.VERSION_ONLY])
+@pytest.mark.parametrize(
+    "value", [staged_jobs.encode_job(JOB), staged_jobs.encode_object(OBJECT), field_types.VERSION_ONLY]
+)
 def test_another_version_is_corrupt(value: bytes) -> None:
     key = {0: keys.staged_job_key("j")}.get(
         len(value) - len(staged_jobs.encode_job(JOB)), keys.staged_expiry_key(1, "j")

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from kombu_opendata import AsyncQueueClient
 from kombu_opendata.masking import Masking
 from kombu_opendata.web.actions.failure_actions import DeleteFailuresAction
-from kombu_opendata.web.brokers import UserBroker
+from kombu_opendata.web.user_clients import UserBroker
 from kombu_opendata.web.views.failed import Failures, FailureSelection, failures
 
 

@@ -13,11 +13,11 @@ from ...protocol.messages.message_base import WireMessage
 from ..access.audit import Audit
 from ..access.quotas import Quotas
 from ..delivery.rate_limited_log import Notices
-from ..metrics.catalogue import MetricsSnapshot
+from ..metrics.metric_catalogue import MetricsSnapshot
 from .connection_limits import Admission, ConnectionLimits, Slot
 from .logins import Logins
 from .partial_frames import DEFAULT_BYTES, PartialFrames
-from .standbys import Gate, Standbys
+from .standby_connections import Gate, Standbys
 
 log = logging.getLogger(__name__)
 

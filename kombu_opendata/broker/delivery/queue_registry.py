@@ -21,8 +21,8 @@ from ...storage.routing.exchange import Exchange
 from ...storage.routing.queue_filters import filter_of
 from ...storage.routing.topology import Topology
 from ...storage.state.store_state import Queue, QueueSettings
+from ..model.argument_checks import parse_stored
 from ..model.queue import BrokerQueue, QueueProperties
-from ..model.queue_arguments import parse_stored
 from ..model.sessions import ConsumedQueue, Consumer, Session, SessionChannel
 from ..model.stored_queue import Storage, StoredQueue
 from ..model.transient_queue import Surroundings, TransientQueue

@@ -25,10 +25,10 @@ from ..access.rights import User
 from ..calls.admin_calls import Directory
 from ..calls.all_calls import InstanceCalls
 from ..delivery.active_lease import ActiveLease
-from ..delivery.flow import Flow, Reason
 from ..delivery.lease_expiry import is_timed
+from ..delivery.publish_flow_control import Flow, Reason
 from ..instance.instance import Instance
-from ..metrics.catalogue import MetricsSnapshot
+from ..metrics.metric_catalogue import MetricsSnapshot
 from ..model.name_checks import MAX_NAME_BYTES
 from ..wire.broker_settings import BrokerSettings
 from .logs import code_of

@@ -37,11 +37,11 @@ from ...storage.engine import Engine
 from ..model.sessions import TURN_BYTES, ConsumedQueue, Consumer, Session
 from .active_lease import ActiveLease
 from .bucket_commits import BucketCommits
-from .core import Core, InstanceFailure, Traffic
-from .flow import Flow, StoreGate
+from .instance_core import Core, InstanceFailure, Traffic
 from .outbox import Outbox, send
+from .publish_flow_control import Flow, StoreGate
 from .queue_policies import QueuePolicies
-from .queues import Queues
+from .queue_registry import Queues
 from .rate_limited_log import Notices
 
 #: maximum number of deliveries of one queue in one turn, so that other queues also deliver

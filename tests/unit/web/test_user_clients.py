@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from kombu_opendata import AsyncQueueClient
-from kombu_opendata.web.brokers import UserBroker, note_ages
+from kombu_opendata.web.user_clients import UserBroker, note_ages
 
 
 def answers(*seconds: float) -> list[int]:

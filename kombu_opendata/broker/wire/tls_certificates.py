@@ -24,7 +24,7 @@ from typing import Any
 
 from ...errors import StartError
 from ...file_system import read_private
-from ..metrics.catalogue import MetricsSnapshot
+from ..metrics.metric_catalogue import MetricsSnapshot
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from ...errors import AccessRefused, OpenDataError, TooManyLogins
-from ...failure_limit import FailureLimit
+from ...failure_rate_limit import FailureLimit
 from ...url import parse
-from ..brokers import Brokers, UserBroker
 from ..settings import WebSettings
+from ..user_clients import Brokers, UserBroker
 from . import audit
 from .forgery import Tokens
 

@@ -9,9 +9,9 @@ from ...errors import InvalidUsersFile, OpenDataError, StartError
 from ...protocol.messages import Reloaded
 from ..access import audit
 from ..access.users_file import UsersFileChanges
-from ..wire.connections import Connections
 from ..wire.logins import Logins
-from ..wire.server_tls import ServerTls
+from ..wire.open_connections import Connections
+from ..wire.tls_certificates import ServerTls
 from .logs import code_of
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 
 from kombu_opendata.masking import MASK, Masking
 from kombu_opendata.queue_client.message_models import Message
-from kombu_opendata.web.reports.bodies import MAX_SHOWN, Body, body_of, shown_json
+from kombu_opendata.web.reports.body_text import MAX_SHOWN, Body, body_of, shown_json
 
 
 class Counting(Masking):

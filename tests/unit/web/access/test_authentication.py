@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kombu_opendata.web.access.visitors import MOST, Sessions
+from kombu_opendata.web.access.authentication import MOST, Sessions
 
 
 class Time:

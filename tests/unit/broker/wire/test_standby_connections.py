@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kombu_opendata.broker.wire.standbys import Gate
+from kombu_opendata.broker.wire.standby_connections import Gate
 from kombu_opendata.errors import NotActive
 from tests.support.waiting import turns
 

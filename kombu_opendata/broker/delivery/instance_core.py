@@ -15,7 +15,7 @@ from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ..model.sessions import Session
 from .outbox import Outbox
-from .queues import Queues
+from .queue_registry import Queues
 from .rate_limited_log import Notices
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from kombu_opendata.broker.delivery.flow import StoreGate
+from kombu_opendata.broker.delivery.publish_flow_control import StoreGate
 
 
 class Broker:

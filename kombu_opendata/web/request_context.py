@@ -10,12 +10,12 @@ from fastapi import Depends, Request
 
 from ..errors import AccessRefused, OpenDataError
 from ..masking import Masking
-from .access.visitors import Visitor, Visitors
-from .brokers import Brokers, UserBroker
+from .access.authentication import Visitor, Visitors
 from .jobs import BackgroundJobs
 from .live_updates import UpdatePace
 from .rendering import Renderer
 from .settings import WebSettings
+from .user_clients import Brokers, UserBroker
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.model import queue_arguments
-from kombu_opendata.broker.model.queue_arguments import difference, parse, parse_stored, unknown
+from kombu_opendata.broker.model import argument_checks
+from kombu_opendata.broker.model.argument_checks import difference, parse, parse_stored, unknown
 from kombu_opendata.errors import RequestError
 from kombu_opendata.protocol.queue_arguments import KNOWN, Argument, QueueArguments
 from kombu_opendata.queue_client import QueueOptions
@@ -172,7 +172,7 @@ def test_a_declaration_full_of_misspelt_arguments_costs_few_comparisons(monkeypa
         compared.append(name)
         return []
 
-    monkeypatch.setattr(queue_arguments, "get_close_matches", compare)
+    monkeypatch.setattr(argument_checks, "get_close_matches", compare)
     assert len(unknown("queue", "q", [f"x-max-lenght-{n}" for n in range(10_000)])) == 10_000
     assert len(compared) < 10
 

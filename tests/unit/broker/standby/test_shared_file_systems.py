@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.broker.standby import file_systems
-from kombu_opendata.broker.standby.file_systems import check_file_system, file_system
+from kombu_opendata.broker.standby import shared_file_systems
+from kombu_opendata.broker.standby.shared_file_systems import check_file_system, file_system
 from kombu_opendata.errors import StartError, StoreUnwritable
 
 MOUNTS = r"""
@@ -70,5 +70,5 @@ def test_a_system_without_a_list_of_mounts(tmp_path: Path) -> None:
 
 
 def test_the_types_are_each_of_one_kind() -> None:
-    kinds = file_systems._SHARED, file_systems._LOCAL, file_systems._IN_MEMORY
+    kinds = shared_file_systems._SHARED, shared_file_systems._LOCAL, shared_file_systems._IN_MEMORY
     assert sum(map(len, kinds)) == len(frozenset.union(*kinds))

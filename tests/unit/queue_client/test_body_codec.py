@@ -16,7 +16,7 @@ from kombu import compression
 
 from kombu_opendata.errors import BodyTooLarge, InvalidMessage
 from kombu_opendata.protocol.envelope import encode_envelope
-from kombu_opendata.queue_client import bodies
+from kombu_opendata.queue_client import body_codec
 from kombu_opendata.queue_client.message_models import Message, bodies_of_page
 from kombu_opendata.queue_client.tasks import arguments_of, result_of
 
@@ -30,14 +30,14 @@ class Reading:
 @pytest.mark.parametrize("around", [lambda n: n, lambda n: {"a": [1, n]}, lambda n: (None, {n}), Reading])
 def test_a_number_that_json_has_not_is_refused_and_not_sent_as_null(number: float, around: Any) -> None:
     with pytest.raises(InvalidMessage, match="JSON does not have"):
-        bodies.encode(around(number))
+        body_codec.encode(around(number))
 
 
 @pytest.mark.parametrize("body", [None, {"a": None}, "null", [1.5, None, "null"]])
 def test_null_is_sent(body: Any) -> None:
-    raw, content_type, encoding = bodies.encode(body)
+    raw, content_type, encoding = body_codec.encode(body)
     stored = raw.encode() if isinstance(raw, str) else raw
-    assert bodies.decode(stored, content_type, encoding, {}) == body
+    assert body_codec.decode(stored, content_type, encoding, {}) == body
 
 
 # ---------------------------------------------------------------------- limits
@@ -133,7 +133,7 @@ def test_commas_and_brackets_in_texts_are_no_elements() -> None:
 
 @pytest.mark.parametrize("raw", [b'"' + b'\\"' * 1_000_000, b'["' * 200_000 + b"," * 300_000, b"\\" * 2_000_000])
 def test_damaged_texts_are_counted_in_linear_time(raw: bytes) -> None:
-    assert bodies.json_elements(raw, 0) <= len(raw)  # quadratic time would take hours
+    assert body_codec.json_elements(raw, 0) <= len(raw)  # quadratic time would take hours
 
 
 def test_a_deep_body_is_not_displayed() -> None:
