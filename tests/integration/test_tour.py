@@ -29,7 +29,7 @@ def test_the_tour(store_folder: Path) -> None:
     assert "sofa" in look
     assert "it does not match" in why
     assert "done=2, failed=1" in work
-    assert "1 message available again" in redrive
+    assert "1 message ready again" in redrive
     assert "rejected" in back
     assert "1 put into the queue" in replay
     assert "clean: " in verify

@@ -91,7 +91,7 @@ class AttemptInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
         consumer: the name of the consumer that held the lease.
         number: the number of the message's leases in this queue so far, including this attempt.
         outcome: ``acked``, ``failed`` (no attempts were left), ``rejected``, ``expired`` (the lease ended),
-            ``released`` (returned before it was started) or ``redriven`` (made available again after a failure).
+            ``released`` (returned before it was started) or ``redriven`` (made ready again after a failure).
         requeued: True if the message returned to its queue.
         manual: True if a user ended the attempt manually.
         event: the message; None if it is no longer stored, because attempts are stored longer than messages.

@@ -63,7 +63,7 @@ _ATTEMPT_BYTES = {
 }  # fmt: skip
 _TIME = struct.Struct("<q")
 
-#: the status of a message in its queue after an attempt with this outcome; after the others it is available again
+#: the status of a message in its queue after an attempt with this outcome; after the others it is ready again
 SETTLED_BY = {ACKED: "done", FAILED: "failed", REJECTED: "failed"}
 
 

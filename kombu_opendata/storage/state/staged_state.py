@@ -126,7 +126,7 @@ class StagedState:
             self._dirty_jobs.add(job.id)
 
     def back(self, queue: str, id: int, kind: int, *, moved: bool = False) -> None:
-        """Count a settled message that is available again, in its queue or, if it ``moved``, in another one."""
+        """Count a settled message that is ready again, in its queue or, if it ``moved``, in another one."""
         job = self._waiting_job(id)
         counts = job.counts(queue) if job is not None else None
         if job is not None and counts is not None and counts[kind]:

@@ -80,7 +80,7 @@ def test_text_is_as_it_was(serve: Serve) -> None:
     assert served.terminate() == 0
     for line in served.log.read_text().splitlines():
         assert line[4:5] == "-"
-        assert line[23:].startswith(" INFO kombu_opendata.broker.process."), line
+        assert line[23:].startswith(" INFO kombu_opendata.broker."), line
 
 
 def test_a_level_leaves_out_what_is_below(serve: Serve) -> None:

@@ -307,7 +307,7 @@ def test_polls_that_are_wrong(client: Any, queue: str) -> None:
 def test_a_queue_that_is_not_there(client: Any, queue: str, name: str) -> None:
     client.delete_queue(queue)
     for call in (
-        client.read, client.pop, client.peek, client.metrics, client.purge, client.get_queue, client.drop,
+        client.read, client.pop, client.peek, client.metrics, client.purge, client.get_queue, client.delete_queue,
         lambda queue: next(client.consume(queue)), lambda queue: client.read(queue, where={"a": 1}),
         lambda queue: client.archive(queue, 1), lambda queue: client.list_by_state(queue, "done"),
     ):  # fmt: skip
