@@ -21,13 +21,6 @@ MAX_GONE = 1000
 _values_of = attrgetter(*(f"counts.{name}" for name in NAMES), "is_paused", "refuses_publishes", "tasks_failed")
 
 
-class _Seen(NamedTuple):
-    """Hash of a queue's metrics, and the mark of the first call that returned them."""
-
-    values_hash: int
-    mark: int
-
-
 class Since(NamedTuple):
     """Changes since a mark.
 
@@ -51,7 +44,8 @@ class InstanceChanges:
         self._clock = clock
         self._max_gone = max_gone
         self._mark = self._first = clock.now_ms()  # so marks of another run of the broker are smaller or larger
-        self._seen: dict[BrokerQueue, _Seen] = {}
+        # the hash of a queue's metrics, and the mark of the first call that returned them
+        self._returned: dict[BrokerQueue, tuple[int, int]] = {}
         self._gone: dict[str, int] = {}  # deleted queues, and the mark of the call that noticed it
         self._lock = asyncio.Lock()
 
@@ -69,9 +63,9 @@ class InstanceChanges:
             return Since(self._mark, changed, deleted_names if knows else None)
 
     async def _note_gone(self) -> None:
-        async for queue in TimeSlice().over(list(self._seen)):
+        async for queue in TimeSlice().over(list(self._returned)):
             if self._queues.get(queue.name) is not queue:
-                del self._seen[queue]
+                del self._returned[queue]
                 if queue.name not in self._queues:
                     self._gone.pop(queue.name, None)
                     self._gone[queue.name] = self._mark
@@ -80,10 +74,12 @@ class InstanceChanges:
 
     def _see(self, queue: BrokerQueue, now: int) -> int:
         """Return the mark of the first call that returned the current metrics of a queue."""
-        values_hash, record = self._hash_of(queue, now), self._seen.get(queue)
-        if record is None or values_hash is None or record.values_hash != values_hash:
-            record = self._seen[queue] = _Seen(values_hash or 0, self._mark)
-        return record.mark
+        values_hash = self._hash_of(queue, now)
+        earlier_hash, mark = self._returned.get(queue, (None, 0))
+        if values_hash is None or values_hash != earlier_hash:
+            mark = self._mark
+            self._returned[queue] = values_hash or 0, mark
+        return mark
 
     def _hash_of(self, queue: BrokerQueue, now: int) -> int | None:
         """Return a number that differs if the metrics do; None if they change with time."""
