@@ -34,7 +34,7 @@ LEASE_SECONDS = 5
 #: of a broker whose clients do not come back
 SHORT_LEASE_SECONDS = 1
 #: logged once for each connection over which something waits for longer than its ``reconnect_timeout``
-WAITS = "what a task has done waits for it"
+WAITS = "the result of a task waits for it"
 
 
 class Outage:
