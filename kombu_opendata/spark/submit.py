@@ -20,7 +20,7 @@ from .broker_access import BrokerAccess, access_of
 from .encode.plan import JobPlan
 from .result import SubmitResult
 from .source import NAME, register
-from .write.task_options import Args, Kwargs, TaskArguments, make_templates, task_frame
+from .write.task_arguments import Args, Kwargs, TaskArguments, make_templates, task_frame
 from .write.task_writers import check_prefix
 from .write.write_options import pack_plan
 

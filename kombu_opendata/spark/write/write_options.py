@@ -37,7 +37,7 @@ from ...errors import RequestError
 from ..broker_access import BrokerAccess, access_of
 from ..encode.plan import ColumnNames, JobPlan
 from ..option_text import did_you_mean, json_of, names_of
-from .task_options import check_options
+from .task_arguments import check_options
 
 #: possible contents of a column, each with an option
 _COLUMNS = ("task", "queue", "task_id", "priority", "eta", "expires")

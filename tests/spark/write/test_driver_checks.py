@@ -16,7 +16,7 @@ from kombu.entity import Exchange, Queue
 from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError, StoreFull, from_wire, wire_code
 from kombu_opendata.spark.broker_access import access_of
 from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
-from kombu_opendata.spark.write.task_options import check_options
+from kombu_opendata.spark.write.task_arguments import check_options
 from kombu_opendata.spark.write.write_options import pack_plan, parse_write_options
 from kombu_opendata.transport import amqp_errors as transport_errors
 
