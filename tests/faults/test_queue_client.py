@@ -46,7 +46,7 @@ def test_keys_of_a_dropped_queue_stay_forgotten(store_folder: Path, broker_url: 
         assert client.send("again", "a", idempotency_key="k") == second != first
 
 
-@pytest.mark.parametrize("what", ["purge", "drop"])
+@pytest.mark.parametrize("what", ["purge", "delete_queue"])
 def test_a_removal_that_a_kill_cuts_in_two_returns_the_whole_count(
     store_folder: Path, broker_url: str, what: str
 ) -> None:
@@ -63,7 +63,7 @@ def test_a_removal_that_a_kill_cuts_in_two_returns_the_whole_count(
         watch.close()
         assert left > 0, "it was not cut"
         assert removing.result(60) == total
-        assert what == "drop" or client.metrics("many").length == 0
+        assert what == "delete_queue" or client.metrics("many").length == 0
 
 
 def test_batches_and_keys_under_kills(store_folder: Path, broker_url: str, tmp_path: Path, started: Children) -> None:

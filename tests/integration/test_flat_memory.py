@@ -7,6 +7,7 @@ import gc
 import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -50,13 +51,24 @@ class World:
         return self.channel.connection.call(message)
 
 
+@contextmanager
+def traced() -> Iterator[None]:
+    """Trace allocations until SlateDB's threads rest: CPython may crash if it stops tracing while others allocate."""
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.fixture
 def world() -> Iterator[World]:
     name = uuid.uuid4().hex
     url = f"opendata+memory://{name}"
-    with connected(url) as connection:
-        yield World(url, connection)
-    memory.stop(name)
+    with traced():
+        with connected(url) as connection:
+            yield World(url, connection)
+        memory.stop(name)
 
 
 def _cycle_queue(world: World, *, durable: bool = False, **properties: Any) -> str:
@@ -188,12 +200,8 @@ def _grown(cycle: Callable[[World], None], world: World, cycles: int, settle: Ca
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
-    tracemalloc.start()
-    try:
-        before = run(WARM_UP)
-        return (run(cycles) - before) / cycles
-    finally:
-        tracemalloc.stop()
+    before = run(WARM_UP)
+    return (run(cycles) - before) / cycles
 
 
 def _alive(kind: type) -> int:
@@ -251,13 +259,12 @@ async def _abort_jobs(folder: Path) -> None:
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
-    tracemalloc.start()
-    try:
-        before = await run(WARM_UP)
-        assert (await run(300) - before) / 300 < BYTES_PER_CYCLE
-    finally:
-        tracemalloc.stop()
-        await engine.close()
+    with traced():
+        try:
+            before = await run(WARM_UP)
+            assert (await run(300) - before) / 300 < BYTES_PER_CYCLE
+        finally:
+            await engine.close()
 
 
 def test_a_binding_declared_with_other_arguments_is_remembered_once(tmp_path: Path) -> None:
