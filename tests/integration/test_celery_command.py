@@ -32,7 +32,7 @@ def test_it_shows_the_queues_of_the_apps_broker(broker_url: str, store_folder: P
         assert told.returncode == 0, told.stderr
         assert f"store file://{store_folder}" in told.stdout
         row = next(line for line in told.stdout.splitlines() if "bulk" in line)
-        assert row.split() == ["bulk", "3", "0", "0", "1", "0"]
+        assert row.split() == ["bulk", "3", "0", "0"]
         assert max(map(len, told.stdout.splitlines())) <= 80
 
         worker = Worker(broker_url, tmp_path, "w", "-Q", "bulk")
