@@ -45,9 +45,7 @@ CODES: dict[str, Code] = {
         "otherwise restore the store from a backup",
     ),
     "wal-gap": Code(_D, "writes in between are lost, unless the journal has them", _RESTORE),
-    "epochs-differ": Code(
-        _N, "a starting broker may fence itself once", "nothing; start the broker again if it ended at once"
-    ),
+    "epochs-differ": Code(_N, "a starting broker may fence itself once", "nothing; start the broker again if it ended"),
     "compactions-damaged": Code(_D, "a broker can't start its compactor", "remove the newest file in compactions"),
     "boundary-damaged": Code(_D, "SlateDB can't collect its garbage", "remove the file: it is written again"),
     "sync-damaged": Code(
@@ -110,7 +108,7 @@ CODES: dict[str, Code] = {
     "binding-orphan": Code(_N, "the binding has no effect", "nothing"),
     "exchange-implausible": Code(_I, "messages to this exchange are not routed", "delete and declare it again"),
     # ---- messages
-    "message-twice": Code(_I, "the message may run twice, or be settled and delivered at once", _REPORT),
+    "message-twice": Code(_I, "the message may run twice, or be settled and delivered", _REPORT),
     "metadata-missing": Code(_D, "filters, history and retention know nothing about the message", _RESTORE),
     "payload-missing": Code(_D, "the message can't be delivered", _RESTORE),
     "payload-uri": Code(_D, "the message can't be delivered", _RESTORE),

@@ -34,7 +34,7 @@ DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX = "drop-head", "reject-publish", "
 
 _IGNORED = "accepted and ignored"
 # texts of ``altered`` that several arguments share
-_SHORTER = "takes effect at once; the oldest messages that exceed the maximum are dropped, if `force` allows it"
+_SHORTER = "takes effect immediately; the oldest messages that exceed the maximum are dropped, if `force` allows it"
 _LETTERS = "counts for dead letters from now on"
 _RETURNS = "counts for messages that return from now on"
 _KEPT = "takes effect with the next sweep; a shorter time that deletes messages needs `force`"
@@ -71,7 +71,7 @@ class Argument(NamedTuple):
     also: int | None = None
     choices: tuple[str, ...] = ()
     words: str = ""
-    altered: str = "takes effect at once"
+    altered: str = "takes effect immediately"
     fixed: str = ""
     stored_only: bool = False
     setting: str = ""
@@ -122,7 +122,7 @@ class QueueArguments(NamedTuple):
     # fmt: off
     message_ttl_ms: Annotated[int, Argument(
         "x-message-ttl", "ms",
-        "how long a message may wait before it expires. With 0 it is delivered at once to a waiting consumer,"
+        "how long a message may wait before it expires. With 0 it is delivered immediately to a waiting consumer,"
         " or never. If the message has its own `expiration`, the earlier one counts",
         "starts when an `eta` is due. Expired messages are removed anywhere in the queue, not only at its head",
         altered="counts for messages that come from now on, as a policy of RabbitMQ does",
@@ -164,7 +164,7 @@ class QueueArguments(NamedTuple):
     single_active_consumer: Annotated[bool, Argument(
         "x-single-active-consumer", "", "only one consumer gets messages; the next one takes over when it ends",
         "a consumer that reconnects within its session's grace period (2 s) keeps its place",
-        altered="takes effect at once; the other consumers keep what they hold",
+        altered="takes effect immediately; the other consumers keep what they hold",
     )] = False
     delivery_limit: Annotated[int, Argument(
         "x-delivery-limit", "attempts",

@@ -21,7 +21,7 @@ EXEMPT = {"CHANGELOG.md", "GLOSSARY.md"}
 QUESTION = re.compile(r"(What|Who|Whose|Whom|Whether|How|Where|Which|When|Why|That|(As|For|Of|To) (whom|what))\b")
 AVOIDED = re.compile(
     r"\b(nobody|somebody|whoever|mend(s|ed|ing)?|for ever|go(es|ing)? on|by (itself|themselves)|at hand|so many"
-    r"|what became of|(is|are|was|were) told|tells?|said|says|meanwhile|anew"
+    r"|what became of|at once|(is|are|was|were) told|tells?|said|says|meanwhile|anew"
     r"|(have|has|is|are) gone|of (its|their) own)\b",
     re.IGNORECASE,
 )
@@ -51,7 +51,9 @@ def test_an_indirect_question_is_recognized(text: str) -> None:
     assert QUESTION.match(text)
 
 
-@pytest.mark.parametrize("text", ["It goes on.", "Nobody waits", "The client is told why.", "a store of its own"])
+@pytest.mark.parametrize(
+    "text", ["It goes on.", "Nobody waits", "The client is told why.", "a store of its own", "Ends at once"]
+)
 def test_an_avoided_word_is_recognized(text: str) -> None:
     assert AVOIDED.search(text)
 

@@ -110,7 +110,7 @@ class ServiceManager:
         try:
             self._sock.sendto(text.encode(), self._address)
         except OSError as exc:
-            log.warning("systemd was not told %r: %s", text, exc.strerror or exc)
+            log.warning("systemd was not notified of %r: %s", text, exc.strerror or exc)
 
 
 def from_environment(health: Health, reloading: Reloading) -> ServiceManager | None:

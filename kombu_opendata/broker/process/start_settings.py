@@ -87,8 +87,8 @@ def contradictions(options: BrokerOptions) -> Iterator[str]:
     """Yield the contradictions between options, with their solutions."""
     if options.standby and not options.advertise and all(listen.host in WILDCARDS for listen in options.listen):
         yield (
-            f"clients can't be told to connect to {options.listen[0]}: say with --advertise HOST:PORT where they "
-            "reach this broker"
+            f"clients of a standby can't connect to {options.listen[0]}: name the address at which they reach this "
+            "broker with --advertise HOST:PORT"
         )
     for address in options.advertise:
         if address.host in WILDCARDS or not address.port:

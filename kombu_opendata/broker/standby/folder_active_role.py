@@ -107,11 +107,11 @@ class FolderActiveRole(ActiveRole):
         while not self._lock.lost:
             if other_host := self._lock.renew():
                 log.critical(
-                    "a broker on another host (%s) has taken the store's folder: this one ends at once", other_host
+                    "a broker on another host (%s) has taken over the store's folder: this broker ends", other_host
                 )
                 os._exit(EXIT_FENCED)
             await asyncio.sleep(_WATCH_SECONDS)
-        log.critical("the store's folder was deleted or replaced while the broker ran: it ends at once")
+        log.critical("the store's folder was deleted or replaced while the broker ran: the broker ends")
         os._exit(EXIT_FAILED)
 
     async def hand_over(self, standby: Standby) -> bool:

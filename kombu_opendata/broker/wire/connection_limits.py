@@ -154,7 +154,7 @@ class Admission:
         if len(self.slots) >= limits.connections:
             text = "the broker has %d connections and takes no more (--max-connections, ulimit -n): try again later"
             return _too_many(text, "connections", limits.connections)
-        text = "the broker has %d connections %sthat have not logged in: say Hello at once, or try again later"
+        text = "the broker has %d connections %sthat have not logged in: log in immediately, or try again later"
         if len(self._strangers) >= limits.strangers:
             return _too_many(text.replace("%s", ""), "strangers", limits.strangers)
         if host and self._by_host[host] >= limits.strangers_per_host:

@@ -243,12 +243,12 @@ def inspect(
         if item is not None:
             document = _with_store(location, instance, "inspect", lambda opened: inspect(opened, item)).as_dict()
             return Reply(document, *_lines(document))
-        found = _with_store(location, instance, "inspect", records)
+        rows = _with_store(location, instance, "inspect", records)
     except RequestError as exc:
         if type(exc) is RequestError:
             raise click.UsageError(exc.text) from exc
         raise
-    return Reply(JsonLines(record.as_dict() for record in found), _RECORDS.of(found))
+    return Reply(JsonLines(record.as_dict() for record in rows), _RECORDS.of(rows))
 
 
 def _hexadecimal(text: str, option: str) -> bytes:

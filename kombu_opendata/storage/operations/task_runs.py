@@ -33,7 +33,7 @@ from .message_operations import Operations
 #: outcome of a task without a report
 _UNKNOWN = TaskReport(0)
 SHORT_ERROR = 255
-LEFT_OUT = "(the traceback was left out: too many tasks failed at once)"
+LEFT_OUT = "(the traceback was left out: too many tasks failed at the same time)"
 
 
 class LostTask(NamedTuple):

@@ -95,7 +95,7 @@ def test_a_broker_ends_when_another_host_has_taken_the_folder(
     with other_host(store_folder):
         assert broker.wait(60) == EXIT_FENCED
         assert (store_folder / "broker.lock").read_text() == OTHER
-    assert "a broker on another host (other.example) has taken the store's folder" in tail(broker.log)
+    assert "a broker on another host (other.example) has taken over the store's folder" in tail(broker.log)
 
 
 def test_a_start_after_a_crash_or_an_end_on_the_same_host_is_not_delayed(

@@ -106,7 +106,7 @@ def test_a_folders_broker_does_not_answer_for_the_service_that_started_it(
 def test_a_service_manager_that_is_gone_ends_nothing(systemd: NotifySocket, serve: Callable[..., ServedBroker]) -> None:
     systemd.close()
     broker = serve()
-    assert "systemd was not told" in broker.log.read_text()
+    assert "systemd was not notified of" in broker.log.read_text()
     assert broker.terminate() == 0
 
 

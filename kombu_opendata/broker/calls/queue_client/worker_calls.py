@@ -134,7 +134,7 @@ class WorkerCalls(BrokerCalls):
                 self._shut_down(session, call.session.name)
             else:
                 self._suspend(session, msg.action == SUSPEND)
-        call.audit("told worker %r (%s) to %s", sessions[0].name, msg.session.hex(), msg.action)
+        call.audit("requested of worker %r (%s): %s", sessions[0].name, msg.session.hex(), msg.action)
         call.answer_once(msg.rid, m.Count(msg.rid, count))
 
     def _suspend(self, session: Session, suspended: bool) -> None:
