@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # setuptools warns about every editable installation; that is nothing for a user of `make demo`.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
+# The versions that the tests use, on every machine; `make lock` renews them. The demo takes what a user gets.
+LOCKED := --constraint constraints.txt
 # The tests start hundreds of interpreters: compiled modules are kept, whatever the machine's default is.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 # Three processes of tests, as about half of their time they wait; a module's tests, which may share a broker, in one.
@@ -17,7 +19,7 @@ BENCH = $(if $(PEERS),,--out docs/benchmarks.md --samples docs/benchmarks/sample
   $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint format types bench pictures docs build clean
+.PHONY: help demo test test-long lint format types bench pictures docs build sbom lock clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,9 +33,11 @@ test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (
 test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills), and all that need Spark: they share one session
 	$(PYTEST) -m slow $(ARGS)
 
-lint: $(VENV)/.dev ## ruff, and the import contracts of pyproject.toml
+lint: $(VENV)/.dev ## ruff, the import contracts of pyproject.toml, the workflows
 	$(BIN)/ruff check $(ARGS) .
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/zizmor --offline --quiet .github
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 format: $(VENV)/.dev ## let ruff mend and lay out what it can
 	$(BIN)/ruff check --fix-only .
@@ -57,6 +61,16 @@ build: $(VENV)/.dev ## wheel and source distribution in dist/, checked as a pack
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
 
+sbom: $(VENV)/.dev ## what a user installs with all extras but Spark, as CycloneDX in build/sbom.json
+	rm -rf build/sbom && $(PYTHON) -m venv build/sbom
+	build/sbom/bin/python -m pip install --quiet $(LOCKED) '.[objectstore,web]'
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file build/sbom.json \
+	  build/sbom/bin/python
+
+lock: $(VENV)/.dev ## the newest versions that pyproject.toml allows, into constraints.txt
+	$(BIN)/uv pip compile --quiet --universal --upgrade --no-annotate --no-header --python-version 3.11 \
+	  --extra dev --output-file constraints.txt pyproject.toml
+
 clean: ## remove what the targets made
 	rm -rf $(VENV) build dist site *.egg-info .tox .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	find kombu_opendata tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -75,17 +89,17 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@$(PIP) install --quiet --editable .
 	@touch $@
 
-$(VENV)/.test: pyproject.toml | $(BIN)/python
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV), with what the tests need: 1.6 GB, most of it Spark …"
-	@$(PIP) install --quiet --editable '.[test]'
+	@$(PIP) install --quiet $(LOCKED) --editable '.[test]'
 	@touch $@ $(VENV)/.demo
 
-$(VENV)/.docs: pyproject.toml | $(BIN)/python
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV), with what makes the site …"
-	@$(PIP) install --quiet --editable '.[docs]'
+	@$(PIP) install --quiet $(LOCKED) --editable '.[docs]'
 	@touch $@ $(VENV)/.demo
 
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing the development tools into $(VENV) …"
-	@$(PIP) install --quiet --editable '.[dev]'
+	@$(PIP) install --quiet $(LOCKED) --editable '.[dev]'
 	@touch $@ $(VENV)/.docs $(VENV)/.test $(VENV)/.demo

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tools import release
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -38,3 +40,40 @@ def test_tox_has_each_python_of_the_classifiers() -> None:
     pythons = [found[1] for each in PROJECT["classifiers"] if (found := re.search(r":: (3\.\d+)$", each))]
     environments = re.findall(r"\bpy3(\d+)\b", (ROOT / "tox.ini").read_text().split("[testenv]")[0])
     assert environments == [version.removeprefix("3.") for version in pythons]
+
+
+CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-01-31\n\n### Added\n\n- Releases.\n"
+
+
+@pytest.mark.parametrize(
+    ("tag", "changelog", "reason"),
+    [
+        ("v1.2.4", CHANGELOG, "The tag v1.2.4 is not v1.2.3"),
+        ("1.2.3", CHANGELOG, "The tag 1.2.3 is not v1.2.3"),
+        ("v1.2.3", CHANGELOG.replace(" - 2026-01-31", ""), "no section with a date"),
+        ("v1.2.3", CHANGELOG.replace("1.2.3", "1.2.2"), "no section with a date"),
+        ("v1.2.3", CHANGELOG.replace("## [1", "- More.\n\n## [1"), "unreleased changes"),
+    ],
+)
+def test_a_release_is_refused(tag: str, changelog: str, reason: str) -> None:
+    (sentence,) = release.reasons_against(tag, "1.2.3", changelog)
+    assert reason in sentence
+
+
+def test_a_release_is_accepted() -> None:
+    assert release.reasons_against("v1.2.3", "1.2.3", CHANGELOG) == []
+
+
+def test_each_version_in_the_changelog_has_a_date() -> None:
+    headings = re.findall(r"(?m)^## (.+)$", (ROOT / "CHANGELOG.md").read_text())
+    assert headings[0] == "[Unreleased]"
+    assert [line for line in headings[1:] if not re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", line)] == []
+
+
+def test_the_lock_has_what_the_tests_need_and_names_no_index() -> None:
+    locked = (ROOT / "constraints.txt").read_text()
+    names = {line.split("==")[0] for line in locked.splitlines()}
+    groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    needed = {re.split(r"[\[<>=;~ ]", word)[0].lower() for group in groups for word in group}
+    assert sorted(needed - names - {"kombu-opendata", "backports.zstd"}) == []
+    assert "://" not in locked

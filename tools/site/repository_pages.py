@@ -19,7 +19,10 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 FRONT = "README.md"
-PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "deploy/README.md", "pyproject.toml")
+PAGES = (
+    *("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "RELEASING.md", "SECURITY.md"),
+    *("deploy/README.md", "pyproject.toml"),
+)
 FOLDERS = (
     "deploy/docker", "deploy/kubernetes", "deploy/systemd", "examples/beat_app", "examples/canvas",
     "examples/django_app", "examples/monitoring", "examples/quickstart", "examples/spark",

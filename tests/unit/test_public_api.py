@@ -1,0 +1,47 @@
+"""The public API is the one that the last commit has, and the one that the documentation names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tools import public_api
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_change_of_the_public_api_is_part_of_the_commit() -> None:
+    golden = (ROOT / "tests/golden/public_api.txt").read_text()
+    assert public_api.public_api() == golden, "run `python -m tools.public_api > tests/golden/public_api.txt`"
+
+
+def test_the_documentation_names_the_public_modules() -> None:
+    rows = re.findall(r"(?m)^\| `([\w.]+)` \|", (ROOT / "docs/public-api.md").read_text())
+    assert sorted(rows) == sorted(public_api.MODULES)
+
+
+class Base:
+    x: int
+
+    def call(self, name: str) -> None: ...
+
+
+class Derived(Base):
+    @classmethod
+    def make(cls, size: int = 3) -> Derived: ...
+
+
+Base.__module__ = Derived.__module__ = "kombu_opendata.example"
+
+
+@pytest.mark.parametrize(
+    ("described", "lines"),
+    [
+        (set(), ["  call(self, name: 'str') -> 'None'", "  make(cls, size: 'int' = 3) -> 'Derived'", "  x"]),
+        ({Base}, ["  make(cls, size: 'int' = 3) -> 'Derived'"]),
+    ],
+)
+def test_a_class_lists_what_no_described_base_has(described: set[type], lines: list[str]) -> None:
+    assert list(public_api.members(Derived, described)) == lines
