@@ -23,11 +23,7 @@ VARIABLES = (
 
 
 def read_credential_files() -> None:
-    """Set the variables whose files are named; a variable that is set takes precedence over its file.
-
-    Raises:
-        StoreError: a file can't be used, or every user may read it.
-    """
+    """Set unset variables whose files are named; raise StoreError if a file is unusable, or open to every user."""
     for name in VARIABLES:
         path = os.environ.get(f"{name}_FILE")
         if path and not os.environ.get(name):
@@ -40,11 +36,7 @@ def read_credential_files() -> None:
 
 
 def refuse_query(url: str) -> None:
-    """Refuse a bucket's URL that contains settings, which would have no effect.
-
-    Raises:
-        InvalidURL: the URL has a query or a fragment.
-    """
+    """Raise InvalidURL for a bucket's URL with a query or a fragment: settings there would have no effect."""
     if "?" in url or "#" in url:
         shown = masked(url)
         raise InvalidURL(

@@ -30,11 +30,7 @@ def user_name(uid: int) -> str:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """Return the user of a Unix socket's peer; for a listener, the user that made it listen.
-
-    Raises:
-        OSError: the kernel does not report the user.
-    """
+    """Return the user of a Unix socket's peer, or of its listener; raise OSError if it is not reported."""
     if sys.platform.startswith("linux"):
         data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         return int(_UCRED.unpack(data)[1])

@@ -151,11 +151,7 @@ class PrivateFolder:
             return file.read(4096).strip()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Replace a file atomically: readers see the old content or the new one.
-
-        Raises:
-            StoreUnwritable: the file can't be written.
-        """
+        """Replace a file atomically: readers see the old content or the new one; or raise StoreUnwritable."""
         new = f"{name}.new"
         self.remove(new)
         with open(self.open_file(new, os.O_WRONLY | os.O_CREAT), "wb") as file:

@@ -124,11 +124,7 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Return the address that a broker URL names.
-
-    Raises:
-        InvalidURL: the URL can't be used; the text has the remedy.
-    """
+    """Return the address that a broker URL names; raise InvalidURL with the remedy."""
     if any(ord(c) < 32 for c in url):
         raise invalid(url, "it has control characters; percent-encode them")
     scheme, _, rest = url.partition("://")

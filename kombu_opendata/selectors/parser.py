@@ -26,11 +26,7 @@ _KEYWORDS = {word: word if word in _NAMED_KEYWORDS else f"_{word}" for word in l
 
 
 def parse(text: str) -> Condition:
-    """Return the tree of a filter.
-
-    Raises:
-        SelectorError: the text is not a valid filter; the error has line, column and caret.
-    """
+    """Return the tree of a filter; raise SelectorError, with line, column and caret, for an invalid text."""
     _check_characters(text)
     parser = _language().parse_interactive(text)
     bounds = _Bounds()
@@ -229,11 +225,7 @@ class _Bounds:
         return self.open[-1] if self.open and not self.in_list else None
 
     def count(self, token: Token) -> None:
-        """Count the next token.
-
-        Raises:
-            Mistake: a limit is exceeded.
-        """
+        """Count the next token; raise Mistake if a limit is exceeded."""
         previous, self._previous = self._previous, token
         kind, before = token.type, previous.type if previous is not None else ""
         if self.in_list:

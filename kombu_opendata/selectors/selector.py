@@ -15,18 +15,13 @@ from .tree import Boolean, Condition, Logical, Node, Not, headers_of, text_of
 
 
 class Selector:
-    """Filter over the headers of messages.
-
-    Attributes:
-        text: the text of the filter.
-        condition: the tree (:mod:`.tree`).
-        matches: ``matches(headers)`` returns True if the filter is true for these headers; unknown does not match.
-            Never raises.
-    """
+    """Filter over the headers of messages."""
 
     def __init__(self, condition: Condition, text: str | None = None) -> None:
-        self.condition = condition
-        self.text = text_of(condition) if text is None else text
+        self.condition = condition  # the tree (:mod:`.tree`)
+        self.text = text_of(condition) if text is None else text  # the text of the filter
+        #: ``matches(headers)`` returns True if the filter is true for these headers; unknown does not match. Never
+        #: raises.
         self.matches: Predicate = compile_condition(condition)
 
     @cached_property
@@ -48,12 +43,7 @@ class Selector:
 
 
 def compile_selector(text: str) -> Selector:
-    """Compile the text of a filter.
-
-    Raises:
-        SelectorError: the text is not a valid filter; the error has the position.
-        RequestError: the argument is not a text.
-    """
+    """Compile a filter; raise SelectorError with the position, or RequestError if it is not a text."""
     if not isinstance(text, str):
         raise RequestError(f"a filter must be a str, not {type(text).__name__}")
     result = _compile(text)

@@ -29,11 +29,7 @@ plain_app = cache(new_plain_app)
 
 
 def load_app(path: str) -> Any:
-    """Return the app at ``module:attribute``, looked up as in ``celery -A``.
-
-    Raises:
-        RequestError: there is no such app.
-    """
+    """Return the app at ``module:attribute``, as ``celery -A`` finds it; raise RequestError if there is none."""
     try:
         return find_app(path)
     except (ImportError, AttributeError) as exc:

@@ -106,11 +106,7 @@ class OpenDataSource(DataSource):
         return TaskStreamWriter(plan, access, self.options.get("job_id", ""))
 
     def _parse(self, schema: Any, overwrite: bool) -> tuple[JobPlan, BrokerAccess]:
-        """Return the plan and its broker; create the template if all rows have the same task and queue.
-
-        Raises:
-            RequestError: an option is invalid.
-        """
+        """Return the plan and its broker, or raise RequestError; create the template if all rows have the same."""
         from .write.write_options import parse_write_options
 
         if not self.options:

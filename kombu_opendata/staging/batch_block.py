@@ -130,11 +130,7 @@ def _single(column: Any, rows: int) -> Any:
 
 
 def encode_block(block: IndexBlock) -> bytes:
-    """Return the columns as msgpack, without the preceding size.
-
-    Raises:
-        InvalidMessage: a text has no UTF-8 form.
-    """
+    """Return the columns as msgpack, without the preceding size; raise InvalidMessage if a text has no UTF-8 form."""
     try:
         return _encoder.encode(block)
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as exc:

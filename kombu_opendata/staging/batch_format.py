@@ -134,11 +134,7 @@ def _utf8(text: str) -> bytes:
 
 # ---------------------------------------------------------------------- decoding
 def directory_start(tail: bytes, size: int, path: str) -> int:
-    """Return the start of the directory of an object of ``size`` bytes, by its footer at the end of ``tail``.
-
-    Raises:
-        DamagedBatch: the footer is missing or has an impossible field.
-    """
+    """Return the offset of an object's directory, by the end of its footer in ``tail``; raise DamagedBatch."""
     if size < HEADER.size + FOOTER.size or len(tail) < FOOTER.size:
         raise corrupt(path, size, "an object of this size has no footer")
     offset, rows, segments, identity, _partition, _attempt, _crc, magic = FOOTER.unpack(tail[-FOOTER.size :])
@@ -153,11 +149,7 @@ def directory_start(tail: bytes, size: int, path: str) -> int:
 
 
 def decode_tail(data: bytes, offset: int, path: str) -> Tail:
-    """Decode directory, identity and footer: all of ``data``, which starts at ``offset`` of the object.
-
-    Raises:
-        DamagedBatch: a checksum does not match, or a field is impossible.
-    """
+    """Decode directory, identity and footer, which start at ``offset``; raise DamagedBatch if they are damaged."""
     size = offset + len(data)
     _offset, rows, count, identity_bytes, partition, attempt, crc, _magic = FOOTER.unpack(data[-FOOTER.size :])
     if crc32(data[:-8]) != crc:
@@ -202,12 +194,7 @@ def _read_utf8(data: bytes, at: int, offset: int, path: str) -> tuple[str, int]:
 
 
 def check_header(data: bytes, path: str) -> None:
-    """Validate the first bytes of an object.
-
-    Raises:
-        DamagedBatch: the object is not a batch.
-        NewerFormat: a newer version of this package wrote it.
-    """
+    """Validate the first bytes of an object; raise DamagedBatch, or NewerFormat for a newer version's format."""
     if len(data) < HEADER.size or data[:4] != MAGIC:
         raise corrupt(path, 0, "it does not begin as a batch does")
     _magic, version, reserved = HEADER.unpack(data[: HEADER.size])
@@ -221,11 +208,7 @@ def check_header(data: bytes, path: str) -> None:
 
 
 def split_index(data: bytes, segment: SegmentEntry, path: str) -> list[bytes]:
-    """Return the encoded blocks of a segment's index.
-
-    Raises:
-        DamagedBatch: the index is damaged.
-    """
+    """Return the encoded blocks of a segment's index; raise DamagedBatch if the index is damaged."""
     if len(data) != segment.index_bytes or crc32(data) != segment.index_crc:
         raise corrupt(path, segment.index_offset, "the checksum of an index does not match")
     blocks = []

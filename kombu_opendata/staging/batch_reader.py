@@ -47,12 +47,7 @@ def read_index(folder: BatchSource, path: str, segment: SegmentEntry) -> list[by
 
 
 def check_batch(folder: Folder, info: BatchInfo, instance: str, job_id: str) -> str:
-    """Check that an object is the batch that the commit names; return its path.
-
-    Raises:
-        RequestError: the object is another batch.
-        DamagedBatch, NewerFormat, StoreError: as :func:`read_tail`.
-    """
+    """Return a batch's path; raise RequestError if the commit names another batch, or as :func:`read_tail`."""
     path = path_of(info, job_id)
     size = folder.size(path)
     if size != info.bytes:
@@ -62,11 +57,7 @@ def check_batch(folder: Folder, info: BatchInfo, instance: str, job_id: str) -> 
 
 
 def path_of(info: BatchInfo, job_id: str) -> str:
-    """Return the path of a batch in the staged folder.
-
-    Raises:
-        RequestError: the URI is not one of a batch of this job.
-    """
+    """Return a batch's path in the staged folder; raise RequestError if the URI is not of a batch of this job."""
     path = parse_batch_uri(info.uri)
     if path is None or not path.startswith(f"{job_folder(job_id)}/"):
         raise RequestError(
@@ -106,11 +97,7 @@ class InlineBlock(NamedTuple):
 
 
 def read_inline(info: BatchInfo, instance: str, job_id: str, max_message_bytes: int) -> list[InlineBlock]:
-    """Return the blocks of a batch that is inline in the commit.
-
-    Raises:
-        RequestError, DamagedBatch, NewerFormat: the batch differs from the commit, or is damaged.
-    """
+    """Return the blocks of an inline batch; raise as :func:`check_batch` if it differs or is damaged."""
     path_of(info, job_id)
     path = info.uri
     if len(info.data) != info.bytes:
@@ -178,23 +165,15 @@ def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> I
 
 
 class _SegmentPayload:
-    """Envelopes of a segment, read once and in order.
-
-    Attributes:
-        at: the end of the bytes read so far, in the object.
-    """
+    """Envelopes of a segment, read once and in order."""
 
     def __init__(self, folder: BatchSource, path: str, segment: SegmentEntry) -> None:
         self._folder, self._path, self._segment = folder, path, segment
-        self.at = segment.payload_offset
+        self.at = segment.payload_offset  # the end of the bytes read so far, in the object
         self._data, self._start = b"", self.at
 
     def damaged_rows(self, block: IndexBlock) -> Iterator[int]:
-        """Yield the rows of the next block whose envelope does not match its checksum.
-
-        Raises:
-            DamagedBatch: the block does not continue the previous one.
-        """
+        """Yield the rows of a block with a wrong checksum; raise DamagedBatch for a block out of order."""
         if self.at != self._segment.payload_offset + block.offset:
             raise fmt.corrupt(self._path, self.at, "a block that does not continue the one before")
         for row, (length, checksum) in enumerate(zip(block.lengths, block.checksums, strict=True)):
@@ -202,11 +181,7 @@ class _SegmentPayload:
                 yield row
 
     def check_end(self, rows: int) -> None:
-        """Check that the blocks have covered the whole segment.
-
-        Raises:
-            DamagedBatch: the blocks do not cover it.
-        """
+        """Check that the blocks have covered the whole segment; raise DamagedBatch if the blocks do not cover it."""
         if self.at != self._segment.index_offset or rows != self._segment.rows:
             text = f"the blocks of a segment have {rows} of its {self._segment.rows} rows and end at byte {self.at}"
             raise fmt.corrupt(self._path, self.at, text)

@@ -49,15 +49,10 @@ class Output(ABC):
 
 
 class Folder(ABC):
-    """Folder, or prefix of a bucket. Paths are relative to it. Errors of the store are raised as StoreError.
+    """Folder, or prefix of a bucket. Paths are relative to it. Errors of the store are raised as StoreError."""
 
-    Attributes:
-        name: the name for messages, without secrets.
-        root: the folder; None for a bucket.
-    """
-
-    name: str
-    root: Path | None = None
+    name: str  # the name for messages, without secrets
+    root: Path | None = None  # the folder; None for a bucket
 
     @abstractmethod
     def create(self, path: str) -> Output:
@@ -69,12 +64,7 @@ class Folder(ABC):
 
     @abstractmethod
     def read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes of each (offset, length), fewer at the end of the batch.
-
-        Raises:
-            DamagedBatch: the batch is missing.
-            StoreError: the batch can't be read now.
-        """
+        """Return the bytes of each (offset, length), fewer at the end; raise DamagedBatch if the batch is missing."""
 
     @abstractmethod
     def stream(self, path: str) -> Iterator[bytes]:

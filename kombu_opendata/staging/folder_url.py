@@ -44,12 +44,7 @@ class StagedFolder:
         self._folder: Folder | None = None
 
     def open(self) -> Folder:
-        """Open the folder at the first call.
-
-        Raises:
-            InvalidURL: this kind of store can't hold staged batches.
-            StoreError: a package is missing, or the settings in the environment are invalid.
-        """
+        """Open the folder at the first call; raise as :func:`open_folder`."""
         if self._folder is None:
             self._folder = open_folder(self.url)
         return self._folder

@@ -23,42 +23,27 @@ class Holder(Protocol):
 
 
 class Quota:
-    """Limits of one user, one instance or one connection.
-
-    Attributes:
-        whose: the owner of the quota, for error messages.
-        limits: may be replaced at any time, without an effect on existing objects.
-        sessions: connected sessions.
-        arriving: connections that have logged in, and whose sessions are about to be resumed.
-    """
+    """Limits of one user, one instance or one connection."""
 
     __slots__ = ("_level", "_level_at", "arriving", "limits", "sessions", "whose")
 
     def __init__(self, whose: str, limits: LimitsTable) -> None:
-        self.whose = whose
-        self.limits = limits
-        self.sessions: set[Holder] = set()
-        self.arriving = 0
+        self.whose = whose  # the owner of the quota, for error messages
+        self.limits = limits  # may be replaced at any time, without an effect on existing objects
+        self.sessions: set[Holder] = set()  # connected sessions
+        self.arriving = 0  # connections that have logged in, and whose sessions are about to be resumed
         self._level = float(limits.publishes_per_second or 0)
         self._level_at = 0.0
 
     # ------------------------------------------------------------------ counts
     def check_connection(self, session: Holder | None) -> None:
-        """Check that a session may be connected. A connected session counts once; None stands for a new session.
-
-        Raises:
-            ConnectionLimitExceeded: the limit is reached.
-        """
+        """Raise ConnectionLimitExceeded if a session may not connect (None: a new one; connected ones count once)."""
         limit = self.limits.connections
         if limit is not None and session not in self.sessions and len(self.sessions) >= limit:
             raise self._too_many_connections(limit)
 
     def check_arrival(self) -> None:
-        """Check that another connection may log in; its session may already be connected.
-
-        Raises:
-            ConnectionLimitExceeded: the limit is reached by connections that are logging in.
-        """
+        """Raise ConnectionLimitExceeded if too many other connections are logging in."""
         limit = self.limits.connections
         if limit is not None and self.arriving >= limit:
             raise self._too_many_connections(limit)
@@ -130,11 +115,7 @@ def messages_of(message: m.WireMessage) -> int:
 
 
 def check_size(quotas: SessionQuotas, message: m.WireMessage) -> None:
-    """Check the size of a call's messages or result.
-
-    Raises:
-        LimitExceeded: a message is larger than its user or its instance may publish.
-    """
+    """Raise LimitExceeded if a call's message or result is larger than its user or instance may publish."""
     size = 0
     if isinstance(message, m.Publish):
         size = len(message.envelope)

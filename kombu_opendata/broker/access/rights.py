@@ -47,11 +47,7 @@ class Names(dict[str, bool]):
     __slots__ = ("_max_decisions", "_search", "pattern")
 
     def __init__(self, pattern: str, *, max_decisions: int = _MAX_DECISIONS) -> None:
-        """Compile the pattern.
-
-        Raises:
-            PatternError: the pattern is not valid.
-        """
+        """Compile the pattern; raise PatternError if the pattern is not valid."""
         super().__init__()
         self.pattern = pattern
         self._max_decisions = max_decisions
@@ -71,23 +67,19 @@ class Names(dict[str, bool]):
 
 
 class Rights:
-    """A user's rights in an instance.
-
-    Attributes:
-        configure, write, read: permissions by name: ``rights.write["celery"]``.
-        roles: the user's roles of ``monitor`` (see queues and messages, no contents), ``operator`` (settle, purge,
-            redrive and replay messages, control workers) and ``admin`` (everything), and the roles that they include.
-        permits_all: True if no checks are necessary.
-    """
+    """A user's rights in an instance."""
 
     __slots__ = ("configure", "instance", "permits_all", "read", "roles", "user", "write")
 
     def __init__(self, user: str, instance: str, patterns: Patterns, roles: Collection[Role] = ()) -> None:
         self.user = user
         self.instance = instance
+        #: the user's roles of ``monitor`` (see queues and messages, no contents), ``operator`` (settle, purge, redrive
+        #: and replay messages, control workers) and ``admin`` (everything), and the roles that they include
         self.roles = frozenset(ROLES[: 1 + max(map(ROLES.index, roles))]) if roles else frozenset()
-        self.permits_all = "admin" in self.roles
+        self.permits_all = "admin" in self.roles  # True if no checks are necessary
         valid = Patterns(EVERYTHING, EVERYTHING, EVERYTHING) if self.permits_all else patterns
+        #: permissions by name: ``rights.write["celery"]``
         self.configure, self.write, self.read = Names(valid.configure), Names(valid.write), Names(valid.read)
 
     # ------------------------------------------------------------------ checks
@@ -133,11 +125,7 @@ class Rights:
         return write[exchange] or (not exchange and bool(routing_key) and write[routing_key])
 
     def check_role(self, role: str, what: str) -> None:
-        """Check that the user has a role; ``what`` names the operation that needs it.
-
-        Raises:
-            AccessRefused: the user does not have the role.
-        """
+        """Raise AccessRefused if the user lacks a role; ``what`` names the operation that needs it."""
         if role not in self.roles:
             raise AccessRefused(
                 f"user {self.user!r} may not {what} in instance {self.instance!r}: that needs the role {role!r}. "
@@ -170,25 +158,15 @@ ALL_RIGHTS = Rights("", "", Patterns(), ["admin"])
 
 
 class User:
-    """A user of the users file.
-
-    Attributes:
-        name: the login name.
-        table: the user's table in the file.
-        limits: the limits of all connections of the user together.
-    """
+    """A user of the users file."""
 
     __slots__ = ("_rights", "limits", "name", "table")
 
     def __init__(self, name: str, table: UserTable) -> None:
-        """Compile the patterns.
-
-        Raises:
-            PatternError: a pattern is not valid.
-        """
-        self.name = name
-        self.table = table
-        self.limits: LimitsTable = table.limits
+        """Compile the patterns; raise PatternError if a pattern is not valid."""
+        self.name = name  # the login name
+        self.table = table  # the user's table in the file
+        self.limits: LimitsTable = table.limits  # the limits of all connections of the user together
         self._rights: dict[str, Rights] = {}
         for instance, patterns in table.instances.items():
             self._rights[instance] = Rights(name, instance, patterns, table.roles)
@@ -199,11 +177,7 @@ class User:
         return instance in tables or ANY_INSTANCE in tables or "admin" in self.table.roles
 
     def rights(self, instance: str) -> Rights:
-        """Return the user's rights in an instance.
-
-        Raises:
-            AccessRefused: the user may not use the instance.
-        """
+        """Return the user's rights in an instance; raise AccessRefused if the user may not use the instance."""
         rights = self._rights.get(instance)
         if rights is None:
             if not self.may_enter(instance):

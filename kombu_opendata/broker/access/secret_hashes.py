@@ -34,11 +34,7 @@ def decoy(like: str = "") -> str:
 
 
 def hash_secret(secret: str) -> str:
-    """Return the hash of a secret for the users file.
-
-    Raises:
-        RequestError: the secret is empty.
-    """
+    """Return the hash of a secret for the users file; raise RequestError if the secret is empty."""
     from argon2 import PasswordHasher
 
     if not secret:

@@ -23,20 +23,13 @@ _NEW_MODE = 0o600
 
 
 class UsersEditor:
-    """Document of a users file.
-
-    Attributes:
-        parsed: the contents before the changes; None if there is no file yet.
-    """
+    """Document of a users file."""
 
     def __init__(self, path: Path, data: bytes | None) -> None:
-        """Read the document.
-
-        Raises:
-            InvalidUsersFile: the document is not valid.
-        """
+        """Read the document; raise InvalidUsersFile if the document is not valid."""
         self._path = path
         self._edited: set[str] = set()
+        #: the contents before the changes; None if there is no file yet
         self.parsed: Parsed | None = parse(path, data, {}) if data is not None else None
         try:
             self._document = tomlkit.parse((data or b"").decode(ENCODING))
@@ -44,11 +37,7 @@ class UsersEditor:
             raise wrong(path, f"can't be edited: {exc}") from exc
 
     def check(self, after: Parsed) -> None:
-        """Check that users who were not edited are unchanged.
-
-        Raises:
-            InvalidUsersFile: the file has a form that can't be edited.
-        """
+        """Raise InvalidUsersFile if users changed that were not edited: the file's form can't be edited."""
         before = self.parsed.users if self.parsed is not None else {}
         for name, user in before.items():
             if name not in self._edited and (name not in after.users or after.users[name].table != user.table):
@@ -61,11 +50,7 @@ class UsersEditor:
 
     # ------------------------------------------------------------------ users
     def add(self, name: str) -> None:
-        """Add a user without rights.
-
-        Raises:
-            RequestError: the user exists.
-        """
+        """Add a user without rights; raise RequestError if the user exists."""
         if self.parsed is not None and name in self.parsed.users:
             raise RequestError(f"there is a user {name!r} already: --new-secret gives it another secret", name=name)
         if "users" not in self._document:

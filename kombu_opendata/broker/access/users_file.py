@@ -43,20 +43,12 @@ class UsersFileChanges(NamedTuple):
 
 
 class UsersFile:
-    """Users of a file.
-
-    Attributes:
-        users, certificates, instances: see :class:`.Parsed`.
-    """
+    """Users of a file."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file.
-
-        Raises:
-            InvalidUsersFile: the file can't be read, other users may read it, or it is not valid.
-        """
+        """Read the file; raise InvalidUsersFile if it can't be read, others may read it, or it is not valid."""
         self.path = path
-        self.users: dict[str, User] = {}
+        self.users: dict[str, User] = {}  # users, certificates, instances: see :class:`.Parsed`
         self.certificates: dict[str, User] = {}
         self.instances: dict[str, InstanceTable] = {}
         self._stamp: tuple[int, ...] = ()
@@ -130,11 +122,7 @@ class UsersFile:
 
 
 def check_mode(path: Path, mode: int) -> None:
-    """Refuse a file that every user of the machine can read.
-
-    Raises:
-        InvalidUsersFile: every user can read or write it.
-    """
+    """Raise InvalidUsersFile if every user of the machine can read or write the file."""
     if stat.S_ISREG(mode) and mode & 0o007:
         text = f"can be read or written by every user of this machine (mode {stat.S_IMODE(mode):04o})"
         raise wrong(path, f"{text}: chmod 600 {path}, or 640 with the broker's group")
@@ -142,17 +130,11 @@ def check_mode(path: Path, mode: int) -> None:
 
 # ---------------------------------------------------------------------- decoding
 class Parsed(NamedTuple):
-    """Contents of a users file.
+    """Contents of a users file."""
 
-    Attributes:
-        users: by name.
-        certificates: the users that log in by certificate, by a name in the certificate.
-        instances: the tables of instances, by name.
-    """
-
-    users: dict[str, User]
-    certificates: dict[str, User]
-    instances: dict[str, InstanceTable]
+    users: dict[str, User]  # by name
+    certificates: dict[str, User]  # the users that log in by certificate, by a name in the certificate
+    instances: dict[str, InstanceTable]  # the tables of instances, by name
 
 
 def parse(path: Path, data: bytes, known: Mapping[str, User]) -> Parsed:

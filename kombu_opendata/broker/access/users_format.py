@@ -32,19 +32,14 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 
 
 class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[users.NAME]``.
+    """``[users.NAME]``."""
 
-    Attributes:
-        secret: an Argon2 hash; if empty, the user logs in by certificate only.
-        certificates: names of client certificates (subject CN, SAN DNS, URI or email) that log in as this user.
-        instances: patterns by instance; ``*`` means any instance without its own patterns.
-    """
-
-    secret: str = ""
+    secret: str = ""  # an Argon2 hash; if empty, the user logs in by certificate only
+    #: names of client certificates (subject CN, SAN DNS, URI or email) that log in as this user
     certificates: tuple[str, ...] = ()
     roles: frozenset[Role] = frozenset()
     limits: LimitsTable = LimitsTable()
-    instances: dict[str, Patterns] = {}
+    instances: dict[str, Patterns] = {}  # patterns by instance; ``*`` means any instance without its own patterns
 
     def __repr__(self) -> str:
         """Return the table without the hash."""

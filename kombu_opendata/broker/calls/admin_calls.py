@@ -14,21 +14,15 @@ from .dispatch import BrokerCalls, Context, handles
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """Operations of the broker that its instances' clients can call.
+    """Operations of the broker that its instances' clients can call."""
 
-    Attributes:
-        status: returns the report of the status call.
-        listing: returns all instances, with True for an open instance.
-        create: opens an instance; returns True if it is new.
-        hand_over: ends this broker and lets its standby take over; returns the standby's addresses.
-        reload: reads the files of users and certificates again, for the named requester; raises InvalidUsersFile or
-            StartError for an invalid file, which has no effect.
-    """
-
-    status: Callable[[], Awaitable[dict[str, Any]]]
-    listing: Callable[[], dict[str, bool]]
-    create: Callable[[str], Awaitable[bool]]
+    status: Callable[[], Awaitable[dict[str, Any]]]  # returns the report of the status call
+    listing: Callable[[], dict[str, bool]]  # returns all instances, with True for an open instance
+    create: Callable[[str], Awaitable[bool]]  # opens an instance; returns True if it is new
+    #: ends this broker and lets its standby take over; returns the standby's addresses
     hand_over: Callable[[], list[str]]
+    #: reads the files of users and certificates again, for the named requester; raises InvalidUsersFile or StartError
+    #: for an invalid file, which has no effect
     reload: Callable[[str], m.Reloaded]
 
 

@@ -32,15 +32,7 @@ from .staging_calls import StagingCalls
 
 
 class InstanceCalls:
-    """Calls of one instance's clients.
-
-    Attributes:
-        handlers: the handler of each message.
-        publishing: puts messages into queues.
-        lifecycle: begins and ends the clients' sessions.
-        run_id: random for each run of the instance.
-        queues: the instance's queues.
-    """
+    """Calls of one instance's clients."""
 
     def __init__(
         self,
@@ -51,11 +43,12 @@ class InstanceCalls:
         i, engine, clock, largest = instance, instance.engine, instance.engine.clock, max_message_bytes
         state, topology, operations, commits = engine.state, engine.state.topology, engine.operations, engine.commits
         self._instance = instance
-        self.lifecycle = instance.lifecycle
-        self.run_id = instance.run_id
+        self.lifecycle = instance.lifecycle  # begins and ends the clients' sessions
+        self.run_id = instance.run_id  # random for each run of the instance
         self.flow = instance.flow
-        self.queues = instance.queues
+        self.queues = instance.queues  # the instance's queues
         periodic = PeriodicTaskTracker(clock.now_ms())
+        #: puts messages into queues
         self.publishing = publishing = PublishCalls(
             operations, commits, engine.results, topology, i.queues, i.outbox, i.policies, i.traffic, largest, periodic,
             clock,
@@ -69,6 +62,7 @@ class InstanceCalls:
             engine.failures, state, engine.moves, engine.settled_moves, engine.payloads, commits, clock, publishing,
             i.queues, i.replays, i.outbox, lambda: str(uuid4()),
         )  # fmt: skip
+        #: the handler of each message
         self.handlers = bind_handlers(
             publishing,
             reads,

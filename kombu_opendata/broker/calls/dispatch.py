@@ -34,14 +34,7 @@ def check_range(what: str, value: int, low: int, high: int) -> None:
 
 
 class Context:
-    """Context of one session's calls.
-
-    Attributes:
-        reply: sends a reply to the client after the next commit.
-        run, repeat, answer_once: those of :class:`.Background`, for this session.
-        deletion: held while a queue is deleted or purged, which delays definitions.
-        waiting: the number of the client's definitions that wait for ``deletion``.
-    """
+    """Context of one session's calls."""
 
     __slots__ = (
         "_audit", "_background", "_instance_name", "_outbox", "_queues", "answer_once", "deletion", "repeat", "reply",
@@ -52,7 +45,8 @@ class Context:
         self, session: Session, outbox: Outbox, background: Background, queues: Queues, instance_name: str, audit: Audit
     ) -> None:
         self.session = session
-        self.reply = partial(outbox.reply, session)
+        self.reply = partial(outbox.reply, session)  # sends a reply to the client after the next commit
+        #: run, repeat, answer_once: those of :class:`.Background`, for this session
         self.run = partial(background.run, session)
         self.repeat = partial(background.repeat, session)
         self.answer_once = partial(background.answer, session)
@@ -61,8 +55,8 @@ class Context:
         self._queues = queues
         self._instance_name = instance_name
         self._audit = audit
-        self.deletion: asyncio.Lock = queues.lock
-        self.waiting = 0
+        self.deletion: asyncio.Lock = queues.lock  # held while a queue is deleted or purged, which delays definitions
+        self.waiting = 0  # the number of the client's definitions that wait for ``deletion``
 
     # ------------------------------------------------------------------ replies
     def welcome(self, message: WireMessage, *, resumes: bool) -> None:
@@ -97,13 +91,7 @@ class Context:
 
     # ------------------------------------------------------------------ queues
     def queue(self, name: str) -> BrokerQueue:
-        """Return a queue that this client may use.
-
-        Raises:
-            NotFound: there is no such queue.
-            RequestError: the name is not valid.
-            AccessRefused: the queue is exclusive to another connection.
-        """
+        """Return a queue that this client may use; raise NotFound, RequestError (its name), or AccessRefused."""
         queue = self._queues.get(name)
         if queue is None or queue.deleting:
             check_name(name, "queue")
@@ -133,22 +121,16 @@ Filter = Callable[[Any, Call], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """Handler of a message, and the attributes of its :class:`.Operation` that the connection uses.
+    """Handler of a message, and the attributes of its :class:`.Operation` that the connection uses."""
 
-    Attributes:
-        run: handles the message.
-        check: checks the client's permission, before any other work.
-        filter_of: returns the text of the message's filter, which is compiled first; None if the message has no filter.
-        is_plain: True if the call may run immediately: it is no query, has no filter and stores nothing.
-    """
-
-    run: Callable[[Context, Any], object]
-    check: Callable[[AccessRights, Any], None]
+    run: Callable[[Context, Any], object]  # handles the message
+    check: Callable[[AccessRights, Any], None]  # checks the client's permission, before any other work
+    #: returns the text of the message's filter, which is compiled first; None if the message has no filter
     filter_of: Callable[[Any], str | None] | None
     is_query: bool
     stores: bool
     overtakes: bool
-    is_plain: bool
+    is_plain: bool  # True if the call may run immediately: it is no query, has no filter and stores nothing
 
 
 @dataclass_transform(frozen_default=True)
@@ -222,11 +204,7 @@ def _once(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Conte
 
 
 def bind_handlers(*objects: BrokerCalls) -> dict[type[WireMessage], Handler]:
-    """Return the handlers that are methods of these objects, by message.
-
-    Raises:
-        ValueError: a message has two handlers.
-    """
+    """Return the handlers among these objects' methods, by message; raise ValueError if a message has two."""
     handlers: dict[type[WireMessage], Handler] = {}
     for calls in objects:
         for method in filter(isfunction, vars(type(calls)).values()):

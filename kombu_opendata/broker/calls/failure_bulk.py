@@ -48,21 +48,15 @@ _MUCH_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class Bulk:
-    """State of one call.
-
-    Attributes:
-        next: the last failure that an earlier call handled; after the work, the position for the next call, or None.
-        limit: the maximum number of failures to handle; 0 for no limit.
-        go_on: returns True if the client still waits for the reply.
-        target: the queue that receives the messages; empty for their own queues.
-        retried, deleted: the counts so far, as in the reply.
-    """
+    """State of one call."""
 
     filters: FailureFilterValues
+    #: the last failure that an earlier call handled; after the work, the position for the next call, or None
     next: FailurePosition | None
-    limit: int
-    go_on: Callable[[], bool]
-    target: str = ""
+    limit: int  # the maximum number of failures to handle; 0 for no limit
+    go_on: Callable[[], bool]  # returns True if the client still waits for the reply
+    target: str = ""  # the queue that receives the messages; empty for their own queues
+    #: retried, deleted: the counts so far, as in the reply
     retried: m.FailuresRetried = field(default_factory=lambda: m.FailuresRetried(0))
     deleted: m.FailuresDeleted = field(default_factory=lambda: m.FailuresDeleted(0))
 
@@ -173,11 +167,7 @@ class Bulks:
         return envelope
 
     def _publish_some(self, bulk: Bulk, target: BrokerQueue, envelopes: list[tuple[Failure, bytes]]) -> None:
-        """Publish tasks again. There is no await, so the messages and their marks are in one commit.
-
-        Raises:
-            StoreFull: the previous tasks are published, and marked.
-        """
+        """Publish tasks again, without an await, in one commit with their marks; those before a StoreFull are done."""
         outcome, now, accepts = bulk.retried, self._clock.now_ms(), room(target, always=True)
         rows: list[int] = []
         try:

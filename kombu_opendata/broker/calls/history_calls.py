@@ -187,12 +187,7 @@ def _next(bulk: Bulk) -> str | None:
 
 
 def _failure_filters(call: Context, msg: FailureQuery[Any]) -> FailureFilterValues:
-    """Return the filters of a call.
-
-    Raises:
-        NotFound: a queue does not exist.
-        InvalidFilter, SelectorError: a value is not valid.
-    """
+    """Return the filters of a call; raise NotFound for a queue, InvalidFilter or SelectorError for a value."""
     for name in msg.queues:
         call.queue(name)
     names = (name for name in FailureQuery.__struct_fields__ if name not in ("rid", "selector"))

@@ -99,11 +99,7 @@ class ReplayCalls(BrokerCalls):
         )  # fmt: skip
 
     def _way(self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue) -> MoveTarget:
-        """Return the target of a move, which continues while the client is connected and both queues exist.
-
-        Raises:
-            QueuePaused: the target takes no messages.
-        """
+        """Return the target of a move, which ends with the client or a queue; raise QueuePaused if it is paused."""
         target.check_open()
         session, connection = call.session, call.session.connection
 
@@ -151,23 +147,14 @@ class ReplayCalls(BrokerCalls):
 
 
 def stored_queue(call: Context, name: str) -> BrokerQueue:
-    """Return a queue whose messages are stored.
-
-    Raises:
-        NotFound: there is no such queue.
-        RequestError: its messages are not stored.
-    """
+    """Return a queue; raise NotFound, or RequestError if its messages are not stored."""
     queue = call.queue(name)
     queue.state()
     return queue
 
 
 def selector_of(text: str) -> Selector | None:
-    """Return the selector of a call; None for an empty text.
-
-    Raises:
-        SelectorError: the selector is not valid.
-    """
+    """Return the selector of a call; None for an empty text. Raise SelectorError if the selector is not valid."""
     return compile_selector(text) if text else None
 
 

@@ -118,11 +118,7 @@ class Endpoints:
         probe_seconds: float = PROBE_SECONDS,
         start_seconds: float = START_SECONDS,
     ) -> None:
-        """Bind, and begin to serve.
-
-        Raises:
-            StartError: the address is not available.
-        """
+        """Bind, and begin to serve; raise StartError if the address is not available."""
         self._loop = asyncio.get_running_loop()
         self._health = health
         self._probe_seconds, self._start_seconds = probe_seconds, start_seconds

@@ -25,21 +25,17 @@ State = Literal["starting", "standby", "active", "stopping"]
 
 
 class Health:
-    """State of one broker, in its event loop.
-
-    Attributes:
-        watchers: called when the state changes, or when a store stalls or recovers.
-        ticked_at: the time of the last tick in the event loop, by the monotonic clock.
-        stalled_since_ms: the time since which a store accepts no writes, by instance, in milliseconds since the epoch.
-    """
+    """State of one broker, in its event loop."""
 
     def __init__(self, gate: Gate, instances: Mapping[str, Instance], clock: Clock) -> None:
         self._gate = gate
         self._instances = instances
         self._clock = clock
         self._is_stopping = False
-        self.ticked_at = time.monotonic()
+        self.ticked_at = time.monotonic()  # the time of the last tick in the event loop, by the monotonic clock
+        #: called when the state changes, or when a store stalls or recovers
         self.watchers: list[Callable[[], None]] = []
+        #: the time since which a store accepts no writes, by instance, in milliseconds since the epoch
         self.stalled_since_ms: dict[str, int] = {}
         gate.watchers.append(self._changed)
 

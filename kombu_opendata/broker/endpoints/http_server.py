@@ -209,11 +209,7 @@ class Unanswered(Exception):
 
 
 def ask(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], seconds: float = ANSWER_SECONDS) -> T:
-    """Run a coroutine in a loop of another thread, and wait for its result.
-
-    Raises:
-        Unanswered: the loop did not reply in time, or is closed.
-    """
+    """Return the result of a coroutine in another thread's loop; raise Unanswered if it is late or closed."""
     try:
         future = asyncio.run_coroutine_threadsafe(work, loop)
     except RuntimeError as exc:

@@ -129,11 +129,7 @@ class MetricsEndpoint:
         return HttpBody(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, body, gzip.compress(body, 1))
 
     def snapshot(self) -> MetricsSnapshot:
-        """Collect the metrics in the event loop.
-
-        Raises:
-            Unanswered: the loop did not reply in time, or is closed.
-        """
+        """Collect the metrics in the event loop; raise Unanswered if the loop did not reply in time, or is closed."""
         return ask(self._loop, self._collect(time.monotonic()), self._answer_seconds)
 
     async def _collect(self, asked_at: float) -> MetricsSnapshot:

@@ -84,11 +84,7 @@ class Revocations:
                 log.error("the result of an expired task can't be read: %s", exc)
 
     def store(self, envelope: bytes) -> None:
-        """Store the result of a task that expired, unless it has one, and count it as a part of its chord.
-
-        Raises:
-            StoreFull: nothing was stored; try again.
-        """
+        """Store the result of an expired task, unless it has one, and count it in its chord; or raise StoreFull."""
         expired = _revocation_of(envelope)
         if expired is None:
             return
@@ -122,15 +118,7 @@ class Revocations:
 
 
 class DeadLetters:
-    """Dead letters of one instance.
-
-    Attributes:
-        published: dead letters that were put into a queue.
-        unroutable: dead letters that were not routed to a queue, for example because the exchange does not exist.
-        cycles: number of times that a dead letter was not routed to a queue because it had been there before, and no
-            consumer had rejected it since.
-        lost: dead letters that could not be read from the store, or exceeded the limit in memory.
-    """
+    """Dead letters of one instance."""
 
     def __init__(
         self,
@@ -153,7 +141,11 @@ class DeadLetters:
         self._warn = WarnOnce(log).warn
         self._transient: deque[tuple[str, DeadLetter, bytes]] = deque()
         self._wanted = operations.dead_letters_added
-        self.published = self.unroutable = self.cycles = self.lost = 0
+        #: dead letters that could not be read from the store, or exceeded the limit in memory
+        #: number of times that a dead letter was not routed to a queue because it had been there before, and no
+        #: consumer had rejected it since
+        #: dead letters that were not routed to a queue, for example because the exchange does not exist
+        self.published = self.unroutable = self.cycles = self.lost = 0  # dead letters that were put into a queue
         if self._stored:
             self._wanted.set()
 
@@ -238,11 +230,7 @@ class DeadLetters:
             self._operations.dead_letter_sent(queue, id)
 
     def _publish(self, store: Store, queue: str, letter: DeadLetter, envelope: bytes) -> None:
-        """Publish a dead letter.
-
-        Raises:
-            StoreFull: nothing was published; try again.
-        """
+        """Publish a dead letter, or raise StoreFull: try again."""
         copy = x_death_headers.make_copy(envelope, queue, letter)
         targets = [q for q in self._targets(queue, letter, copy) if self._has_room(q, queue, len(copy.envelope))]
         if not targets:

@@ -51,10 +51,6 @@ class Instance:
         active_lease: the broker's active lease; None if no other broker can replace it.
         grace_ms: the time after which a session without a connection loses its leases.
         restart_grace_ms: the minimum time after startup for which older leases stay; None means ``grace_ms``.
-
-    Attributes:
-        run_id: a random id of this run; transient state is lost when it changes.
-        sessions: the sessions of its clients, by id, with and without a connection.
     """
 
     def __init__(
@@ -72,10 +68,10 @@ class Instance:
         loop, clock, state = asyncio.get_running_loop(), engine.clock, engine.state
         restart_grace_ms = grace_ms if restart_grace_ms is None else restart_grace_ms
         self.name = name
-        self.run_id = entropy(16)
+        self.run_id = entropy(16)  # a random id of this run; transient state is lost when it changes
         self.engine = engine
         self.loop = loop
-        self.sessions: dict[bytes, Session] = {}
+        self.sessions: dict[bytes, Session] = {}  # the sessions of its clients, by id, with and without a connection
         self.notices = Notices(log, loop.time, instance=name)
         self.warnings = WarnOnce(log)
         self.audit = Audit(loop.time, name)

@@ -81,12 +81,7 @@ class _Run(NamedTuple):
 
 
 class Maintenance:
-    """Duties of one instance.
-
-    Attributes:
-        collected: settled messages that were removed after their retention, since startup.
-        leases_expired: leases that ended because their clients did not reconnect, since startup.
-    """
+    """Duties of one instance."""
 
     def __init__(
         self, core: Core, engine: Engine, lease_expiry: LeaseExpiry, replays: ReplayScheduler, staging: StagingService
@@ -102,6 +97,8 @@ class Maintenance:
         self._loop = asyncio.get_running_loop()
         self._interval = engine.settings.retention_interval_seconds
         self._own_at = self._loop.time() + self._interval
+        #: leases that ended because their clients did not reconnect, since startup
+        #: settled messages that were removed after their retention, since startup
         self.collected = self.leases_expired = 0
         self._reported: Counts = {}  # the totals at the last report
         self._running: dict[str, asyncio.Task[_Run]] = {}
@@ -254,11 +251,7 @@ class Maintenance:
 
 
 def check_duties(duties: Iterable[str]) -> list[str]:
-    """Return the duties of these names, without duplicates and in their order. No names mean all duties.
-
-    Raises:
-        RequestError: there is no such duty.
-    """
+    """Return these duties in their order, each once; all for no names. Raise RequestError for an unknown one."""
     names = set(duties)
     unknown = sorted(names.difference(DUTIES))
     if unknown:

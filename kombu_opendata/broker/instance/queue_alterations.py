@@ -46,11 +46,7 @@ class Alteration(NamedTuple):
 
 
 def alteration(queue: BrokerQueue, wanted: AlterQueue) -> Alteration:
-    """Check a change of a queue's arguments, without making it.
-
-    Raises:
-        RequestError: an argument is unknown or can't be altered, a value is not valid, or values contradict each other.
-    """
+    """Check a change of a queue's arguments, without making it; raise RequestError if it is not valid."""
     unset = set(wanted.unset)
     if both := sorted(unset & wanted.arguments.keys()):
         raise RequestError(f"{both[0]} is both set and unset: choose one", argument=both[0], queue=queue.name)
@@ -95,26 +91,16 @@ def _check_name(queue: BrokerQueue, name: str) -> None:
 
 @dataclass(slots=True)
 class Findings:
-    """Effects of a change, in numbers of messages.
+    """Effects of a change, in numbers of messages."""
 
-    Attributes:
-        waiting: ready and delayed messages.
-        dropped: the oldest ready and delayed messages, which exceed the new maximum and are dropped.
-        excess: messages that exceed the maximum and stay, because the queue refuses new messages instead.
-        examined: messages that were compared with the new filter.
-        unmatched: examined messages that the filter does not match.
-        done, failed: settled messages past the new retention, which are deleted.
-        notes: the effects in sentences.
-    """
-
-    waiting: int
-    dropped: int = 0
-    excess: int = 0
-    examined: int = 0
-    unmatched: int = 0
-    done: int = 0
+    waiting: int  # ready and delayed messages
+    dropped: int = 0  # the oldest ready and delayed messages, which exceed the new maximum and are dropped
+    excess: int = 0  # messages that exceed the maximum and stay, because the queue refuses new messages instead
+    examined: int = 0  # messages that were compared with the new filter
+    unmatched: int = 0  # examined messages that the filter does not match
+    done: int = 0  # done, failed: settled messages past the new retention, which are deleted
     failed: int = 0
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # the effects in sentences
 
     @property
     def counts(self) -> dict[str, int]:

@@ -58,11 +58,7 @@ class _Pace:
 
 
 class ReplayScheduler:
-    """Cursors of one instance.
-
-    Attributes:
-        routed: messages that were put into queues, since startup.
-    """
+    """Cursors of one instance."""
 
     def __init__(self, core: Core, router: Router, cursors: Mapping[str, Cursor], policies: QueuePolicies) -> None:
         self._router = router
@@ -77,7 +73,7 @@ class ReplayScheduler:
         self._wanted = asyncio.Event()
         self._stepping = asyncio.Lock()
         self._served = 0
-        self.routed = 0
+        self.routed = 0  # messages that were put into queues, since startup
         if any(not cursor.is_done for cursor in self._cursors.values()):
             self._wanted.set()
 
@@ -165,11 +161,7 @@ class ReplayScheduler:
 
     # ------------------------------------------------------------------ start
     def start(self, queue: Queue, cursor: Cursor) -> None:
-        """Begin to fill a queue.
-
-        Raises:
-            PreconditionFailed: the queue is already being filled.
-        """
+        """Begin to fill a queue; raise PreconditionFailed if the queue is already being filled."""
         self._router.start(queue, cursor)
         self._paces.pop(queue.name, None)
         self.wake()

@@ -46,15 +46,11 @@ _ORPHANS_SECONDS = 600.0
 
 
 class StagingService:
-    """Staged jobs of one instance.
-
-    Attributes:
-        router: routes committed messages into queues.
-    """
+    """Staged jobs of one instance."""
 
     def __init__(self, core: Core, router: StagingRouter, staging: Staging, max_message_bytes: int) -> None:
         self._name = core.name
-        self.router = router
+        self.router = router  # routes committed messages into queues
         self._staging = staging
         self._commits = core.commits
         self._clock = core.clock
@@ -160,11 +156,7 @@ class StagingService:
         return job
 
     async def _as_objects(self, batches: list[BatchInfo], refusal: RetryLater) -> list[BatchInfo]:
-        """Write inline batches as objects, so that their job can wait for a queue that is full or paused.
-
-        Raises:
-            QueueFull, QueuePaused: the store can't hold objects.
-        """
+        """Write inline batches as objects, so that their job can wait; raise ``refusal`` if that can't be done."""
         try:
             folder = self._staging.folder.open()
         except InvalidURL:

@@ -48,15 +48,10 @@ class _Stuck(Exception):
 
 
 class StagingRouter:
-    """Routing of one instance's staged jobs. A batch with an envelope above the limit counts as corrupt.
-
-    Attributes:
-        planner: finds the queues of rows.
-        damaged: the number of corrupt rows, since startup.
-    """
+    """Routing of one instance's staged jobs. A batch with an envelope above the limit counts as corrupt."""
 
     def __init__(self, core: Core, planner: Planner, staging: Staging, max_message_bytes: int) -> None:
-        self.planner = planner
+        self.planner = planner  # finds the queues of rows
         self._staging = staging
         self._jobs = staging.state
         self._commits = core.commits
@@ -75,7 +70,7 @@ class StagingRouter:
         self._piece_rows = 128
         self._others = 0
         self._warn = WarnOnce(log).warn
-        self.damaged = 0
+        self.damaged = 0  # the number of corrupt rows, since startup
 
     def wake(self) -> None:
         """Resume after a job may have been added."""
@@ -236,12 +231,7 @@ class StagingRouter:
     def _route_piece(
         self, job: StagedJob, path: str, offset: int, encoded: bytes, block: IndexBlock, row: int, payload: bytes | None
     ) -> int:
-        """Route some rows from ``row`` on; return their number, 0 if a queue is full.
-
-        Raises:
-            NeedEnvelopes: the envelopes must be read first.
-            StoreFull: nothing was routed.
-        """
+        """Route rows from ``row`` on, or raise NeedEnvelopes, StoreFull; return their number, 0 for a full queue."""
         start = sum(block.lengths[:row])
         rows = min(block.rows - row, self._piece_rows)
         piece = cut(block, row, rows) if rows < block.rows else block
@@ -297,11 +287,7 @@ def _parts(block: IndexBlock, encoded: bytes, row: int) -> Iterator[tuple[IndexB
 
 
 def _with_broker_headers(block: IndexBlock, encoded: bytes, payload: bytes, path: str) -> tuple[IndexBlock, bytes]:
-    """Return a block and its columns with the metadata headers of the envelopes.
-
-    Raises:
-        CorruptRecord: the headers can't be stored.
-    """
+    """Return a block and its columns with the envelopes' headers; raise CorruptRecord if they can't be stored."""
     try:
         checked = with_broker_headers(block, payload)
     except InvalidMessage as exc:

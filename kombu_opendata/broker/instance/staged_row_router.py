@@ -39,11 +39,7 @@ class RoutingPlan(NamedTuple):
 
 
 class Planner:
-    """Routing of rows for one instance.
-
-    Attributes:
-        routed, unroutable: numbers of rows, since startup.
-    """
+    """Routing of rows for one instance."""
 
     def __init__(self, core: Core, topology: Topology, staging: Staging, policies: QueuePolicies) -> None:
         self._topology = topology
@@ -52,15 +48,11 @@ class Planner:
         self._policies = policies
         self._outbox = core.outbox
         self._warn = WarnOnce(log).warn
-        self.routed = self.unroutable = 0
+        self.routed = self.unroutable = 0  # numbers of rows, since startup
 
     # ------------------------------------------------------------------ planning
     def plan_all(self, blocks: list[InlineBlock]) -> list[RoutingPlan]:
-        """Plan all rows of these blocks.
-
-        Raises:
-            QueueFull, QueuePaused: a queue refuses some of them.
-        """
+        """Plan all rows of these blocks; raise QueueFull, QueuePaused if a queue refuses some of them."""
         planned_sizes: dict[BrokerQueue, list[int]] = {}
         plans = []
         for _encoded, block, payload in blocks:
@@ -151,11 +143,7 @@ class Planner:
 
     # ------------------------------------------------------------------ adding to queues
     def apply(self, chunk: StagedChunk, block: IndexBlock, plan: RoutingPlan) -> None:
-        """Add a chunk's rows to their queues, in one effect.
-
-        Raises:
-            StoreFull: nothing was added.
-        """
+        """Add a chunk's rows to their queues in one effect, or raise StoreFull."""
         stored = list(map(stored_in, plan.targets))
         numbers: list[int] = []
         runs: list[int] = []
@@ -204,11 +192,7 @@ def _permit(_exchange: str, _key: str) -> bool:
 
 
 def with_broker_headers(block: IndexBlock, payload: bytes) -> IndexBlock:
-    """Return the block with the metadata headers of its envelopes; the block itself if its index has the same.
-
-    Raises:
-        InvalidMessage: the headers of an envelope can't be stored, or the rows have too many different headers.
-    """
+    """Return the block with its envelopes' headers, or itself if equal; raise InvalidMessage for bad headers."""
     rows: list[dict[str, str]] = []
     for row, envelope in enumerate(_split(block, payload)):
         exchange, key, priority = (_at(value, row) for value in (block.exchange, block.routing_key, block.priority))

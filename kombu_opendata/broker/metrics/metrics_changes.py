@@ -22,17 +22,11 @@ _values_of = attrgetter(*(f"counts.{name}" for name in NAMES), "is_paused", "ref
 
 
 class Since(NamedTuple):
-    """Changes since a mark.
+    """Changes since a mark."""
 
-    Attributes:
-        mark: for the next call.
-        queues: queues whose metrics may have changed.
-        gone: deleted queues; None if they are unknown, in which case ``queues`` has all queues.
-    """
-
-    mark: int
-    queues: list[BrokerQueue]
-    gone: list[str] | None
+    mark: int  # for the next call
+    queues: list[BrokerQueue]  # queues whose metrics may have changed
+    gone: list[str] | None  # deleted queues; None if they are unknown, in which case ``queues`` has all queues
 
 
 class InstanceChanges:

@@ -53,16 +53,12 @@ async def levels(messages: QueueState, now: int, pace: TimeSlice) -> QueueDepths
 
 
 class DueTimes:
-    """Counts of messages in buckets of time.
-
-    Attributes:
-        start_ms, bucket_ms, number: start of the first bucket, length of each bucket, number of buckets.
-        is_estimate: True if some messages were distributed evenly.
-    """
+    """Counts of messages in buckets of time."""
 
     def __init__(self, start_ms: int, bucket_ms: int, number: int) -> None:
+        #: start of the first bucket, length of each bucket, number of buckets
         self.start_ms, self.bucket_ms, self.number = start_ms, bucket_ms, number
-        self.is_estimate = False
+        self.is_estimate = False  # True if some messages were distributed evenly
         self._counts = [0.0] * (number + 1)  # the last one: due later
         self._even = [0.0] * (number + 2)  # differences between buckets, of messages spread over whole buckets
 

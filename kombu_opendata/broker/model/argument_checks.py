@@ -20,11 +20,7 @@ _DEAD_LETTERS = {a.name: a.field for a in KNOWN if a.field.startswith("dead_lett
 
 
 def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
-    """Parse a queue's arguments; :func:`unknown` reports unknown ones.
-
-    Raises:
-        RequestError: a value has the wrong type or is out of range.
-    """
+    """Parse a queue's arguments, without unknown ones; raise RequestError for a wrong type or range."""
     parsed: dict[str, Any] = {}
     for name, value in arguments.items():
         argument = BY_NAME.get(name)

@@ -33,11 +33,7 @@ def check_name(name: str, what: str) -> None:
 
 
 def check_storable(arguments: dict[str, Any], what: str) -> None:
-    """Check that arguments can be stored as JSON.
-
-    Raises:
-        RequestError: the arguments are not JSON, are nested too deeply, or are too long for a record.
-    """
+    """Raise RequestError if arguments are not JSON, nested too deeply, or too long for a record."""
     level: list[Any] = [arguments]
     for _ in range(MAX_ARGUMENTS_DEPTH):
         level = [v for x in level if isinstance(x, (dict, list)) for v in (x.values() if isinstance(x, dict) else x)]

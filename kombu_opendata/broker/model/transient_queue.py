@@ -27,19 +27,14 @@ from .sessions import Session, SessionChannel
 
 
 class Surroundings(NamedTuple):
-    """Components that the transient queues of an instance use.
-
-    Attributes:
-        readers: the names of sessions with timed leases.
-        dead_letter: called with a message that may become a dead letter, and the reason.
-        drop: deletes a queue immediately, and returns the number of its messages.
-    """
+    """Components that the transient queues of an instance use."""
 
     clock: Clock
     topology: Topology
-    readers: dict[bytes, str]
+    readers: dict[bytes, str]  # the names of sessions with timed leases
+    #: called with a message that may become a dead letter, and the reason
     dead_letter: Callable[[TransientQueue, QueueEntry, str], None]
-    drop: Callable[[TransientQueue], int]
+    drop: Callable[[TransientQueue], int]  # deletes a queue immediately, and returns the number of its messages
 
 
 class TransientQueue(BrokerQueue):

@@ -27,24 +27,16 @@ class ReloadWatcher(Protocol):
 
 
 class Reloading:
-    """Application of changed files to open and new connections. An invalid file is logged and has no effect.
-
-    Attributes:
-        watchers: observers of requested reloads.
-    """
+    """Application of changed files to open and new connections. An invalid file is logged and has no effect."""
 
     def __init__(self, connections: Connections, logins: Logins | None, tls: ServerTls | None) -> None:
         self._connections = connections
         self._logins = logins
         self._tls = tls
-        self.watchers: list[ReloadWatcher] = []
+        self.watchers: list[ReloadWatcher] = []  # observers of requested reloads
 
     def reload(self, by: str) -> Reloaded:
-        """Read all files again, whether they changed or not.
-
-        Raises:
-            StartError: a file is not valid. It has no effect; the other files are applied.
-        """
+        """Read all files again, changed or not; a file that is not valid has no effect, and raises StartError."""
         for watcher in self.watchers:
             watcher.reloading()
         fault = ""

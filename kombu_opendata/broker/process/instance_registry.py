@@ -75,12 +75,7 @@ class Instances:
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def get(self, name: str) -> Instance:
-        """Return the instance of this name; open it on first use.
-
-        Raises:
-            RequestError: the name is not valid.
-            StoreError, StartError: the instance can't be opened.
-        """
+        """Return an instance, opened on first use; raise RequestError for its name, StoreError or StartError."""
         check_name(name)
         async with self._opening[name]:
             instance = self.open.get(name)
@@ -130,12 +125,7 @@ class Instances:
         self._failed(name, exc)
 
     async def host_for(self, hello: m.Hello, user: User) -> InstanceCalls:
-        """Return the calls of the instance that a client of this user requests.
-
-        Raises:
-            RequestError: the Hello is not valid.
-            InstanceNotFound: there is no such instance.
-        """
+        """Return the calls of a Hello's instance; raise RequestError, or InstanceNotFound if there is none."""
         if len(hello.session) != 16:
             raise RequestError("a session id has 16 bytes")
         if is_timed(hello.session):
@@ -154,13 +144,7 @@ class Instances:
         return {name: name in self.open for name in {*databases(self._settings.store), *self.open}}
 
     async def _check_name(self, name: str, user: User) -> None:
-        """Check that a client of a user may name an instance.
-
-        Raises:
-            RequestError: the name is not valid.
-            InstanceNotFound: there is no such instance; the error text explains how to create it.
-            StoreError: the store can't be read.
-        """
+        """Check that a user's client may name an instance; raise RequestError, InstanceNotFound or StoreError."""
         check_name(name)
         settings = self._settings
         if settings.create_instances or name in self.open or await database_exists(settings.store, name):

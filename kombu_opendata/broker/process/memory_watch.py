@@ -133,10 +133,6 @@ class MemoryWatch:
         free: frees caches.
         changed: called with True when the memory becomes full, and with False when it no longer is.
         resident: returns the memory in use; 0 if it is unknown.
-
-    Attributes:
-        resident_bytes: the last measurement.
-        is_full: True while publishes are delayed.
     """
 
     def __init__(
@@ -147,12 +143,12 @@ class MemoryWatch:
         resident: Callable[[], int] = resident_bytes,
     ) -> None:
         self.limit_bytes = limit_bytes
-        self.is_full = False
+        self.is_full = False  # True while publishes are delayed
         self._free = free
         self._changed = changed
         self._measure = resident
         self._loop = asyncio.get_running_loop()
-        self.resident_bytes = self._least = resident()
+        self.resident_bytes = self._least = resident()  # the last measurement
         self._trim_at = 0.0
         self._full_since = 0.0
 

@@ -177,11 +177,7 @@ async def _run(server: Server, options: BrokerOptions, readiness: Readiness, rep
 
 
 async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, report: dict[str, Any]) -> None:
-    """Listen and serve; a standby listens immediately, and serves after a take-over.
-
-    Raises:
-        StartError, StoreError: the broker can't start.
-    """
+    """Listen and serve, a standby after a take-over; raise StartError or StoreError if it can't start."""
     addresses: list[Listen] = []
     report = {"ready": True, "pid": os.getpid(), **report}
     if options.standby:
@@ -200,11 +196,7 @@ async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, r
 
 
 async def _listen(server: Server, options: BrokerOptions) -> list[Listen]:
-    """Begin to listen; return the addresses, with the ports that the system chose.
-
-    Raises:
-        StartError: an address is not available.
-    """
+    """Begin to listen; return the addresses, with the chosen ports. Raise StartError if one is not available."""
     addresses = []
     try:
         for listen in options.listen:

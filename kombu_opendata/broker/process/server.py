@@ -128,12 +128,7 @@ class Server:
             self._stop_periodic()
 
     async def _begun_at_last(self, beginning: asyncio.Task[None]) -> None:
-        """Wait for the end of the startup, during which the broker was stopped.
-
-        Raises:
-            StoreSilent: its store does not respond.
-            OpenDataError: the broker can't start.
-        """
+        """Wait for the startup of a stopped broker; raise its error, or StoreSilent."""
         await asyncio.wait({beginning}, timeout=_BEGIN_SECONDS)
         if not beginning.done():
             text = f"the store did not answer for {_BEGIN_SECONDS:g} s while the broker opened it, until it was stopped"
@@ -221,11 +216,7 @@ class Server:
         self._send_clients_away()
 
     def hand_over(self) -> list[str]:
-        """Stop, and let a connected standby take over immediately; return its addresses for clients.
-
-        Raises:
-            PreconditionFailed: no standby is connected.
-        """
+        """Stop, and let a connected standby take over; return its addresses, or raise PreconditionFailed."""
         standbys = self.front.standbys.ready
         if not standbys:
             raise PreconditionFailed(

@@ -43,11 +43,7 @@ _TAKE_OVER_GRACE_SECONDS = 15.0
 
 
 def broker_settings(options: BrokerOptions) -> BrokerSettings:
-    """Return the settings of a broker with these options.
-
-    Raises:
-        StartError: options contradict each other, or a file can't be read.
-    """
+    """Return the settings of these options; raise StartError for contradictions, or a file that can't be read."""
     for text in contradictions(options):
         raise StartError(text)
     return BrokerSettings(
@@ -123,11 +119,7 @@ def contradictions(options: BrokerOptions) -> Iterator[str]:
 
 
 def server_tls(options: BrokerOptions) -> ServerTls | None:
-    """Return the TLS settings for clients; None without a certificate.
-
-    Raises:
-        StartError: a file is not valid.
-    """
+    """Return the TLS settings for clients; None without a certificate. Raise StartError if a file is not valid."""
     if options.tls_cert is None:
         for name, value in (("--tls-key", options.tls_key), ("--tls-client-ca", options.tls_client_ca)):
             if value is not None:
@@ -138,22 +130,14 @@ def server_tls(options: BrokerOptions) -> ServerTls | None:
 
 
 def socket_access(options: BrokerOptions) -> SocketAccess:
-    """Return the file mode and group of the Unix sockets.
-
-    Raises:
-        StartError: there is no such group, or the broker's user is not in it.
-    """
+    """Return mode and group of the Unix sockets; raise StartError if the broker's user is not in the group."""
     gid = group_id(options.socket_group) if options.socket_group is not None else None
     default = 0o660 if gid is not None else 0o666 if options.users is not None else 0o600
     return SocketAccess(default if options.socket_mode is None else options.socket_mode, gid)
 
 
 def retention_bytes(options: BrokerOptions) -> int:
-    """Return the size limit of each instance; 0 means no limit.
-
-    Raises:
-        StartError: the size of the disk is unknown.
-    """
+    """Return the size limit of each instance; 0 means no limit. Raise StartError if the size of the disk is unknown."""
     if options.retention_bytes is not None or options.folder is None:
         return options.retention_bytes or 0
     folder = options.folder
@@ -166,12 +150,7 @@ def retention_bytes(options: BrokerOptions) -> int:
 
 
 def choose_active_role(options: BrokerOptions) -> ActiveRole:
-    """Return the active role for the store. Take the lock of a folder, unless this broker may be the standby.
-
-    Raises:
-        StoreInUse: another broker owns the folder.
-        StartError, StoreError: the store can't be used.
-    """
+    """Return the store's active role, or raise its error; lock a folder, unless this may be the standby."""
     certificate, key = options.tls_cert, options.tls_key
     settings = ActiveRoleSettings(
         standby=options.standby,

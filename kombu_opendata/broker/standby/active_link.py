@@ -28,12 +28,7 @@ ReadAhead = Callable[[list[str]], Awaitable[None]]
 
 
 class ActiveLink(asyncio.Protocol):
-    """Connection to the active broker.
-
-    Attributes:
-        is_welcome: set when the active broker has proved that it wrote the active record.
-        ended: the TakeOver of the active broker; None if the connection was lost.
-    """
+    """Connection to the active broker."""
 
     def __init__(
         self, record: ActiveRecord, id: str, addresses: list[str], role: str, prepare: ReadAhead | None
@@ -49,7 +44,9 @@ class ActiveLink(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._heard_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
+        #: set when the active broker has proved that it wrote the active record
         self.is_welcome: asyncio.Future[None] = self._loop.create_future()
+        #: the TakeOver of the active broker; None if the connection was lost
         self.ended: asyncio.Future[m.TakeOver | None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

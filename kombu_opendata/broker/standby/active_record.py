@@ -127,12 +127,7 @@ def encode(record: ActiveRecord) -> bytes:
 
 
 def decode(data: bytes) -> ActiveRecord:
-    """Read a record.
-
-    Raises:
-        NewerFormat: a newer version of this package wrote the record, and may have written the store.
-        CorruptRecord: the bytes are not a record.
-    """
+    """Read a record; raise NewerFormat if a newer version wrote it, CorruptRecord if it is none."""
     try:
         plain: dict[str, Any] = msgspec.json.decode(data, type=dict)
         for name, supported in (("format", RECORD_FORMAT), ("store_format", FORMAT_VERSION)):
@@ -193,12 +188,7 @@ class BucketRecord:
             raise StoreError(f"the store {url} can't be used: {exc}", url=url) from exc
 
     async def read(self) -> VersionedRecord | None:
-        """Return the record; None if the store has none.
-
-        Raises:
-            StoreError: the store does not respond.
-            NewerFormat, CorruptRecord: the record can't be read.
-        """
+        """Return the record, None if there is none; raise StoreError without an answer, or as :func:`decode`."""
         try:
             response = await self._ask(self._obs.get_async(self._store, RECORD_NAME))
             return VersionedRecord(decode(bytes(await self._ask(response.bytes_async()))), version_of(response.meta))

@@ -17,52 +17,34 @@ EXIT_FAILED, EXIT_FENCED = 1, 6
 
 @dataclass(frozen=True)
 class ActiveRoleSettings:
-    """Settings that concern the other brokers of the store.
+    """Settings that concern the other brokers of the store."""
 
-    Attributes:
-        standby: wait if another broker is active; when this broker is active, another standby can replace it.
-        take_over: replace the active broker even if it is alive.
-        renew_seconds: the interval at which the active broker reads its record.
-        instances: the instances that are opened at startup.
-        tls: creates the context for connections to the active broker.
-        serves_tls: True if this broker's clients use TLS.
-        id, key: for the active record.
-    """
-
-    standby: bool
-    take_over: bool
-    renew_seconds: float
-    instances: tuple[str, ...]
-    tls: Callable[[], ssl.SSLContext]
-    serves_tls: bool = False
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    standby: bool  # wait if another broker is active; when this broker is active, another standby can replace it
+    take_over: bool  # replace the active broker even if it is alive
+    renew_seconds: float  # the interval at which the active broker reads its record
+    instances: tuple[str, ...]  # the instances that are opened at startup
+    tls: Callable[[], ssl.SSLContext]  # creates the context for connections to the active broker
+    serves_tls: bool = False  # True if this broker's clients use TLS
+    id: str = field(default_factory=lambda: secrets.token_hex(8))  # id, key: for the active record
     key: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
 
 @dataclass(frozen=True)
 class ClientEntry:
-    """Parts of a broker that its active role controls.
-
-    Attributes:
-        fenced: called when another broker has taken over.
-        read_ahead: reads the data that is necessary to open these instances; never fails.
-    """
+    """Parts of a broker that its active role controls."""
 
     gate: Gate
     standbys: Standbys
     active_lease: ActiveLease
-    fenced: Callable[[OpenDataError], None]
+    fenced: Callable[[OpenDataError], None]  # called when another broker has taken over
+    #: reads the data that is necessary to open these instances; never fails
     read_ahead: Callable[[Iterable[str]], Awaitable[None]]
 
 
 class ActiveRole:
-    """Right to serve one store. This class is for a store that only this process can reach: in memory.
+    """Right to serve one store. This class is for a store that only this process can reach: in memory."""
 
-    Attributes:
-        instances: the instances that must be open before this broker serves.
-    """
-
-    instances: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()  # the instances that must be open before this broker serves
 
     async def take(self, front: ClientEntry, addresses: tuple[str, ...]) -> None:
         """Wait until this broker is the active broker.
@@ -83,11 +65,7 @@ class ActiveRole:
         """Check periodically that this broker is still active."""
 
     async def opening(self, instance: str) -> None:
-        """Record that this broker is about to open an instance.
-
-        Raises:
-            StoreFenced: another broker is active.
-        """
+        """Record that this broker is about to open an instance; raise StoreFenced if another broker is active."""
 
     async def find_successor(self) -> None:
         """Set the gate's address of the active broker after this broker was fenced."""

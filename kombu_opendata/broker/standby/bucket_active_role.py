@@ -151,12 +151,7 @@ class BucketActiveRole(ActiveRole):
         return record.state == STOPPED or (at_start and has_ended(record.process))
 
     async def _acquire(self, versioned: VersionedRecord | None) -> None:
-        """Write this broker's record.
-
-        Raises:
-            RecordChanged: another broker wrote the record first.
-            StoreError: the store does not respond.
-        """
+        """Write this broker's record; raise RecordChanged if another broker was first, or StoreError."""
         settings, before = self._settings, versioned.record.instances if versioned is not None else []
         record = ActiveRecord(
             id=settings.id, addresses=list(self._addresses), tls=settings.serves_tls, key=settings.key,
@@ -193,11 +188,7 @@ class BucketActiveRole(ActiveRole):
             link.close()
 
     async def _replace_active(self, versioned: VersionedRecord) -> None:
-        """Replace a broker that has ended or, with ``take_over``, is alive.
-
-        Raises:
-            StoreInUse: the active broker is alive and must not be replaced.
-        """
+        """Replace a broker that has ended, or with ``take_over`` any; raise StoreInUse if it must not be replaced."""
         record, forced = versioned.record, self._settings.take_over
         if not forced:
             link = await connect(record, self._settings.id, list(self._addresses), self._settings.tls)
@@ -288,12 +279,7 @@ class BucketActiveRole(ActiveRole):
         return self._mine
 
     async def _change(self, **fields: object) -> None:
-        """Write this broker's record with changed fields.
-
-        Raises:
-            StoreFenced: another broker is active.
-            StoreError: the store does not respond.
-        """
+        """Write changed fields of this broker's record; raise StoreFenced if another one is active, or StoreError."""
         async with self._writing:
             while True:
                 try:

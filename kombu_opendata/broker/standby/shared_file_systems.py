@@ -38,11 +38,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def check_file_system(folder: Path, mounts: Path = _MOUNTS) -> None:
-    """Refuse a folder, which need not exist, that other hosts can use; log a warning for an unknown file system.
-
-    Raises:
-        StoreUnwritable: the folder is on a network or cluster file system.
-    """
+    """Raise StoreUnwritable if other hosts can use a folder's file system; log a warning for an unknown one."""
     kind = file_system(folder, mounts)
     if kind in _IN_MEMORY:
         log.warning("%s is on a %s: everything in it is lost when the machine restarts", folder, kind)

@@ -67,25 +67,17 @@ def fill_reserve(store: Path) -> None:
 
 
 class HostMark:
-    """Mark in one file.
-
-    Attributes:
-        other: the other host whose mark is in the file; empty if there is none.
-    """
+    """Mark in one file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._own = f"{boot} {socket.gethostname()}" if (boot := boot_id()) else ""
         self._found = ("", 0)
         self._found_at = 0.0
-        self.other = ""
+        self.other = ""  # the other host whose mark is in the file; empty if there is none
 
     def is_stale(self) -> bool:
-        """Return True if certainly no broker on another host uses the folder.
-
-        Raises:
-            StoreInUse: a broker on another host uses the folder.
-        """
+        """Return True if certainly no broker on another host uses the folder; raise StoreInUse if one does."""
         state = self._read()
         host = self._other_host(state[0])
         if not host:

@@ -166,11 +166,7 @@ Argument: TypeAlias = Column | Constant
 
 
 def required_texts(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return the texts of a column that must have a text in each row.
-
-    Raises:
-        InvalidMessage: a row has null or an empty text.
-    """
+    """Return a column's texts; raise InvalidMessage if a row has null or an empty text."""
     texts = pc.cast(batch.column(name), pa.string())
     if texts.null_count or not pc.all(pc.not_equal(texts, "")).as_py():
         raise InvalidMessage("it must be a text that is not empty", column=name)
@@ -194,11 +190,7 @@ _SAMPLES: list[tuple[Callable[[pa.DataType], bool], Any]] = [
 
 
 def sample(kind: pa.DataType) -> Any:
-    """Return a value of this type, which tests if a serializer accepts it.
-
-    Raises:
-        TypeError: a column of this type can't be an argument.
-    """
+    """Return a value of a type, to test a serializer; raise TypeError if such a column can't be an argument."""
     if pa.types.is_timestamp(kind):
         return dt.datetime(2026, 1, 2, tzinfo=None if kind.tz is None else dt.UTC)
     if pa.types.is_map(kind):

@@ -27,11 +27,7 @@ _MAX_16 = 0xFFFF
 
 
 def join(pieces: Sequence[Piece], rows: int) -> pa.Array:
-    """Return the joined pieces of each row as a column of binaries.
-
-    Raises:
-        InvalidMessage: the result has over 2 GiB.
-    """
+    """Return the joined pieces of each row as binaries; raise InvalidMessage if the result has over 2 GiB."""
     merged: list[Piece] = []
     for piece in pieces:
         if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):

@@ -31,33 +31,26 @@ ID_MARKER = "00000000-opendata-task-id-000000000000"
 
 @dataclass(frozen=True)
 class Template:
-    """Message without its arguments. Picklable.
-
-    Attributes:
-        headers, properties: as published, with :data:`ID_MARKER` in place of the task's id.
-        embed: the third part of the body: callbacks, errbacks, chain, chord.
-        declare: Kombu's queues and exchanges that ``apply_async`` would have declared.
-        repr_limits: the maximum lengths of argsrepr and kwargsrepr, and the levels of both.
-        made_at_ms: the time at which Celery created the message, ms since the epoch.
-        counted: those of the headers ``eta`` and ``expires`` that are relative to ``made_at_ms``.
-        is_dated: True if ``expires`` is an absolute time; the property ``expiration`` is then the time left until it.
-        shown: those of the headers ``argsrepr`` and ``kwargsrepr`` that are not the reprs of the arguments.
-    """
+    """Message without its arguments. Picklable."""
 
     serializer: str
     compression: str | None
     content_type: str
     content_encoding: str
-    headers: dict[str, Any]
+    headers: dict[str, Any]  # headers, properties: as published, with :data:`ID_MARKER` in place of the task's id
     properties: dict[str, Any]
-    embed: dict[str, Any]
+    embed: dict[str, Any]  # the third part of the body: callbacks, errbacks, chain, chord
     exchange: str
     routing_key: str
-    repr_limits: tuple[int, int, int]
+    repr_limits: tuple[int, int, int]  # the maximum lengths of argsrepr and kwargsrepr, and the levels of both
+    #: Kombu's queues and exchanges that ``apply_async`` would have declared
     declare: tuple[Any, ...] = field(default=(), compare=False)
+    #: the time at which Celery created the message, ms since the epoch
     made_at_ms: int = field(default=0, compare=False)
-    counted: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()  # those of the headers ``eta`` and ``expires`` that are relative to ``made_at_ms``
+    #: True if ``expires`` is an absolute time; the property ``expiration`` is then the time left until it
     is_dated: bool = False
+    #: those of the headers ``argsrepr`` and ``kwargsrepr`` that are not the reprs of the arguments
     shown: tuple[str, ...] = ()
 
     def at(self, now_ms: int) -> Template:

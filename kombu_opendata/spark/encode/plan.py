@@ -21,24 +21,18 @@ Target = tuple[str, str]
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """Names of the frame's columns by purpose; None if there is no such column.
+    """Names of the frame's columns by purpose; None if there is no such column."""
 
-    Attributes:
-        args: positional arguments, in order.
-        kwargs: keyword → column.
-        headers: header → column.
-        constants: the values of the names in ``args`` and ``kwargs`` that represent a constant instead of a column.
-    """
-
-    args: tuple[str, ...] = ()
-    kwargs: dict[str, str] = field(default_factory=dict)
+    args: tuple[str, ...] = ()  # positional arguments, in order
+    kwargs: dict[str, str] = field(default_factory=dict)  # keyword → column
     task: str | None = None
     queue: str | None = None
     task_id: str | None = None
     priority: str | None = None
     eta: str | None = None
     expires: str | None = None
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)  # header → column
+    #: the values of the names in ``args`` and ``kwargs`` that represent a constant instead of a column
     constants: dict[str, Any] = field(default_factory=dict)
 
     def used(self) -> set[str]:
@@ -50,27 +44,18 @@ class ColumnNames:
 
 @dataclass
 class JobPlan:
-    """Plan of a job's tasks without the rows. Picklable: the driver creates a plan, the executors use it.
+    """Plan of a job's tasks without the rows. Picklable: the driver creates a plan, the executors use it."""
 
-    Attributes:
-        columns: the purpose of each column.
-        task, queue: the values for all rows, unless a column has them; an empty queue leaves the choice to Celery.
-        options: the options of ``apply_async`` for all rows.
-        templates: the templates created so far.
-        app_path: ``module:attribute`` of the app with which executors create other templates; empty for no app.
-        closed: True if the driver has created all templates, so that another task or queue is an error.
-        samples: for each argument, a value of its column's type.
-        sources: the caller's expression for each column, by the column's name in the written frame.
-    """
-
-    columns: ColumnNames
+    columns: ColumnNames  # the purpose of each column
+    #: task, queue: the values for all rows, unless a column has them; an empty queue leaves the choice to Celery
     task: str = ""
     queue: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    templates: dict[Target, Template] = field(default_factory=dict)
-    app_path: str = ""
-    closed: bool = False
-    samples: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)  # the options of ``apply_async`` for all rows
+    templates: dict[Target, Template] = field(default_factory=dict)  # the templates created so far
+    app_path: str = ""  # ``module:attribute`` of the app with which executors create other templates; empty for no app
+    closed: bool = False  # True if the driver has created all templates, so that another task or queue is an error
+    samples: dict[str, Any] = field(default_factory=dict)  # for each argument, a value of its column's type
+    #: the caller's expression for each column, by the column's name in the written frame
     sources: dict[str, str] = field(default_factory=dict)
 
     def label(self, name: str) -> str:
@@ -81,11 +66,7 @@ class JobPlan:
         return f"column {name!r}" if source == name else f"column {source!r} ({name})"
 
     def template(self, target: Target, app: Any = None) -> Template:
-        """Return the template of a task for a queue; the first call creates it.
-
-        Raises:
-            RequestError: the plan is closed and has no such template, or the task can't be sent.
-        """
+        """Return a target's template, made at the first call; raise RequestError if none can be made."""
         existing = self.templates.get(target)
         if existing is not None:
             return existing

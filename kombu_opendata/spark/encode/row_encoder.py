@@ -33,9 +33,6 @@ class RowEncoder:
 
     Args:
         now_ms: returns the time, ms since the epoch.
-
-    Attributes:
-        used: the templates that rows have used so far.
     """
 
     def __init__(self, plan: JobPlan, job_id: str, partition: int, now_ms: Callable[[], int]) -> None:
@@ -44,14 +41,10 @@ class RowEncoder:
         self._prefix = partition_prefix(job_id, partition)
         self._now_ms = now_ms
         self._row = 0
-        self.used: dict[Target, Template] = {}
+        self.used: dict[Target, Template] = {}  # the templates that rows have used so far
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[Messages]:
-        """Encode a batch in chunks, in the order of its rows.
-
-        Raises:
-            InvalidMessage: a row can't be encoded; the error's ``row`` and ``partition`` identify it.
-        """
+        """Encode a batch in chunks, in order; raise InvalidMessage with the ``row`` that can't be encoded."""
         step = max(1, min(CHUNK_ROWS, CHUNK_BYTES * batch.num_rows // max(batch.nbytes, 1)))
         for start in range(0, batch.num_rows, step):
             part = batch.slice(start, step)

@@ -24,11 +24,7 @@ _MANY = 256
 
 
 def columns(rows: Rows, wanted: frozenset[str], *, min_run: int = _MANY) -> Columns:
-    """Return the wanted columns of these records that are derived from metadata.
-
-    Raises:
-        CorruptRecord: a record does not decode.
-    """
+    """Return the wanted columns derived from metadata; raise CorruptRecord if a record does not decode."""
     try:
         parts = [part.columns(wanted) for part in _parts(rows, "headers" not in wanted, min_run)]
     except DamagedError:
@@ -85,13 +81,9 @@ class DamagedError(Exception):
 
 
 class Records(ABC):
-    """Metadata records.
+    """Metadata records."""
 
-    Attributes:
-        head: the fixed part of each record.
-    """
-
-    head: Any
+    head: Any  # the fixed part of each record
 
     def columns(self, wanted: frozenset[str]) -> Columns:
         """Return the wanted columns of the table that are derived from metadata."""
@@ -133,11 +125,7 @@ def _priorities(texts: pa.Array) -> pa.Array:
 
 
 def _column(data: Any, offsets: Any) -> pa.Array:
-    """Return contiguous texts as a column.
-
-    Raises:
-        DamagedError: a text is not UTF-8.
-    """
+    """Return contiguous texts as a column; raise DamagedError if a text is not UTF-8."""
     column = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data))
     try:
         column.validate(full=True)
@@ -148,16 +136,13 @@ def _column(data: Any, offsets: Any) -> pa.Array:
 
 # ---------------------------------------------------------------------- records of one layout
 class UniformRecords(Records):
-    """Records of one length, which may have one layout.
-
-    Attributes:
-        has_one_layout: True if all have the same headers, with values of the same lengths; required for all methods.
-    """
+    """Records of one length, which may have one layout."""
 
     def __init__(self, data: Any, run: Run) -> None:
         self._data = data
         self._start, self._step, _key, self._length, self._rows = run
         self._values: dict[bytes, tuple[int, int]] = {}
+        #: True if all have the same headers, with values of the same lengths; required for all methods
         self.has_one_layout = self._length >= _HEAD.itemsize and self._read_first()
         if self.has_one_layout:
             self.head = np.ndarray((self._rows,), _HEAD, data, self._start, (self._step,))

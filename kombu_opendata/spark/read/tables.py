@@ -197,11 +197,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
-    """Return the bounds among a source's options.
-
-    Raises:
-        RequestError: the table does not support a bound, or its text is invalid.
-    """
+    """Return the bounds among a source's options; raise RequestError for a bad text, or one of another table."""
     texts = {name: options[name] for name in BOUNDS if options.get(name)}
     for name in texts:
         if name not in _BY_TABLE[table]:

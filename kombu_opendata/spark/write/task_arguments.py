@@ -69,11 +69,7 @@ class TaskArguments:
         return isinstance(self.task, Column) or isinstance(self.queue, Column)
 
     def check(self, job_id: Any) -> None:
-        """Validate the kinds of all arguments. Values in columns are not checked.
-
-        Raises:
-            RequestError: an argument is invalid; the text has the remedy.
-        """
+        """Validate the kinds of all arguments, not values in columns; raise RequestError with the remedy."""
         self._check_task()
         for name, columns in (("args", self.args), ("kwargs", self.kwargs)):
             if isinstance(columns, (str, Column)):
@@ -104,11 +100,7 @@ class TaskArguments:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Validate further options of ``apply_async``; an unknown name is an error, not a property of messages.
-
-    Raises:
-        RequestError: an option is unknown or not valid; the text names the nearest one, or the remedy.
-    """
+    """Validate options of ``apply_async``; raise RequestError, with the nearest name, for an unknown one."""
     stamps = options.get("stamped_headers")
     known = APPLY_OPTIONS | set(stamps if isinstance(stamps, (list, tuple, set)) else ())
     for option, value in options.items():
@@ -157,11 +149,7 @@ _SOURCE_CHARACTERS = 80
 
 
 def task_frame(df: DataFrame, arguments: TaskArguments, app_path: str) -> tuple[DataFrame, JobPlan]:
-    """Return the frame to write and its plan, without templates.
-
-    Raises:
-        RequestError: there is no such column, or a constant can't be pickled.
-    """
+    """Return the frame to write and its plan, without templates; raise RequestError for a bad column or constant."""
     frame = _Frame(df)
     single = {name: getattr(arguments, name) for name in ("task", "queue", "priority", "eta", "expires")}
     varying = {name: frame.add(name, value) for name, value in single.items() if isinstance(value, Column)}
@@ -190,18 +178,13 @@ def task_frame(df: DataFrame, arguments: TaskArguments, app_path: str) -> tuple[
 
 
 class _Frame:
-    """Builder of the frame to write.
-
-    Attributes:
-        constants: arguments that are not columns, by name.
-        sources: the caller's expression for each column, by its name.
-    """
+    """Builder of the frame to write."""
 
     def __init__(self, df: DataFrame) -> None:
         self._df = df
         self._columns: list[Column] = []
-        self.constants: dict[str, Any] = {}
-        self.sources: dict[str, str] = {}
+        self.constants: dict[str, Any] = {}  # arguments that are not columns, by name
+        self.sources: dict[str, str] = {}  # the caller's expression for each column, by its name
 
     def add_argument(self, name: str, value: Any) -> str:
         """Add a column, or a constant; return its name."""

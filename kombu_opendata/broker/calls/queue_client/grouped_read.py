@@ -62,11 +62,7 @@ class GroupCache:
 
 
 def check(msg: m.Read) -> None:
-    """Check a Read by groups.
-
-    Raises:
-        RequestError: the order is unknown, or there is a condition.
-    """
+    """Check a Read by groups; raise RequestError if the order is unknown, or there is a condition."""
     if msg.grouped not in ORDERS:
         raise RequestError(f"messages of groups come in the order {', '.join(ORDERS)}, not {msg.grouped[:80]!r}")
     if msg.selector or msg.equal:

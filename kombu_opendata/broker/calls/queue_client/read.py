@@ -94,11 +94,7 @@ class PendingRead:
 
 
 def condition_of(msg: m.Read) -> Condition:
-    """Return the condition on the headers of a message.
-
-    Raises:
-        SelectorError: the selector is not valid.
-    """
+    """Return the condition on the headers of a message; raise SelectorError if the selector is not valid."""
     expected = msg.equal
     matches = compile_selector(msg.selector).matches if msg.selector else None
 

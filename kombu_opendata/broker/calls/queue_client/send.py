@@ -35,14 +35,10 @@ Routed = list[tuple[m.Publish, list[BrokerQueue]]]
 
 @dataclass(slots=True)
 class Checked:
-    """Messages of a batch that were checked, by the id() of their tuples.
+    """Messages of a batch that were checked, by the id() of their tuples."""
 
-    Attributes:
-        publishes: each message as a publish.
-        routes: the names of the queues that each message is routed to, if routing is slow.
-    """
-
-    publishes: dict[int, m.Publish] = field(default_factory=dict)
+    publishes: dict[int, m.Publish] = field(default_factory=dict)  # each message as a publish
+    #: the names of the queues that each message is routed to, if routing is slow
     routes: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -186,11 +182,7 @@ class SendCalls(BrokerCalls):
 
     # ------------------------------------------------------------------ routing and storing
     def _must_take(self, msg: m.Send) -> BrokerQueue | None:
-        """Return the queue that must accept each message; None if the client named no queue.
-
-        Raises:
-            NotFound: there is no such queue.
-        """
+        """Return the queue that the client named, None if none; raise NotFound if it does not exist."""
         if not msg.to_queue:
             return None
         queue = self._keys.queue_of(msg)
@@ -217,11 +209,7 @@ class SendCalls(BrokerCalls):
         return routed
 
     def _store(self, call: Context, routed: Routed) -> list[int]:
-        """Store all messages; return their ids, -1 for a message that was not routed to a queue.
-
-        Raises:
-            QueueFull, QueuePaused, StoreFull, RequestError: there is not enough room; nothing was stored.
-        """
+        """Store all messages or raise as :meth:`_check_room`; return their ids, -1 for a message without a queue."""
         self._check_room(routed, call.session)
         store, session = self._publishing.store, call.session
         return [store(publish, targets, session) if targets else -1 for publish, targets in routed]

@@ -88,11 +88,7 @@ def _addressee(msg: Send) -> str:
 
 # ---------------------------------------------------------------------- checking
 def check_keys(msg: Send) -> None:
-    """Check keys, digests and their time to live.
-
-    Raises:
-        RequestError: one of them is not valid.
-    """
+    """Check keys, digests and their time to live; raise RequestError if one of them is not valid."""
     if not msg.key and not msg.keys:
         return
     if msg.keys and (msg.key or not len(msg.keys) == len(msg.digests) == len(msg.messages)):
@@ -106,11 +102,7 @@ def check_keys(msg: Send) -> None:
 
 
 def repetitions(msg: Send, names: list[bytes], sendings: list[Sending | None]) -> dict[int, int]:
-    """Return the indexes of messages that repeat an earlier key of the batch, with the index of the first.
-
-    Raises:
-        KeyReused: a key is used for two messages; nothing was stored.
-    """
+    """Return the index of each repetition of a key, with the first one's; raise KeyReused for another message."""
     first: dict[bytes, int] = {}
     same: dict[int, int] = {}
     for at, (name, sending) in enumerate(zip(names, sendings, strict=True)):

@@ -130,11 +130,7 @@ class SettleCalls(BrokerCalls):
         call.answer_once(msg.rid, answer, 50 * len(msg.items))
 
     def _end_one(self, call: Context, queue: BrokerQueue, id: int, token: int, ending: Ending, delay_ms: int) -> None:
-        """Settle one message.
-
-        Raises:
-            OpenDataError: nothing was changed.
-        """
+        """Settle one message, or raise OpenDataError."""
         messages = queue.messages
         values = {"queue": queue.name, "message_id": id}
         entry = messages.in_flight.get(id)
