@@ -114,7 +114,6 @@ def batch(app: Any = None) -> Batch:
 
 
 def _client_of(app: Any) -> Any:
-    """Return the kombu.Connection of an app's broker."""
     if app is None:
         from celery import current_app
 

@@ -28,7 +28,6 @@ class FailureLimit:
         return self._clean_at.get(key, 0.0) > self._time()
 
     def failed(self, key: str) -> None:
-        """Count a failure of the key."""
         now = self._time()
         self._clean_at[key] = max(self._clean_at.pop(key, 0.0), now) + self._interval_seconds
         if len(self._clean_at) > _MAX_REMEMBERED:

@@ -54,12 +54,7 @@ def boot_id(file: Path = BOOT_ID_FILE) -> str:
 def read_private(path: Path | str, what: str, error: type[OpenDataError]) -> bytes:
     """Return the content of a file that not every user may read; its group may.
 
-    Args:
-        what: the name of the file in errors, such as ``the private key``.
-        error: the class of that error.
-
-    Raises:
-        OpenDataError: every user may read or write the file, or it can't be read.
+    ``what`` is its name in errors, such as ``the private key``, and ``error`` their class.
     """
     try:
         with open(path, "rb") as file:

@@ -87,11 +87,9 @@ class PrivateFolder:
             return False
 
     def open_file(self, name: str, flags: int) -> int:
-        """Open a file of the folder and return its descriptor. A new file gets mode 0600.
+        """Open a file of the folder and return its descriptor, or raise StoreUnwritable. A new file gets mode 0600.
 
-        Raises:
-            StoreUnwritable: the file can't be opened.
-            UnsafeFolder: the file is a link or not a plain file, it belongs to another user, or others may write to it.
+        Raise UnsafeFolder if it is a link or no plain file, or if it is another user's, or others may write to it.
         """
         path = f"{self.path}/{name}"
         try:
@@ -159,14 +157,12 @@ class PrivateFolder:
         os.rename(new, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it exists."""
         try:
             os.unlink(name, dir_fd=self._fd)
         except FileNotFoundError:
             return
 
     def close(self) -> None:
-        """Close the descriptor."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -179,11 +175,9 @@ class PrivateFolder:
 
 
 def make_folder(path: str) -> None:
-    """Create a folder for this user alone, unless it exists. A missing parent is an error, as the path may be mistyped.
+    """Create a folder for this user alone, unless it exists, or raise OSError.
 
-    Raises:
-        StoreUnwritable: its parent does not exist.
-        OSError: the folder can't be created.
+    A missing parent raises StoreUnwritable, as the path may be mistyped.
     """
     try:
         os.mkdir(path, 0o700)

@@ -184,11 +184,7 @@ def _parse_host(url: str, scheme: str, rest: str) -> Address:
 def read_hosts(text: str, port: int | None = None) -> list[Host]:
     """Return the hosts, or the percent-encoded paths of Unix sockets, in a list separated by commas.
 
-    Args:
-        port: the port of hosts without one; None means the default port.
-
-    Raises:
-        ValueError: the list is invalid; the text has the reason.
+    ``port`` is for hosts without one (None: the default). Raise ValueError with the reason for an invalid list.
     """
     hosts = list(dict.fromkeys(_read_host(part, port) for part in text.split(",")))
     if len({_is_socket(host) for host, _ in hosts}) > 1:

@@ -28,11 +28,7 @@ class Declared:
         self._bindings: dict[str, dict[str, dict[_Key, Bind]]] = {}  # by queue, then by exchange
 
     def note(self, message: object, name: str = "") -> None:
-        """Apply the declaration or deletion of a successful call.
-
-        Args:
-            name: the queue's name in the broker's reply; the broker may have generated it.
-        """
+        """Apply a successful call; ``name`` is the queue's name in the reply, which the broker may have generated."""
         if isinstance(message, DeclareQueue):
             if not message.passive and (not message.durable or message.exclusive or message.auto_delete):
                 message.queue = name or message.queue
@@ -104,13 +100,10 @@ class Declared:
                 yield from bindings.values()
 
     def ended_with_session(self, consumed: Collection[str]) -> list[Declaration]:
-        """Return the declarations that end with the session.
+        """Return the declarations that end with a session that consumes from the queues ``consumed``.
 
-        These are its exclusive queues, the auto-delete queues that it consumes from, their bindings, and the
-        auto-delete exchanges of these bindings.
-
-        Args:
-            consumed: names of the queues that the session consumes from.
+        These are its exclusive queues, the auto-delete queues among ``consumed``, their bindings, and the auto-delete
+        exchanges of these bindings.
         """
         queues = [q for q in self._queues.values() if q.exclusive or (q.auto_delete and q.queue in consumed)]
         ended: list[Declaration] = [*queues]

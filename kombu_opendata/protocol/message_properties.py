@@ -30,11 +30,8 @@ def priority_of(value: Any) -> int:
 def visible_at_ms_of(headers: Mapping[Any, Any]) -> int:
     """Return the due time of a Celery task with an ``eta`` header, in ms since the epoch; 0 means immediately.
 
-    The header is an ISO 8601 time, in UTC if it has no time zone. A delayed message stays in the store, not in a
-    worker's memory.
-
-    Raises:
-        InvalidMessage: the header is not a time.
+    The header is an ISO 8601 time, in UTC if it has no time zone; for other values, raise InvalidMessage. A delayed
+    message stays in the store, not in a worker's memory.
     """
     eta = headers.get("eta")
     if eta is None or "task" not in headers:

@@ -42,7 +42,6 @@ def _check(text: str, kind: str, *, wildcards: tuple[str, ...]) -> None:
 
 
 def _fault(word: str, wildcards: tuple[str, ...]) -> str:
-    """Return the error in a word."""
     if not word:
         return "it begins or ends with a dot, or has two dots in a row"
     if not any(wildcard in word for wildcard in WILDCARDS):

@@ -49,7 +49,6 @@ class FilterIndex:
             self._headers.setdefault(key.header, _Slot()).add(key, name, selector)
 
     def remove(self, name: str) -> None:
-        """Remove a filter, if it exists."""
         if self._selectors.pop(name, None) is None:
             return
         self._always.remove(name)

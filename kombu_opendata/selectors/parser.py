@@ -221,7 +221,6 @@ class _Bounds:
 
     @property
     def unclosed(self) -> Token | None:
-        """Last open parenthesis."""
         return self.open[-1] if self.open and not self.in_list else None
 
     def count(self, token: Token) -> None:

@@ -27,7 +27,6 @@ def shown(text: str) -> str:
 
 
 def position(token: Token) -> int:
-    """Return the position of a token in the text."""
     return token.start_pos or 0
 
 
@@ -45,12 +44,7 @@ def syntax_error(text: str, at: int, what: str) -> SelectorError:
 
 
 def unexpected(text: str, token: Token, accepted: set[str], unclosed: Token | None) -> SelectorError:
-    """Return the error for an unexpected token, or for an unexpected end of the text.
-
-    Args:
-        accepted: the types of tokens that would be valid.
-        unclosed: the last open parenthesis.
-    """
+    """Return the error for an unexpected token or end, from the types of ``accepted`` tokens and the open ``(``."""
     expected = next(what for tokens, what in _EXPECTED if tokens <= accepted)
     if token.type == "$END":
         if unclosed is not None and "RPAR" in accepted:

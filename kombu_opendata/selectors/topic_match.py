@@ -18,7 +18,6 @@ def topic_matches(pattern: str, routing_key: str) -> bool:
 
 @lru_cache(maxsize=10_000)
 def compile_topic(pattern: str) -> Callable[[str], bool]:
-    """Return a function that tests a text."""
     parts = words_of(pattern)
     if "*" not in parts and "#" not in parts:
         return pattern.__eq__
@@ -69,7 +68,6 @@ def _word_positions(text: str) -> tuple[int, dict[str, int]]:
 
 
 def _matches_all(parts: tuple[str, ...], count: int, positions: dict[str, int]) -> bool:
-    """Match the whole pattern with all words."""
     everywhere = (1 << count) - 1
     reached = 1  # a bit for each number of words that the pattern so far can match
     for part in parts:

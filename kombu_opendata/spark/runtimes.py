@@ -117,15 +117,9 @@ _TIMEOUT_SECONDS = 120
 
 @cache
 def check_worker_python(python: str) -> None:
-    """Check that a command starts a Python of this version that can import this package.
+    """Check that a command starts a Python of this version that can import this package; raise StartError if not.
 
     It is not checked if it is in the same folder as this process's Python, or if this package runs from an archive.
-
-    Args:
-        python: ``PYSPARK_PYTHON``, or Spark's default.
-
-    Raises:
-        StartError: the check fails; the text has the setting to change.
     """
     program = shutil.which(python)
     if program is None:

@@ -93,11 +93,7 @@ class PendingRows(NamedTuple):
         return PendingRows(self.envelopes[start:end], headers, fields)
 
     def block(self, offset: int, refuse: Refuse) -> IndexBlock:
-        """Return a validated block of these rows; their columns must be lists or single values.
-
-        Args:
-            offset: the offset of the first envelope in its segment.
-        """
+        """Return a validated block, at an offset of its segment, of rows whose columns are lists or single values."""
         rows = len(self.envelopes)
         constants: dict[str, str] = {}
         varying: dict[str, list[str | None]] = {}
@@ -154,14 +150,7 @@ def cut(block: IndexBlock, start: int, rows: int) -> IndexBlock:
 
 # ---------------------------------------------------------------------- decoding
 def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: int) -> IndexBlock:
-    """Decode one block of an index.
-
-    Args:
-        payload_bytes: the size of its segment's payload; no envelope may end after it.
-
-    Raises:
-        DamagedBatch: a field has an impossible value.
-    """
+    """Decode a block whose segment has ``payload_bytes``; raise DamagedBatch if a field has an impossible value."""
     try:
         block = _decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:

@@ -199,10 +199,8 @@ def check_header(data: bytes, path: str) -> None:
         raise corrupt(path, 0, "it does not begin as a batch does")
     _magic, version, reserved = HEADER.unpack(data[: HEADER.size])
     if version > VERSION:
-        raise NewerFormat(
-            f"batch {path} has format version {version}, this broker knows {VERSION}: update the broker",
-            path=path,
-        )
+        text = f"batch {path} has format version {version}, this broker knows {VERSION}: update the broker"
+        raise NewerFormat(text, path=path)
     if version != VERSION or reserved:
         raise corrupt(path, 4, f"format version {version}, reserved {reserved}")
 
@@ -228,7 +226,6 @@ def split_index(data: bytes, segment: SegmentEntry, path: str) -> list[bytes]:
 
 
 def corrupt(path: str, offset: int, problem: str) -> DamagedBatch:
-    """Return the error for an object that does not decode."""
     return DamagedBatch(f"batch {path}: {problem} (byte {offset})", key=path.encode(), offset=offset, batch=path)
 
 

@@ -60,10 +60,8 @@ def path_of(info: BatchInfo, job_id: str) -> str:
     """Return a batch's path in the staged folder; raise RequestError if the URI is not of a batch of this job."""
     path = parse_batch_uri(info.uri)
     if path is None or not path.startswith(f"{job_folder(job_id)}/"):
-        raise RequestError(
-            f"{info.uri[:200]!r} is not a batch of job {job_id!r}: give what the job's writers returned",
-            uri=info.uri[:200],
-        )
+        text = f"{info.uri[:200]!r} is not a batch of job {job_id!r}: give what the job's writers returned"
+        raise RequestError(text, uri=info.uri[:200])
     return path
 
 
@@ -138,11 +136,7 @@ class DamagedRows(NamedTuple):
 def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> Iterator[DamagedRows]:
     """Read every byte of an object of ``size`` bytes, and yield its damaged rows. Memory: an index and 4 MiB.
 
-    Args:
-        checksum: the checksum in the commit.
-
-    Raises:
-        DamagedBatch, NewerFormat, StoreError: as :func:`read_tail`.
+    ``checksum`` is the checksum in the commit. Raise as :func:`read_tail`.
     """
     tail = read_tail(folder, path, size)
     if tail.checksum != checksum:

@@ -70,7 +70,6 @@ class BatchWriter:
 
     @property
     def rows(self) -> int:
-        """Number of messages that were added."""
         return self._written_rows + len(self._envelopes)
 
     # ------------------------------------------------------------------ adding
@@ -154,14 +153,11 @@ class BatchWriter:
         return end
 
     def _too_large(self, size: int, row: int) -> NoReturn:
-        raise MessageTooLarge(
+        text = (
             f"row {row} of partition {self._partition}: the message has {size} bytes and the broker's limit is "
-            f"{self._limit}: store large data elsewhere and send a reference, or raise the broker's maximum",
-            size=size,
-            limit=self._limit,
-            row=row,
-            partition=self._partition,
+            f"{self._limit}: store large data elsewhere and send a reference, or raise the broker's maximum"
         )
+        raise MessageTooLarge(text, size=size, limit=self._limit, row=row, partition=self._partition)
 
     # ------------------------------------------------------------------ blocks and segments
     def _flush(self) -> None:

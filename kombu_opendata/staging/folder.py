@@ -89,7 +89,6 @@ class Folder(ABC):
                 yield files
 
     def files(self, folder: str = "") -> Iterator[FolderEntry]:
-        """Iterate over the entries of :meth:`entries`."""
         return chain.from_iterable(self.entries(folder))
 
     def read_all(self, path: str) -> bytes:
@@ -97,7 +96,6 @@ class Folder(ABC):
         return b"".join(self.stream(path))
 
     def write(self, path: str, pieces: Iterable[bytes]) -> None:
-        """Create or replace a file."""
         output = self.create(path)
         try:
             for piece in pieces:

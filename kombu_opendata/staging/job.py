@@ -69,8 +69,5 @@ def check_job_id(job_id: str) -> None:
     except UnicodeEncodeError as exc:
         raise RequestError(f"the job id is not valid Unicode: {exc.reason}") from exc
     if not 0 < size <= MAX_JOB_ID_BYTES:
-        raise RequestError(
-            f"a job id has 1 to {MAX_JOB_ID_BYTES} bytes, not {size}: use e.g. a UUID, or a table's name and a date",
-            size=size,
-            limit=MAX_JOB_ID_BYTES,
-        )
+        text = f"a job id has 1 to {MAX_JOB_ID_BYTES} bytes, not {size}: use e.g. a UUID, or a table's name and a date"
+        raise RequestError(text, size=size, limit=MAX_JOB_ID_BYTES)

@@ -32,7 +32,6 @@ class Audit:
         self._changes: dict[str, int] = {}  # by user
 
     def refused(self, exc: AccessRefused, client: str) -> None:
-        """Record a refused call."""
         right, kind, name, user, instance = (
             str(exc.values.get(field, "")) for field in ("right", "kind", "name", "user", "instance")
         )

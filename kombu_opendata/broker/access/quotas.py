@@ -53,26 +53,16 @@ class Quota:
         return ConnectionLimitExceeded(text, limit="connections", value=limit, whose=self.whose)
 
     def check_channel(self) -> None:
-        """Raise :class:`LimitExceeded` if another channel would exceed the limit."""
         if self.limits.channels is not None:
             self.check("channels", 1 + sum(len(session.channels) for session in self.sessions))
 
     def check_consumer(self) -> None:
-        """Raise :class:`LimitExceeded` if another consumer would exceed the limit."""
         if self.limits.consumers is not None:
             channels = (channel for session in self.sessions for channel in session.channels.values())
             self.check("consumers", 1 + sum(len(channel.consumers) for channel in channels))
 
     def check(self, name: str, count: int) -> None:
-        """Check a limit.
-
-        Args:
-            name: a field of :class:`LimitsTable`.
-            count: the number including the new object.
-
-        Raises:
-            LimitExceeded: the number exceeds the limit.
-        """
+        """Raise LimitExceeded if ``count``, with the new object, exceeds the limit ``name`` of :class:`LimitsTable`."""
         limit = getattr(self.limits, name)
         if limit is not None and count > limit:
             limit_name = name.replace("_", "-")
@@ -128,12 +118,7 @@ def check_size(quotas: SessionQuotas, message: m.WireMessage) -> None:
 
 
 class Quotas:
-    """Quotas of a broker, by user and by instance.
-
-    Args:
-        each_instance: the limits of instances without limits in the users file.
-        each_connection: the limits of each connection.
-    """
+    """Quotas by user and by instance; ``each_instance`` is for instances without limits in the users file."""
 
     def __init__(self, each_instance: LimitsTable = NO_LIMITS, each_connection: LimitsTable = NO_LIMITS) -> None:
         self._each_instance = each_instance
@@ -162,7 +147,6 @@ class Quotas:
         )
 
     def of(self, user: str, instance: str) -> SessionQuotas:
-        """Return the quotas for a new session of a user in an instance."""
         if user not in self._of_users:
             limits = self._users[user].limits if user in self._users else NO_LIMITS
             self._of_users[user] = Quota(f"user {user!r}" if user else "everybody", limits)

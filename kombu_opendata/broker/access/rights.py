@@ -84,16 +84,7 @@ class Rights:
 
     # ------------------------------------------------------------------ checks
     def check(self, right: str, kind: str, name: str, *, or_role: str = "") -> None:
-        """Check a right on a queue or an exchange, or the role that replaces it.
-
-        Args:
-            right: ``configure``, ``write`` or ``read``.
-            kind: ``queue`` or ``exchange``.
-            or_role: the role that replaces the right.
-
-        Raises:
-            AccessRefused: the user has neither.
-        """
+        """Raise AccessRefused without a right on a ``queue`` or ``exchange``, and without the role that replaces it."""
         if not getattr(self, right)[name] and or_role not in self.roles:
             raise self._refusal(right, kind, name, or_role=or_role)
 
@@ -106,12 +97,9 @@ class Rights:
         return "monitor" in self.roles or self.read[queue]
 
     def check_publish(self, exchange: str, routing_key: str) -> None:
-        """Check that messages may be published to an exchange.
+        """Raise AccessRefused if messages may not be published to an exchange.
 
         The default exchange needs ``write`` on :data:`DEFAULT_EXCHANGE`, or on the queue that the routing key names.
-
-        Raises:
-            AccessRefused: the user may not publish to it.
         """
         if self.permits_publish(exchange, routing_key):
             return

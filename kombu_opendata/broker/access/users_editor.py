@@ -45,7 +45,6 @@ class UsersEditor:
 
     @property
     def text(self) -> str:
-        """Document with all changes."""
         return tomlkit.dumps(self._document)
 
     # ------------------------------------------------------------------ users
@@ -121,15 +120,9 @@ def _text(value: str) -> String:
 
 @contextmanager
 def edited(path: Path, *, create: bool = False) -> Iterator[UsersEditor]:
-    """Edit a file. It is replaced at the end unless there was an error.
+    """Edit a file, which is replaced at the end unless there was an error; with ``create``, it may be missing.
 
-    Args:
-        create: create the file if it does not exist, readable by its owner only.
-
-    Raises:
-        RequestError: the file does not exist, or belongs to another user.
-        InvalidUsersFile: the file is not valid, or would not be.
-        OSError: the file can't be written.
+    Raise RequestError if it is missing or another user's, InvalidUsersFile if it is or would be invalid, or OSError.
     """
     path = path.resolve()  # the target of a symbolic link, not the link
     lock = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

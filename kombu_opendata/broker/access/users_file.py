@@ -57,8 +57,7 @@ class UsersFile:
     def reload(self, *, always: bool = False) -> UsersFileChanges | None:
         """Read the file again if it changed, or ``always``; return the changes, None if the file was not read.
 
-        Raises:
-            InvalidUsersFile: the file is not valid; the users do not change. Raised once for each change of the file.
+        An invalid file changes no users, and raises InvalidUsersFile once for each change of the file.
         """
         try:
             status = self.path.stat()
@@ -94,15 +93,9 @@ class UsersFile:
     def user_by_certificate(self, names: tuple[str, ...], user: str, *, has_secret: bool) -> str:
         """Return the user that a verified certificate logs in as; empty if the user and secret must be checked.
 
-        A client with a secret may have a certificate that no user has, unless its user has certificates.
-
-        Args:
-            names: names in the certificate, the most specific first.
-            user: the user that the client requests; may be empty.
-            has_secret: the client also sends a secret.
-
-        Raises:
-            AccessRefused: no user has the certificate, or another user has it.
+        The ``names`` of the certificate begin with the most specific. A client with a secret may have a certificate
+        that no user has, unless its user has certificates. Raise AccessRefused if no user has it, or another user than
+        the requested one.
         """
         owners = [self.certificates[name].name for name in names if name in self.certificates]
         names_text = ", ".join(name[:_SHOWN] for name in names) or "without names"
@@ -138,14 +131,9 @@ class Parsed(NamedTuple):
 
 
 def parse(path: Path, data: bytes, known: Mapping[str, User]) -> Parsed:
-    """Decode a file.
+    """Decode the file at ``path``, or raise InvalidUsersFile with all errors.
 
-    Args:
-        path: for errors.
-        known: users of an earlier file; unchanged users are reused with their cached decisions.
-
-    Raises:
-        InvalidUsersFile: the file is not valid; the text lists all errors.
+    Unchanged users of an earlier file (``known``) are reused with their cached decisions.
     """
     tables, faults = _load(path, data), list[str]()
     unknown = sorted(tables.keys() - {"users", "instances"})

@@ -87,6 +87,5 @@ class InstanceCalls:
         )  # fmt: skip
 
     def context(self, session: Session) -> Context:
-        """Return the context of a session's calls."""
         instance = self._instance
         return Context(session, instance.outbox, instance.background, instance.queues, instance.name, instance.audit)

@@ -60,11 +60,7 @@ class Context:
 
     # ------------------------------------------------------------------ replies
     def welcome(self, message: WireMessage, *, resumes: bool) -> None:
-        """Reply to the greeting, before messages that waited while the session had no connection.
-
-        Args:
-            resumes: True if the reply also confirms the client's settlements.
-        """
+        """Reply to the greeting before messages that waited; the reply to a resume also confirms settlements."""
         if not resumes:
             self._outbox.send_now(self.session, message)
             return
@@ -149,8 +145,7 @@ def handles(
 ) -> Callable[[Method[Self, Call]], Method[Self, Call]]:
     """Make a method the handler of a message. A coroutine runs in the background; see :meth:`.Background.run`.
 
-    Args:
-        filter_of: replaces :attr:`.Operation.filter_field`; called with the object and the message.
+    ``filter_of`` replaces :attr:`.Operation.filter_field`; it is called with the object and the message.
     """
 
     def mark(method: Method[Self, Call]) -> Method[Self, Call]:

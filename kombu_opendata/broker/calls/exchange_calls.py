@@ -123,7 +123,6 @@ class ExchangeCalls(BrokerCalls):
         call.reply(m.Ok(msg.rid))
 
     def _check_room(self, session: Session) -> None:
-        """Raise :class:`LimitExceeded` if another binding would exceed the limit."""
         user, topology = session.quotas.user, self._topology
         if user.limits.bindings is not None:
             created = (queue.name for queue in self._queues.values() if queue.creator == session.user.name)
@@ -190,10 +189,8 @@ class ExchangeCalls(BrokerCalls):
             await self._commits.catch_up()
             about = await self._pages.metadata_of(id)
         if about is None:
-            raise NotFound(
-                f"no message {id} is stored: it was never published, only transient queues got it, or it has expired",
-                message_id=id,
-            )
+            text = f"no message {id} is stored: it was never published, only transient queues got it, or it has expired"
+            raise NotFound(text, message_id=id)
         return dict(about.headers)
 
     async def _typed_headers(self, id: int) -> Typed:

@@ -62,7 +62,6 @@ class Bulk:
 
     @property
     def handled(self) -> int:
-        """Number of handled failures."""
         return self.retried.handled + self.deleted.handled
 
     @property
@@ -248,10 +247,7 @@ def retried_task(envelope: bytes, new_id: str, now_ms: int) -> m.Publish | None:
     ``root_id`` and the body of the task (arguments, callbacks, the rest of its chain) do not change. ``parent_id`` is
     the id of the task that failed. ``retries`` begins at 0. ``eta``, the headers of dead letters and an ``expires`` in
     the past are omitted. A member of a chord runs without its ``group``: the chord has counted its first run, and must
-    not count a second run.
-
-    Raises:
-        InvalidMessage: the headers can't be stored.
+    not count a second run. Raise InvalidMessage if the headers can't be stored.
     """
     fields = open_envelope(envelope)
     if fields is None:

@@ -85,7 +85,6 @@ class QueueCalls(BrokerCalls):
         self._answer(call, msg.rid, queue, argument_checks.unknown("queue", name, msg.arguments))
 
     def _check_room(self, session: Session) -> None:
-        """Raise :class:`LimitExceeded` if another queue would exceed the limit."""
         user, queues = session.quotas.user, self._queues
         if user.limits.queues is not None:
             user.check("queues", 1 + sum(queue.creator == session.user.name for queue in queues.values()))
@@ -150,12 +149,11 @@ class QueueCalls(BrokerCalls):
             call.check_exists(queue)
             after = alteration(queue, msg)  # it may have been paused or resumed during the count
             if findings.lost and not msg.force:
-                raise PreconditionFailed(
+                text = (
                     f"queue {queue.name!r}: nothing was changed, because {'; '.join(findings.notes)}: use force "
-                    "(--force) to go ahead",
-                    queue=queue.name,
-                    **findings.counts,
+                    "(--force) to go ahead"
                 )
+                raise PreconditionFailed(text, queue=queue.name, **findings.counts)
             before = queue.effective
             if not msg.dry_run and queue.overrides != after.overrides:
                 self._alter(call, queue, after)
@@ -213,13 +211,11 @@ def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
             if again in (declared, altered):
                 continue
             argument, existing, requested = argument_checks.difference(declared, again)
-        raise PreconditionFailed(
+        text = (
             f"queue {queue.name!r} exists {existing}, declared again {requested}: delete it, alter it or declare it "
-            "alike",
-            queue=queue.name,
-            field=name,
-            argument=argument,
+            "alike"
         )
+        raise PreconditionFailed(text, queue=queue.name, field=name, argument=argument)
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

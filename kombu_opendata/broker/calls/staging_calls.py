@@ -90,7 +90,6 @@ class StagingCalls(BrokerCalls):
         return Blocked("a queue takes no messages now", blocked.since_ms)
 
     def _reports(self, jobs: list[StagedJob], rights: Rights) -> list[Job]:
-        """Return jobs as in a reply."""
         running = self._running.count([(job.first_id, job.first_id + job.rows - 1) for job in jobs])
         return [_report(job, tasks, rights) for job, tasks in zip(jobs, running, strict=True)]
 

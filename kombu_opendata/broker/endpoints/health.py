@@ -70,7 +70,6 @@ class Health:
         }
 
     def stop(self) -> None:
-        """Enter the state ``stopping``."""
         if not self._is_stopping:
             self._is_stopping = True
             self._changed()

@@ -125,14 +125,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
     request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
-        """Bind the address.
-
-        Args:
-            routes: the handlers of paths, which are called in threads.
-
-        Raises:
-            StartError: the address is not available.
-        """
+        """Bind the address, or raise StartError; the routes' handlers are called in threads."""
         self.routes = routes
         self._open: dict[socket.socket, float] = {}
         self._ending: set[socket.socket] = set()  # connections whose threads have not ended yet
@@ -154,7 +147,6 @@ class HttpServer(ThreadingMixIn, TCPServer):
         return int(self.socket.getsockname()[1])
 
     def start(self) -> None:
-        """Begin to respond."""
         self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_SECONDS,), name="http", daemon=True)
         self._thread.start()
 

@@ -93,12 +93,7 @@ class MetricsEndpoint:
         answer_seconds: float = ANSWER_SECONDS,
         fresh_seconds: float = FRESH_SECONDS,
     ) -> None:
-        """Prepare the metrics, without serving them; see :meth:`page`.
-
-        Args:
-            instances: the open instances; may change.
-            measure: adds the metrics of the broker's connections.
-        """
+        """Prepare the metrics of the open instances, and those that ``measure`` adds; :meth:`page` serves them."""
         self._instances = instances
         self._measure = measure
         self._max_queues = max_queues

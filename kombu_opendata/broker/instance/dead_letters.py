@@ -75,7 +75,6 @@ class Revocations:
         self._changed = changed
 
     async def load(self, envelope: bytes) -> None:
-        """Load the stored result of the task into memory."""
         expired = _revocation_of(envelope)
         if expired is not None:
             try:
@@ -150,7 +149,6 @@ class DeadLetters:
             self._wanted.set()
 
     def report(self) -> dict[str, int]:
-        """Return the counters for the status call."""
         return {
             "waiting": len(self._stored) + len(self._transient),
             "published": self.published,

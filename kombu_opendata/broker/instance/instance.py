@@ -45,12 +45,10 @@ _END_SECONDS = 10.0
 
 
 class Instance:
-    """A virtual host of the broker.
+    """A virtual host of the broker, with the broker's active lease if another broker can replace it.
 
-    Args:
-        active_lease: the broker's active lease; None if no other broker can replace it.
-        grace_ms: the time after which a session without a connection loses its leases.
-        restart_grace_ms: the minimum time after startup for which older leases stay; None means ``grace_ms``.
+    A session without a connection loses its leases after ``grace_ms``; after startup, those that are older stay for at
+    least ``restart_grace_ms`` (None: the same).
     """
 
     def __init__(
@@ -178,11 +176,9 @@ class Instance:
             self.notices.say(logging.WARNING, "slow commits", text, self.name, count, slowest)
 
     async def end_calls(self) -> None:
-        """Stop long calls and commit their changes so far.
+        """Stop long calls and commit their changes so far, or raise the commit's error.
 
-        Raises:
-            StoreSilent: the store did not respond in time; the uncommitted changes were not confirmed to any client.
-            OpenDataError: the commit failed.
+        Raise StoreSilent if the store does not respond in time: uncommitted changes were not confirmed to any client.
         """
         ending = self.loop.create_task(self._end_calls())
         await asyncio.wait({ending}, timeout=_END_SECONDS)
@@ -200,7 +196,6 @@ class Instance:
             await self.engine.commits.commit()
 
     async def stop(self) -> None:
-        """Stop the background tasks."""
         self._turn.stop()
         self.policies.stop()
         self.timed.stop()

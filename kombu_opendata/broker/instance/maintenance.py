@@ -48,7 +48,7 @@ Counts = dict[str, int]
 
 @dataclass(slots=True)
 class LastRun:
-    """Last run of a duty, and the last request for it."""
+    """Last run of a duty, and the last request for it; a time of 0 means never."""
 
     runs: int = 0
     at_ms: int = 0
@@ -58,12 +58,10 @@ class LastRun:
     asked_by: str = ""
 
     def done(self, at_ms: int, by: str, seconds: float) -> None:
-        """Record a run."""
         self.runs += 1
         self.at_ms, self.by, self.seconds = at_ms, by, seconds
 
     def report(self) -> dict[str, Any]:
-        """Return the report for the status call; a time of 0 means never."""
         return {
             "at_ms": self.at_ms,
             "by": self.by,
@@ -111,16 +109,10 @@ class Maintenance:
 
     # ------------------------------------------------------------------ on request
     async def run(self, duties: Iterable[str], by: str, *, again_in_seconds: float = 0.0) -> dict[str, Any]:
-        """Run duties, in their order, and return the report. An empty list means all of them.
+        """Run duties for the client ``by``, in their order, and return the report. An empty list means all of them.
 
-        Args:
-            by: the name of the client that requests the run.
-            again_in_seconds: the time until the client's next request; 0 means that it is not known.
-
-        Raises:
-            RequestError: there is no such duty, or the time is not valid.
-            StoreFull: the store does not take writes now.
-            StoreError: the store failed permanently.
+        The client's next request is in ``again_in_seconds``; 0 means that it is not known. Raise RequestError,
+        StoreFull if the store does not take writes now, or StoreError if it failed permanently.
         """
         names = check_duties(duties)
         if not 0 <= again_in_seconds < math.inf:
@@ -246,7 +238,6 @@ class Maintenance:
         return early
 
     def report(self) -> dict[str, Any]:
-        """Return the report for the status call."""
         return {duty: last.report() for duty, last in self.last.items()}
 
 

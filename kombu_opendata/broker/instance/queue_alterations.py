@@ -67,7 +67,6 @@ def alteration(queue: BrokerQueue, wanted: AlterQueue) -> Alteration:
 
 
 def _check_name(queue: BrokerQueue, name: str) -> None:
-    """Refuse an argument that can't be altered."""
     about: dict[str, Any] = {"argument": name, "queue": queue.name}
     if name in _NATURE:
         raise RequestError(

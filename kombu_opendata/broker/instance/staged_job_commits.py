@@ -60,7 +60,6 @@ class StagingService:
         self._orphans_at = 0.0
 
     def report(self) -> dict[str, int]:
-        """Return the counters for the status call."""
         staged = self._staging.state
         return {
             "jobs": len(staged.active),
@@ -73,12 +72,7 @@ class StagingService:
 
     # ------------------------------------------------------------------ committing and aborting
     async def commit(self, job_id: str, batches: list[BatchInfo]) -> tuple[StagedJob, bool]:
-        """Commit a job; return it, and True if this call committed it.
-
-        Raises:
-            RequestError, NotFound, CorruptRecord, QueueFull, QueuePaused, StoreFull, StoreError: nothing was
-                committed.
-        """
+        """Commit a job; return it, and True if this call committed it. Nothing is committed if an error is raised."""
         staging = self._staging
         async with self._alone(job_folder(job_id)):
             job = await staging.find(job_id)
@@ -111,10 +105,8 @@ class StagingService:
                     check_batch(folder, batch, name, job_id)
                 except CorruptRecord as exc:
                     if "missing" in exc.text:
-                        raise NotFound(
-                            f"job {job_id!r}: {exc.text}; was it aborted, or staged for another instance?",
-                            uri=batch.uri,
-                        ) from exc
+                        text = f"job {job_id!r}: {exc.text}; was it aborted, or staged for another instance?"
+                        raise NotFound(text, uri=batch.uri) from exc
                     raise
 
         async def check_some(start: int) -> None:
@@ -169,20 +161,13 @@ class StagingService:
         return await asyncio.to_thread(write)
 
     async def abort(self, job_id: str, uris: list[str]) -> int:
-        """Remove staged batches of a job that is not committed; return their number.
-
-        Raises:
-            PreconditionFailed: the job is committed.
-            RequestError, StoreError: a URI belongs to another job; the store failed.
-        """
+        """Remove staged batches of a job, or raise PreconditionFailed if it is committed; return their number."""
         paths = [path_of(BatchInfo(uri, 0, 0, 0), job_id) for uri in uris]
         staging = self._staging
         async with self._alone(job_folder(job_id)):
             if await staging.find(job_id) is not None:
-                raise PreconditionFailed(
-                    f"job {job_id!r} is committed: its messages exist; purge or delete its queues instead",
-                    job_id=job_id,
-                )
+                text = f"job {job_id!r} is committed: its messages exist; purge or delete its queues instead"
+                raise PreconditionFailed(text, job_id=job_id)
             return await asyncio.to_thread(_remove, staging.folder.open(), paths, job_folder(job_id))
 
     @asynccontextmanager

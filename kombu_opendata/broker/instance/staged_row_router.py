@@ -73,12 +73,8 @@ class Planner:
     ) -> tuple[RoutingPlan, int]:
         """Plan rows; return the number of planned rows, which is lower if a full queue refuses the next row.
 
-        Args:
-            payload: the rows' envelopes, if they were read.
-            held: messages and bytes that are already planned for bounded queues.
-
-        Raises:
-            NeedEnvelopes: the envelopes must be read first.
+        ``held`` has the messages and bytes that are already planned for bounded queues. Raise NeedEnvelopes if the
+        rows' envelopes (``payload``) must be read first.
         """
         if payload is None and self._topology.filters:  # the writer of a batch may have falsified headers in its index
             raise NeedEnvelopes

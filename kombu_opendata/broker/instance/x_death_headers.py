@@ -119,11 +119,7 @@ def _record(headers: dict[Any, Any], death: dict[str, Any]) -> None:
 
 
 def return_delay_ms(queues: Collection[str], deaths: list[Any]) -> int:
-    """Return the delay of a dead letter's next delivery, to limit endless rejections into the same queue.
-
-    Args:
-        queues: the names of the queues that receive it.
-    """
+    """Return the delay of a dead letter to these queues, to limit endless rejections into the same queue."""
     rejected = [death for death in deaths if isinstance(death, dict) and death.get("reason") == "rejected"]
     counts = [death.get("count") for death in rejected if death.get("queue") in queues]
     excess = max((count for count in counts if type(count) is int), default=0) - FREE_REJECTIONS

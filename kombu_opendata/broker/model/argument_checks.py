@@ -55,12 +55,11 @@ def _takes(argument: Argument, value: Any) -> bool:
 def _check_retry(queue: str, parsed: Mapping[str, Any]) -> None:
     longest, first = parsed.get("retry_max_delay_ms"), parsed.get("retry_delay_ms", 0)
     if longest is not None and (not first or longest < first):
-        raise RequestError(
+        text = (
             f"queue {queue!r}: x-retry-max-delay must be {first or 'given with an x-retry-delay and be that'} or more, "
-            f"not {longest!r}",
-            argument="x-retry-max-delay",
-            queue=queue,
+            f"not {longest!r}"
         )
+        raise RequestError(text, argument="x-retry-max-delay", queue=queue)
 
 
 def _check_filter(queue: str, arguments: Mapping[str, Any]) -> None:
@@ -84,12 +83,11 @@ def _check_dead_letters(queue: str, parsed: Mapping[str, Any]) -> None:
                 f"queue {queue!r}: {name} has {size} bytes, the limit is {MAX_NAME_BYTES}", argument=name, queue=queue
             )
     if "dead_letter_routing_key" in parsed and "dead_letter_exchange" not in parsed:
-        raise RequestError(
+        text = (
             f"queue {queue!r} has an x-dead-letter-routing-key and no x-dead-letter-exchange: give both "
-            "(the default exchange is an empty text)",
-            argument="x-dead-letter-routing-key",
-            queue=queue,
+            "(the default exchange is an empty text)"
         )
+        raise RequestError(text, argument="x-dead-letter-routing-key", queue=queue)
 
 
 def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
@@ -111,11 +109,7 @@ def valid(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unknown(what: str, name: str, arguments: Iterable[str], known: Collection[str] = BY_NAME.keys()) -> list[str]:
-    """Return warnings about unknown arguments: names that begin with ``x-``, or are known with that prefix.
-
-    Args:
-        what: "queue" or "exchange".
-    """
+    """Return warnings about unknown arguments of ``what`` (queue or exchange): with ``x-``, or known with it."""
     unknown_names = [key for key in arguments if key not in known and (key.startswith("x-") or f"x-{key}" in known)]
     return [
         f"{what} {name!r}: the argument {key!r} is unknown and has no effect"

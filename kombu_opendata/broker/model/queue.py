@@ -150,13 +150,10 @@ class BrokerQueue(ConsumedQueue):
         delay_ms: int = -1,
         lease_expired: bool = False,
     ) -> None:
-        """End a lease by an outcome of the protocol, or by :data:`DELETED`.
+        """End a lease by an outcome of the protocol, or by :data:`DELETED`; ``holder`` is the name of its session.
 
-        Args:
-            holder: the name of the session that held the lease.
-            report: the report of the message's task; None if it is unknown.
-            delay_ms: the time until a returned message is visible; -1 means by the queue's arguments.
-            lease_expired: True if the lease expired, so that the message was neither rejected nor released.
+        ``report`` is the task's, if it is known. A returned message is visible after ``delay_ms``; -1 means by the
+        queue's arguments. If the lease expired, the message was neither rejected nor released.
         """
 
     @abstractmethod
@@ -231,12 +228,7 @@ class BrokerQueue(ConsumedQueue):
 
     @abstractmethod
     async def locate(self, id: int, envelope: bytes | None, received_at_ms: int, reads: int) -> Located:
-        """Find a message.
-
-        Args:
-            envelope: its payload, if the store has it.
-            reads: the maximum number of buckets to read.
-        """
+        """Find a message, with its payload if the store has it, by at most ``reads`` reads of buckets."""
 
     @abstractmethod
     async def headers(self, rows: Sequence[tuple[int, int]]) -> list[Mapping[str, str] | None]:

@@ -184,7 +184,6 @@ class Instances:
             instance.flow.change(Reason.MEMORY, is_full)
 
     def free_memory(self) -> None:
-        """Free the caches of all instances."""
         for instance in self.open.values():
             instance.engine.free_memory()
 
@@ -196,7 +195,6 @@ class Instances:
             snapshot.set("requests_refused_total", count, code)
 
     def fail(self, exc: BaseException) -> None:
-        """Fail all instances with an error."""
         for instance in self.open.values():
             instance.failure.fail(exc)
 
@@ -219,7 +217,6 @@ class Instances:
         return _failures(results)
 
     async def stop(self) -> None:
-        """Stop background work."""
         for instance in self.open.values():
             await instance.stop()
 

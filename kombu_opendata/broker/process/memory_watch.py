@@ -126,13 +126,10 @@ def memory_limit(text: str) -> int:
 
 
 class MemoryWatch:
-    """Measurement of the process's memory, and enforcement of its limit.
+    """Measurement of the process's memory, and enforcement of its limit; 0 means no limit.
 
-    Args:
-        limit_bytes: 0 means no limit.
-        free: frees caches.
-        changed: called with True when the memory becomes full, and with False when it no longer is.
-        resident: returns the memory in use; 0 if it is unknown.
+    It calls ``free`` to free caches, and ``changed`` with True when the memory becomes full, and with False when it no
+    longer is. ``resident`` returns the memory in use; 0 if it is unknown.
     """
 
     def __init__(
@@ -202,5 +199,4 @@ class MemoryWatch:
         snapshot.set("memory_full", int(self.is_full))
 
     def report(self) -> dict[str, int | bool]:
-        """Return the report for the status call."""
         return {"resident_bytes": self.resident_bytes, "limit_bytes": self.limit_bytes, "is_full": self.is_full}

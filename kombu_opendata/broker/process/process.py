@@ -58,9 +58,7 @@ class Readiness:
 def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[str] = ()) -> int:
     """Run a broker until a signal or idleness ends it; return the exit code.
 
-    Args:
-        ready_fd: a file descriptor that receives the readiness report.
-        warnings: warnings about the sources of the options, for the log.
+    The descriptor ``ready_fd`` gets the readiness report, the log the ``warnings`` about sources of options.
     """
     logs.set_up(options.log_format, options.log_level)
     for text in warnings:

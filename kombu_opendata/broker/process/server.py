@@ -85,7 +85,6 @@ class Server:
         self._periodic: list[asyncio.Task[None]] = []
 
     def connection(self, slot: Slot) -> ConnectionProtocol:
-        """Return the asyncio protocol for a new connection."""
         return ConnectionProtocol(slot, self.connections, self.instances.host_for, self.logins, self.settings)
 
     def measure(self, snapshot: MetricsSnapshot) -> None:
@@ -105,13 +104,9 @@ class Server:
 
     # ------------------------------------------------------------------ life cycle
     async def run(self, begin: Coroutine[Any, Any, None] | None = None) -> str:
-        """Serve until stopped; return the reason for the stop.
+        """Serve until stopped; return the reason for the stop. ``begin`` runs in parallel.
 
-        Args:
-            begin: runs in parallel; if it fails, the broker stops.
-
-        Raises:
-            OpenDataError: ``begin`` failed, or an engine failed permanently.
+        Raise OpenDataError if ``begin`` or an engine failed.
         """
         ticking = self.keep(self._tick_forever())
         beginning = asyncio.create_task(begin) if begin is not None else None
@@ -152,12 +147,8 @@ class Server:
     async def become_active(self, addresses: tuple[str, ...], instances: tuple[str, ...]) -> bool:
         """Wait until this broker is active, and open the instances; return False if it was stopped before.
 
-        Args:
-            addresses: the addresses of this broker for clients, as far as they are known.
-
-        Raises:
-            StoreInUse: another broker is active, and this broker is not a standby.
-            StoreError, StartError: a store can't be opened.
+        ``addresses`` are this broker's for clients, as far as they are known. Raise StoreInUse if another broker is
+        active and this one is no standby, StoreError or StartError if a store can't be opened.
         """
         await ffi_choice.select()  # it takes a tenth of a second, which a take-over need not wait for
         if not await self._unless_stopped(self.active_role.take(self.front, addresses)):
@@ -238,9 +229,7 @@ class Server:
     async def close(self) -> None:
         """Commit everything, send the clients a goodbye, and close the stores or leave them to another broker.
 
-        Raises:
-            StoreFenced: another broker has taken over.
-            OpenDataError: a store failed.
+        Raise StoreFenced if another broker has taken over, or the error of a store that failed.
         """
         if self.logins is not None:
             self.logins.close()

@@ -78,7 +78,6 @@ class ServiceManager:
             await asyncio.sleep(self._seconds if self._is_ready else min(self._seconds, _EXTEND_SECONDS))
 
     def reloading(self) -> None:
-        """Report the beginning of a reload."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def reloaded(self, fault: str) -> None:
@@ -94,7 +93,6 @@ class ServiceManager:
         return f"{state}: {fault}" if fault and state in ("active", "standby") else state
 
     def _report(self) -> None:
-        """Report a changed state."""
         lines = [f"STATUS={self._status()}"]
         if self._health.state == "stopping":
             lines.insert(0, "STOPPING=1")

@@ -170,10 +170,8 @@ def choose_active_role(options: BrokerOptions) -> ActiveRole:
 def start_faults(options: BrokerOptions, *, whole: bool = True) -> list[str]:
     """Return the errors that would prevent a startup with these options, except for a broker that already runs.
 
-    Nothing is created or changed, and no bucket is accessed.
-
-    Args:
-        whole: also check contradictions between options, because all options are valid.
+    Nothing is created or changed, and no bucket is accessed. If all options are valid (``whole``), also check the
+    contradictions between them.
     """
     faults = list(contradictions(options)) if whole else []
     checks: list[Callable[[BrokerOptions], object]] = [

@@ -69,7 +69,6 @@ class ActiveLink(asyncio.Protocol):
         self._end(ConnectionLost("the active broker closed the connection"))
 
     def close(self) -> None:
-        """Close the connection."""
         self._end(ConnectionLost("closed"))
 
     def _take(self, message: Any) -> None:
@@ -125,12 +124,9 @@ async def connect(
 ) -> ActiveLink | None:
     """Connect to the active broker; None if it can't be reached at any address.
 
-    Args:
-        id: the id of this standby.
-        addresses: the addresses of this standby for clients.
-        tls: creates a context, if the active broker uses TLS.
-        role: ``standby``, or ``successor`` to notify a broker that this broker has replaced it.
-        prepare: called when the active broker is about to hand over.
+    ``id`` and ``addresses`` are this standby's; ``tls`` makes a context, if the active broker uses TLS. The role is
+    ``standby``, or ``successor`` to notify a broker that this one has replaced it. ``prepare`` is called before a hand-
+    over.
     """
     for address in record.addresses if record.key else []:
         link = ActiveLink(record, id, addresses, role, prepare)
@@ -153,12 +149,9 @@ async def _open(link: ActiveLink, address: str, tls: ssl.SSLContext | None) -> N
 
 
 def link_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """Return the TLS context for the other broker.
+    """Return the TLS context for the other broker, which may request the client certificate in a PEM file.
 
     Both brokers authenticate by the store's key, so the names in certificates are not checked.
-
-    Args:
-        certificate: a PEM file, for a broker that requests client certificates.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

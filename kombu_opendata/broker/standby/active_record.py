@@ -133,19 +133,15 @@ def decode(data: bytes) -> ActiveRecord:
         for name, supported in (("format", RECORD_FORMAT), ("store_format", FORMAT_VERSION)):
             version = plain.get(name)
             if isinstance(version, int) and version > supported:
-                raise NewerFormat(
+                text = (
                     f"the store's active broker is kombu-opendata {plain.get('version')}, whose {name} is {version}; "
-                    f"this one knows up to {supported} and can't take over: upgrade it",
-                    version=version,
-                    supported=supported,
+                    f"this one knows up to {supported} and can't take over: upgrade it"
                 )
+                raise NewerFormat(text, version=version, supported=supported)
         return msgspec.convert(plain, ActiveRecord)
     except msgspec.MsgspecError as exc:
-        raise CorruptRecord(
-            f"{RECORD_NAME} in the store does not decode ({exc}): make sure that no broker runs, and delete it",
-            key=RECORD_NAME.encode(),
-            offset=0,
-        ) from exc
+        text = f"{RECORD_NAME} in the store does not decode ({exc}): make sure that no broker runs, and delete it"
+        raise CorruptRecord(text, key=RECORD_NAME.encode(), offset=0) from exc
 
 
 class VersionedRecord(NamedTuple):
@@ -160,21 +156,14 @@ class RecordChanged(Exception):
 
 
 class BucketRecord:
-    """Record of a store in a bucket.
-
-    Raises:
-        StartError: the package ``obstore`` is missing.
-        StoreError: the URL, the environment or a file of credentials is wrong.
-    """
+    """Record of a store in a bucket; raises StartError without ``obstore``, StoreError for its settings."""
 
     def __init__(self, url: str) -> None:
         try:
             import obstore
         except ImportError as exc:
-            raise StartError(
-                "a broker on a bucket needs the package obstore: install kombu-opendata[objectstore]",
-                extra="objectstore",
-            ) from exc
+            text = "a broker on a bucket needs the package obstore: install kombu-opendata[objectstore]"
+            raise StartError(text, extra="objectstore") from exc
         read_credential_files()
         self.url = url
         self._obs = obstore
@@ -198,9 +187,7 @@ class BucketRecord:
     async def write(self, record: ActiveRecord, replacing: VersionedRecord | None) -> VersionedRecord:
         """Write the record in place of ``replacing``, or as the first record.
 
-        Raises:
-            RecordChanged: another broker wrote the record first.
-            StoreError: the store does not respond; the record may have been written.
+        Raise RecordChanged if another broker was first, or StoreError without an answer: the record may be written.
         """
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         record = msgspec.structs.replace(record, serial=secrets.token_hex(8), written_at=at)

@@ -47,15 +47,10 @@ class ActiveRole:
     instances: tuple[str, ...] = ()  # the instances that must be open before this broker serves
 
     async def take(self, front: ClientEntry, addresses: tuple[str, ...]) -> None:
-        """Wait until this broker is the active broker.
+        """Wait until this broker, with these addresses for clients as far as they are known, is the active broker.
 
-        Args:
-            addresses: the addresses of this broker for clients, as far as they are known.
-
-        Raises:
-            StoreInUse: another broker is active, and this broker is not a standby.
-            NewerFormat: a newer version is active, which this version can't replace.
-            StoreError: the store does not respond.
+        Raise StoreInUse if another one is active and this one is no standby, NewerFormat if this version can't replace
+        it, or StoreError if the store does not respond.
         """
 
     async def announce(self, addresses: tuple[str, ...]) -> None:

@@ -316,10 +316,7 @@ class BucketActiveRole(ActiveRole):
     async def _look(self) -> None:
         """Check that this broker is still active, and withdraw the claim of another broker.
 
-        Raises:
-            StoreFenced: another broker is active.
-            RecordChanged: the record must be read again.
-            StoreError: the store does not respond.
+        Raise StoreFenced if another one is active, RecordChanged if the record must be read again, or StoreError.
         """
         began = seconds_since_boot()
         try:

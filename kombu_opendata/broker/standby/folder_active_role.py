@@ -31,9 +31,7 @@ _WATCH_SECONDS = 0.5
 class FolderActiveRole(ActiveRole):
     """Active role of the process that has the folder's lock. The kernel releases the lock of a process that ends.
 
-    Raises:
-        StoreInUse: another broker has the lock, and this broker is not a standby; or another host uses the folder.
-        StoreUnwritable, UnsafeFolder: the folder can't be used.
+    Unless it is a standby, it takes the lock when it is created: see :meth:`.StoreLock.acquire`.
     """
 
     def __init__(self, lock: StoreLock, settings: ActiveRoleSettings) -> None:

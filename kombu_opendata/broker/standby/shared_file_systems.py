@@ -43,13 +43,12 @@ def check_file_system(folder: Path, mounts: Path = _MOUNTS) -> None:
     if kind in _IN_MEMORY:
         log.warning("%s is on a %s: everything in it is lost when the machine restarts", folder, kind)
     elif kind.removeprefix("fuse.").lower() in _SHARED:
-        raise StoreUnwritable(
+        text = (
             f"{folder} is on a file system of type {kind}, which other hosts can mount, too: their brokers would not "
             "see this one's lock, and both would lose messages. Use a local disk or block volume; or a bucket "
-            "(--store s3://bucket/prefix), which may have a standby on another host",
-            path=str(folder),
-            file_system=kind,
+            "(--store s3://bucket/prefix), which may have a standby on another host"
         )
+        raise StoreUnwritable(text, path=str(folder), file_system=kind)
     elif kind and kind not in _LOCAL:
         log.warning("%s is on a file system of type %s: make sure that no other host mounts it", folder, kind)
 

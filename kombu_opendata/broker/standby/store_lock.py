@@ -137,20 +137,16 @@ class StoreLock:
     def acquire(self) -> None:
         """Take the lock and write the pid file.
 
-        Raises:
-            StoreUnwritable: the folder can't be created or written, is on a shared file system, or has only a part of
-                a store.
-            UnsafeFolder: other users own or may write to the folder or an entry in it.
-            StoreInUse: another broker has the lock, or uses the folder on another host.
+        Raise StoreInUse if another broker has the lock, or uses the folder on another host; UnsafeFolder if other users
+        own it or an entry, or may write to it; StoreUnwritable if it can't be written, is shared, or has only a part of
+        a store.
         """
         while not self.try_acquire():
             if not self._mark.other:
                 assert self.folder is not None
                 pid = self.folder.read_text(PID_NAME) or "unknown"
-                raise StoreInUse(
-                    f"another broker (pid {pid}) owns {self._path}: connect to it, or stop it first",
-                    path=str(self._path),
-                )
+                text = f"another broker (pid {pid}) owns {self._path}: connect to it, or stop it first"
+                raise StoreInUse(text, path=str(self._path))
             time.sleep(_LOOK_SECONDS)
 
     def try_acquire(self) -> bool:
@@ -181,10 +177,8 @@ class StoreLock:
             return False
         self._is_held = True
         if folder.read_text(RESTORE_NAME):
-            raise StoreUnwritable(
-                f"{self._path} has a part of a store only: run the interrupted 'opendata-queue store restore' again",
-                path=str(self._path),
-            )
+            text = f"{self._path} has a part of a store only: run the interrupted 'opendata-queue store restore' again"
+            raise StoreUnwritable(text, path=str(self._path))
         use_reserve(self._path)
         self._mark.write(self._fd)
         with open(folder.open_file(PID_NAME, os.O_WRONLY | os.O_CREAT), "w") as file:

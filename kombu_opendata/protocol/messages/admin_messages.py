@@ -166,9 +166,7 @@ class HandOver(Request[HandingOver], tag=37):
 def prove(key: str, role: str, id: str, nonce: bytes, addresses: list[str]) -> bytes:
     """Return the proof that a broker knows the key in the active record: an HMAC-SHA256 of the other arguments.
 
-    Args:
-        role: the role of the broker: ``standby``, ``active`` or ``successor``.
-        id: the id of the standby.
-        addresses: the addresses of the standby; without them, an attacker between the brokers could redirect clients.
+    ``role`` is ``standby``, ``active`` or ``successor``; ``id`` and ``addresses`` are the standby's. Without the
+    addresses, an attacker between the brokers could redirect clients.
     """
     return hmac.digest(bytes.fromhex(key), msgspec.json.encode((role, id, nonce, addresses)), "sha256")

@@ -158,7 +158,6 @@ def _json_float(value: float | None) -> str:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return True if the type is a string."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -267,7 +266,6 @@ class Arguments:
 
     # ---- reprs
     def args_reprs(self, limit: int, levels: int) -> pa.Array:
-        """Return the ``argsrepr`` header of each row."""
         pieces: list[Piece] = []
         for argument in self._args:
             pieces += (b", ", self._shown(argument, limit, levels))
@@ -275,7 +273,6 @@ class Arguments:
         return self._within([b"(", *pieces[1:], end], limit, levels, self.args_of)
 
     def kwargs_reprs(self, limit: int, levels: int) -> pa.Array:
-        """Return the ``kwargsrepr`` header of each row."""
         pieces: list[Piece] = []
         for keyword, argument in self._kwargs.items():
             key = saferepr(keyword, limit, levels).encode()

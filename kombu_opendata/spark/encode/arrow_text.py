@@ -70,12 +70,10 @@ def is_plain(column: pa.Array) -> bool:
 
 # ---- msgpack
 def packed_texts(column: pa.Array) -> pa.Array:
-    """Return each text as a msgpack str."""
     return _packed(column, _STR8)
 
 
 def packed_bytes(column: pa.Array) -> pa.Array:
-    """Return each binary as a msgpack bin."""
     return _packed(column, _BIN8)
 
 

@@ -187,10 +187,8 @@ def _task_of(app: Any, name: str) -> Any:
     similar = [task for task in app.tasks if task.endswith(f".{name}")] or get_close_matches(name, app.tasks, 1)
     if app_tasks or similar:
         hint = f"do you mean {similar[0]!r}?" if similar else f"it has {', '.join(app_tasks[:10])}."
-        raise RequestError(
-            f"the app has no task {name!r}: {hint} For a task of another program, give broker_url instead of app",
-            task=name,
-        )
+        text = f"the app has no task {name!r}: {hint} For a task of another program, give broker_url instead of app"
+        raise RequestError(text, task=name)
     return None
 
 

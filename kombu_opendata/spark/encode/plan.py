@@ -36,7 +36,6 @@ class ColumnNames:
     constants: dict[str, Any] = field(default_factory=dict)
 
     def used(self) -> set[str]:
-        """Return the names of all columns."""
         single = (self.task, self.queue, self.task_id, self.priority, self.eta, self.expires)
         named = {name for name in single if name is not None}
         return (named | {*self.args, *self.kwargs.values(), *self.headers.values()}) - self.constants.keys()
@@ -101,13 +100,9 @@ class JobPlan:
         return replace(self, templates={target: template.at(now_ms) for target, template in self.templates.items()})
 
     def check_columns(self, schema: pa.Schema, refused: Mapping[str, str]) -> None:
-        """Check that the columns exist and have suitable types, and add a sample of each argument to the plan.
+        """Check the columns, of which ``refused`` has those without an Arrow type, and add a sample of each argument.
 
-        Args:
-            refused: the columns that can't be in an Arrow schema, with the reasons.
-
-        Raises:
-            RequestError: a column is missing or has a wrong type; the text names it.
+        Raise RequestError for a column that is missing or has a wrong type.
         """
         columns = self.columns
         for name in columns.used():

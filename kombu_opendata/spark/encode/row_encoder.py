@@ -29,11 +29,7 @@ CHUNK_BYTES = 4 << 20
 
 
 class RowEncoder:
-    """Encoder of the messages of one partition.
-
-    Args:
-        now_ms: returns the time, ms since the epoch.
-    """
+    """Encoder of the messages of one partition; ``now_ms`` returns the time, ms since the epoch."""
 
     def __init__(self, plan: JobPlan, job_id: str, partition: int, now_ms: Callable[[], int]) -> None:
         self._plan = plan
@@ -183,7 +179,6 @@ def partition_prefix(job_id: str, partition: int) -> str:
 
 
 def task_id(job_id: str, partition: int, row: int) -> str:
-    """Return the id of a row's task."""
     return f"{partition_prefix(job_id, partition)}{row:012x}"
 
 

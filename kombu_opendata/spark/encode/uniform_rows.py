@@ -35,11 +35,7 @@ class Messages(NamedTuple):
 
 
 def interleave(parts: list[tuple[list[int], Messages]], rows: int) -> Messages:
-    """Return the messages of several templates, in the order of their rows.
-
-    Args:
-        parts: the numbers of the rows of each template, and their messages.
-    """
+    """Return the messages of several templates, given with the numbers of their rows, in the order of the rows."""
     names = dict.fromkeys(name for _, messages in parts for name in messages.headers)
     headers: dict[str, Values] = {name: [None] * rows for name in names}
     whole = Messages([b""] * rows, headers, *([None] * rows for _ in range(5)))
@@ -60,9 +56,7 @@ def _scatter(numbers: list[int], column: Values, target: list[Any]) -> None:
 class UniformRows:
     """Rows with the same task and the same route, of which all or none have an ``expires``.
 
-    Args:
-        expires: True if the rows have a value in the column of that name; otherwise they do not expire.
-        now_ms: the start of their TTL, ms since the epoch.
+    Without ``expires``, they do not expire. Their TTL starts at ``now_ms``, ms since the epoch.
     """
 
     def __init__(
@@ -83,7 +77,6 @@ class UniformRows:
         self._fill_headers()
 
     def messages(self) -> Messages:
-        """Return the messages of all rows, in order."""
         template, rows = self._template, self._batch.num_rows
         args = [self._argument(name) for name in self._columns.args]
         kwargs = {keyword: self._argument(name) for keyword, name in self._columns.kwargs.items()}
@@ -195,11 +188,7 @@ def _envelope_pieces(
     headers: Mapping[str, pa.Array],
     properties: Mapping[str, pa.Array],
 ) -> list[Piece]:
-    """Return the pieces of the envelopes of some rows.
-
-    Args:
-        headers, properties: the columns that differ from row to row, with values that are encoded as msgpack.
-    """
+    """Return the pieces of envelopes; ``headers`` and ``properties`` are the columns that differ, as msgpack."""
     return [
         b"\x97",  # an array of 7
         bodies,

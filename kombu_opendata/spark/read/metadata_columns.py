@@ -271,7 +271,6 @@ class MixedRecords(Records):
         return columns
 
     def _maps(self) -> pa.Array:
-        """Return all headers of each record."""
         if not self._headers:
             empty = pa.array([], pa.string())
             return pa.MapArray.from_arrays(np.zeros(len(self._starts) + 1, np.int32), empty, empty)

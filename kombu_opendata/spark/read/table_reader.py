@@ -39,12 +39,7 @@ class KeyRange(InputPartition):
 
 
 class TableReader(DataSourceReader):
-    """Reader of one table of one instance of a store.
-
-    Args:
-        schema: the Arrow schema with the wanted columns.
-        partitions: the approximate number of partitions; 0 chooses by size.
-    """
+    """Reader of a table of an instance, of the columns in ``schema``; with 0 ``partitions``, it chooses by size."""
 
     def __init__(
         self, table: str, store: str, instance: str | None, schema: pa.Schema, bounds: Bounds, partitions: int

@@ -99,14 +99,7 @@ def check_table(table: str) -> str:
 
 
 def schema_of(table: str, columns: str = "") -> str:
-    """Return the schema of a table as DDL.
-
-    Args:
-        columns: names separated by commas; empty for all that are not expensive, ``*`` for all.
-
-    Raises:
-        RequestError: there is no such table or column.
-    """
+    """Return the DDL of columns separated by commas (empty: all cheap ones, ``*``: all), or raise RequestError."""
     table = check_table(table)
     types = TABLES[table]
     if columns.strip() == "*":

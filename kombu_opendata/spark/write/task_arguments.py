@@ -222,13 +222,9 @@ def _named(name: str) -> Column:
 
 
 def make_templates(frame: DataFrame, plan: JobPlan, app: Any) -> None:
-    """Create the plan's templates on the driver, as far as their tasks and queues are known.
+    """Create the plan's templates on the driver, as far as their tasks and queues are known, or raise RequestError.
 
-    Args:
-        app: an app object, which executors don't have; it creates all templates. None if there is none.
-
-    Raises:
-        RequestError: a column's type, the task or an option can't be sent.
+    An app object, which executors don't have, creates all templates.
     """
     plan.check_columns(*arrow_schema(frame.schema))
     if plan.task and plan.columns.queue is None:
@@ -240,15 +236,12 @@ def make_templates(frame: DataFrame, plan: JobPlan, app: Any) -> None:
 
 
 def _targets(frame: DataFrame, plan: JobPlan) -> list[Target]:
-    """Return the tasks and queues that the rows name."""
     columns = plan.columns
     names = [name for name in (columns.task, columns.queue) if name is not None]
     rows = frame.select(*map(_named, names)).distinct().limit(MAX_TARGETS + 1).collect()
     if len(rows) > MAX_TARGETS:
-        raise RequestError(
-            f"over {MAX_TARGETS} tasks and queues: give the app as module:attribute, so that the executors ask it",
-            limit=MAX_TARGETS,
-        )
+        text = f"over {MAX_TARGETS} tasks and queues: give the app as module:attribute, so that the executors ask it"
+        raise RequestError(text, limit=MAX_TARGETS)
     targets = []
     for row in rows:
         task = plan.task if columns.task is None else row[columns.task]

@@ -96,9 +96,8 @@ class _JobWriter:
 class TaskWriter(_JobWriter, DataSourceArrowWriter):
     """Writer of a batch frame.
 
-    Args:
-        report_path: the file to which the broker's reply to the commit is written for ``submit_tasks``, because Spark
-            returns nothing from a commit and hides errors in a traceback; empty for no report.
+    The broker's reply to the commit is written to the file ``report_path``, if there is one, for ``submit_tasks``:
+    Spark returns nothing from a commit, and hides errors in a traceback.
     """
 
     def __init__(self, plan: JobPlan, access: BrokerAccess, job_id: str, report_path: str) -> None:
@@ -158,11 +157,8 @@ def check_prefix(prefix: str) -> None:
     if prefix:
         check_job_id(prefix)
     if len(prefix.encode()) > limit:
-        raise RequestError(
-            f"job_id has {len(prefix.encode())} bytes and may have {limit}, as the query's id and a number follow",
-            option="job_id",
-            limit=limit,
-        )
+        text = f"job_id has {len(prefix.encode())} bytes and may have {limit}, as the query's id and a number follow"
+        raise RequestError(text, option="job_id", limit=limit)
 
 
 def _patiently(commit: Callable[[], JobInfo]) -> JobInfo:

@@ -87,10 +87,8 @@ class GroupedReads:
     async def _lines(self, queue: BrokerQueue, msg: m.Read, groups: GroupCache) -> list[list[int]]:
         """Return the ids of each free group, in order; the groups are ordered by their first id."""
         if len(queue.messages.in_flight) > MAX_IN_FLIGHT:
-            raise PreconditionFailed(
-                f"queue {queue.name!r} has over {MAX_IN_FLIGHT} messages in flight, too many to read it by groups",
-                queue=queue.name,
-            )
+            text = f"queue {queue.name!r} has over {MAX_IN_FLIGHT} messages in flight, too many to read it by groups"
+            raise PreconditionFailed(text, queue=queue.name)
         in_flight = [(id, entry.priority) for id, entry in queue.messages.in_flight.items()]
         blocked = set(await groups.find(queue, msg.group_header, in_flight))
         lines: dict[str, list[int]] = {}

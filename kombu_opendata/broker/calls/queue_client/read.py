@@ -79,7 +79,6 @@ class PendingRead:
             self._answer()
 
     def stop(self) -> None:
-        """Stop waiting, and reply."""
         if self in self._queue.getters:
             self._queue.getters.remove(self)
             self._answer()

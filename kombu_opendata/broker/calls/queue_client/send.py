@@ -85,9 +85,7 @@ class SendCalls(BrokerCalls):
     async def _check(self, call: Context, msg: m.Send) -> Checked:
         """Check the messages, and route them if that is slow, in slices of a millisecond.
 
-        Raises:
-            AccessRefused, InvalidMessage, MessageTooLarge, NotFound: a message can't be stored.
-            RetryLater: queues or bindings changed each time before all messages were routed.
+        Raise the error of a message, or RetryLater if queues or bindings changed each time before all were routed.
         """
         publishing, pace, checked = self._publishing, TimeSlice(), Checked()
         for message in reversed(msg.messages):
@@ -215,12 +213,7 @@ class SendCalls(BrokerCalls):
         return [store(publish, targets, session) if targets else -1 for publish, targets in routed]
 
     def _check_room(self, routed: Routed, session: Session) -> None:
-        """Check that every queue has room for all of its messages.
-
-        Raises:
-            QueueFull, QueuePaused, StoreFull: nothing was stored.
-            RequestError: the messages can never be stored.
-        """
+        """Check that every queue has room for its messages; raise QueueFull, QueuePaused, StoreFull or RequestError."""
         self._commits.check_room(sum(len(publish.envelope) for publish, targets in routed if targets))
         if len(routed) == 1:
             return  # the storage of a single message has its own check
@@ -243,7 +236,6 @@ class SendCalls(BrokerCalls):
 
 
 def _publish_of(msg: m.Send, message: m.Outgoing) -> m.Publish:
-    """Return a message of a batch as a publish."""
     envelope, headers, priority, visible_at, ttl_ms = message
     return m.Publish(
         0, msg.seq, msg.exchange, msg.routing_key, envelope, headers, priority, msg.created_at_ms, visible_at, ttl_ms

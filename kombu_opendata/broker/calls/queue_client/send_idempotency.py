@@ -71,7 +71,6 @@ class SentKeys:
 
 
 def key_name(msg: Send, key: str) -> bytes:
-    """Return the name of a send's key."""
     return name_of(msg.exchange, msg.routing_key, key) if key else b""
 
 
@@ -116,11 +115,9 @@ def repetitions(msg: Send, names: list[bytes], sendings: list[Sending | None]) -
 
 
 def key_reused(key: str, ids: tuple[int, ...]) -> KeyReused:
-    """Return the error for a key that was used for another message."""
     suffix = f", {ids[0]}" if ids else " of this batch"
-    return KeyReused(
+    text = (
         f"the idempotency key {key!r} was used for another message{suffix}: nothing was stored; take a new key for a "
-        "new message",
-        key=key,
-        ids=list(ids[:100]),
+        "new message"
     )
+    return KeyReused(text, key=key, ids=list(ids[:100]))

@@ -36,7 +36,6 @@ class Holders:
         self._timed = timed
 
     def of(self, entry: QueueEntry) -> Session:
-        """Return the holder of a message, as a session."""
         return self._sessions.get(entry.session) or self._timed.holder(entry)
 
     def name(self, holder: bytes) -> str:
@@ -137,10 +136,8 @@ class SettleCalls(BrokerCalls):
         if entry is None:
             entry = messages.available.get(id)
             if entry is None:
-                raise MessageNotFound(
-                    f"queue {queue.name!r} has no message {id}: it may have been settled or purged, or it expired",
-                    **values,
-                )
+                text = f"queue {queue.name!r} has no message {id}: it may have been settled or purged, or it expired"
+                raise MessageNotFound(text, **values)
             if token:
                 raise StaleLease(f"the lease of message {id} is over: it waits in queue {queue.name!r} again", **values)
             self._end_waiting(call, queue, entry, ending, delay_ms)
@@ -149,12 +146,11 @@ class SettleCalls(BrokerCalls):
             raise StaleLease(f"the lease of message {id} is over: another consumer holds it now", **values)
         if not token and not is_timed(entry.session):
             name = self._holders.of(entry).name
-            raise LeaseHeld(
+            text = (
                 f"message {id} of queue {queue.name!r} is held by {name!r} over a connection: give its lease's token, "
-                "or let the holder settle it",
-                holder=name,
-                **values,
+                "or let the holder settle it"
             )
+            raise LeaseHeld(text, holder=name, **values)
         if ending != Ending.SET_VT:
             call.session.count(_OUTCOMES[ending])
         self._end_held(queue, entry, ending, delay_ms)
@@ -168,11 +164,8 @@ class SettleCalls(BrokerCalls):
         elif ending == Ending.SET_VT:
             queue.delay(entry, delay_ms)
         else:
-            raise StaleLease(
-                f"message {entry.id} of queue {queue.name!r} is ready and no consumer holds it: read it first",
-                queue=queue.name,
-                message_id=entry.id,
-            )
+            text = f"message {entry.id} of queue {queue.name!r} is ready and no consumer holds it: read it first"
+            raise StaleLease(text, queue=queue.name, message_id=entry.id)
 
     def _end_held(self, queue: BrokerQueue, entry: QueueEntry, ending: Ending, delay_ms: int) -> None:
         holder = self._holders.of(entry)

@@ -95,7 +95,6 @@ class WorkerCalls(BrokerCalls):
         return self._running.late_since_ms(entry.session, (queue.name, entry.id, entry.claimed_at))
 
     def _in_flight(self) -> list[tuple[BrokerQueue, QueueEntry]]:
-        """Return the messages in flight in all queues."""
         return [
             (queue, entry)
             for queue in self._queues.values() if not queue.deleting
@@ -103,11 +102,9 @@ class WorkerCalls(BrokerCalls):
         ]  # fmt: skip
 
     def _held(self, worker: bytes) -> list[tuple[BrokerQueue, QueueEntry]]:
-        """Return the messages that a worker holds."""
         return [(queue, entry) for queue, entry in self._in_flight() if self._holders.worker(entry.session) == worker]
 
     def _sessions(self) -> dict[bytes, list[Session]]:
-        """Return the sessions of each worker."""
         sessions: dict[bytes, list[Session]] = {}
         for session in self._all_sessions.values():
             sessions.setdefault(session_of(session.client), []).append(session)
@@ -174,7 +171,6 @@ def _new_row(worker: bytes) -> dict[str, Any]:
 
 
 def _note(row: dict[str, Any], at_ms: int, id: int) -> None:
-    """Remember a worker's oldest message."""
     row["oldest"] = min(row["oldest"] or (at_ms, id), (at_ms, id))
 
 
