@@ -19,7 +19,7 @@ BENCH = $(if $(PEERS),,--out docs/benchmarks.md --samples docs/benchmarks/sample
   $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint format types bench pictures docs build sbom lock clean
+.PHONY: help demo test test-long test-downstream lint format types bench pictures docs build sbom lock clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,10 +28,13 @@ demo: $(VENV)/.demo ## thousands of tasks, the broker killed with -9 half way, e
 	@$(BIN)/python examples/demo $(ARGS)
 
 test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 10 minutes)
-	$(PYTEST) -m "not slow" $(PARALLEL) $(ARGS)
+	$(PYTEST) -m "not slow and not downstream" $(PARALLEL) $(ARGS)
 
 test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills), and all that need Spark: they share one session
-	$(PYTEST) -m slow $(ARGS)
+	$(PYTEST) -m "slow and not downstream" $(ARGS)
+
+test-downstream: $(VENV)/.downstream ## other people's packages on this broker, each of one version; some of it: ARGS=tests/downstream/test_sentry.py
+	$(PYTEST) -m downstream $(or $(ARGS),tests/downstream)
 
 lint: $(VENV)/.dev ## ruff, the import contracts of pyproject.toml, the workflows
 	$(BIN)/ruff check $(ARGS) .
@@ -69,10 +72,10 @@ sbom: $(VENV)/.dev ## what a user installs with all extras but Spark, as Cyclone
 
 lock: $(VENV)/.dev ## the newest versions that pyproject.toml allows, into constraints.txt
 	$(BIN)/uv pip compile --quiet --universal --upgrade --no-annotate --no-header --python-version 3.11 \
-	  --extra dev --output-file constraints.txt pyproject.toml
+	  --extra dev --extra downstream --output-file constraints.txt pyproject.toml
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) build dist site *.egg-info .tox .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-downstream build dist site *.egg-info .tox .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	find kombu_opendata tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -93,6 +96,11 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV), with what the tests need: 1.6 GB, most of it Spark …"
 	@$(PIP) install --quiet $(LOCKED) --editable '.[test]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.downstream: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing other people's packages into $(VENV) …"
+	@$(PIP) install --quiet $(LOCKED) --editable '.[test,downstream]'
+	@touch $@ $(VENV)/.test $(VENV)/.demo
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV), with what makes the site …"

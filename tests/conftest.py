@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not item.path.is_relative_to(TESTS):
             continue
         place = item.path.relative_to(TESTS)
-        if place.parts[0] in ("acceptance", "faults"):
+        if place.parts[0] in ("acceptance", "downstream", "faults"):
             item.add_marker(place.parts[0])
         if {"spark", "browser"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")

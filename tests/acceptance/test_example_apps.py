@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
 
 from ..support.broker import EmbeddedBroker
-from ..support.processes import Child, Children, tail, wait_until
+from ..support.processes import Child, Children, run, tail, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CELERY = [sys.executable, "-m", "celery"]
@@ -23,21 +21,6 @@ def start(started: Children, name: str, command: list[str], log: Path, cwd: Path
     child = Child(command, log / f"{name}.log", cwd=cwd, env=env)
     started.add(child)
     return child
-
-
-def run(command: list[str], cwd: Path, env: dict[str, str]) -> str:
-    """What it prints; it must succeed."""
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def wait_for_line(pattern: str, child: Child) -> None:

@@ -16,13 +16,13 @@ from kombu_opendata import QueueClient, errors
 
 from ..support.broker import EmbeddedBroker
 from ..support.farm import Farm, Heard
+from ..support.flower import Flower
 from ..support.kombu_client import connected, declare, send
 from ..support.ledger import Ledger
 from ..support.processes import children, tail, wait_until
 from ..support.served import COMMAND, ServedBroker
 from ..support.users import user_table, write_users
 from ..support.workers import APPS, Worker, sender
-from .test_flower import Flower
 
 PATIENCE_SECONDS = 60
 

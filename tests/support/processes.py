@@ -45,6 +45,14 @@ def tail(path: Path, lines: int = 40) -> str:
         return f"({path} does not exist)"
 
 
+def run(command: list[str], cwd: Path, env: dict[str, str] | None = None, seconds: float = 90) -> str:
+    """Run a command to its end; returns what it prints to standard output. It must succeed."""
+    whole = {**os.environ, **(env or {})}
+    done = subprocess.run(command, cwd=cwd, env=whole, capture_output=True, text=True, timeout=seconds, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 class Child:
     """A process in a session of its own, with a log file."""
 

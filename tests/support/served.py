@@ -67,6 +67,16 @@ class ServedBroker(Child):
         return report
 
     @property
+    def url(self) -> str:
+        """The broker's URL over TCP."""
+        return f"opendata://127.0.0.1:{self.port}"
+
+    @property
+    def metrics_port(self) -> int:
+        """The port of ``--metrics``, which the system chose."""
+        return int(self.report["metrics_port"])
+
+    @property
     def port(self) -> int:
         """The TCP port, which the system chose."""
         address = next(text for text in self.report["listening"] if text.startswith("tcp:"))

@@ -43,6 +43,14 @@ def test_the_demo_installs_nothing_where_the_tests_ran(venv: Path) -> None:
     assert installed("demo", venv) == installed("test", venv) == []
 
 
+def test_other_peoples_packages_are_installed_beside_what_the_tests_need(venv: Path) -> None:
+    assert installed("test-downstream", venv) == ["'.[test,downstream]'"]
+    (venv / ".dev").touch()
+    assert installed("test-downstream", venv) == ["'.[test,downstream]'"]
+    (venv / ".downstream").touch()
+    assert installed("test-downstream", venv) == []
+
+
 @pytest.mark.parametrize("target", ["test", "test-long", "lint", "bench", "docs"])
 def test_an_environment_of_the_demo_gets_what_another_target_needs(target: str, venv: Path) -> None:
     (venv / ".demo").touch()
@@ -50,7 +58,7 @@ def test_an_environment_of_the_demo_gets_what_another_target_needs(target: str, 
     assert installed(target, venv) != []
 
 
-@pytest.mark.parametrize("stamp", [".test", ".docs", ".dev"])
+@pytest.mark.parametrize("stamp", [".test", ".docs", ".dev", ".downstream"])
 def test_a_stamp_of_more_is_also_one_of_the_demo(stamp: str) -> None:
     (rule,) = re.findall(rf"(?m)^\$\(VENV\)/\{stamp}:.*\n(?:\t.*\n)+", (ROOT / "Makefile").read_text())
     assert re.search(r"touch \$@ .*\$\(VENV\)/\.demo\b", rule)

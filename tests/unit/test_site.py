@@ -141,6 +141,11 @@ def test_the_benchmark_data_has_every_sample() -> None:
     assert len(re.findall(r"(?m)^\| .* \| \d+ \|$", rounds)) == len(series)
 
 
+def test_the_page_on_compatibility_is_current() -> None:
+    tool = hook("compatibility_page")
+    assert tool.page() == tool.PAGE.read_text(), "run: python tools/site/compatibility_page.py"
+
+
 def test_every_example_and_all_of_deploy_is_a_page() -> None:
     folders = set(hook("repository_pages").FOLDERS)
     examples = {f"examples/{readme.parent.name}" for readme in (ROOT / "examples").glob("*/README.md")}

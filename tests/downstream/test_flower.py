@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import html
-import json
 import re
-import sys
 import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,48 +14,39 @@ from kombu_opendata import QueueClient
 from ..support.broker import EmbeddedBroker
 from ..support.certificates import Authority
 from ..support.farm import Farm
+from ..support.flower import PATIENCE_SECONDS, Flower
 from ..support.ledger import Ledger
-from ..support.processes import Child, Children, tail, wait_until
+from ..support.processes import Children, tail, wait_until
 from ..support.served import ServedBroker
 from ..support.users import user_table, write_users
-from ..support.workers import APPS, Worker, sender
+from ..support.workers import Worker, sender
+from .compatibility import Row
 
-PATIENCE_SECONDS = 60
+
+class PlainFlower(Flower):
+    """Flower without this broker's command."""
+
+    command = ("flower",)
 
 
-class Flower(Child):
-    """Flower on a port that the system chose."""
+COMPATIBILITY = Row(
+    package="flower",
+    tried="workers, tasks, control, the API, metrics, the broker tab; users, TLS, a broker that restarts",
+    result="Everything works. Started by `celery -A app flower`, the broker tab and `/api/queues/length` answer 404.",
+    settings="`celery -A app opendata flower` instead of `celery -A app flower`",
+)
 
-    def __init__(self, url: str, folder: Path, *options: str, **settings: Any) -> None:
-        command = [sys.executable, "-m", "celery", "-A", "farm", "opendata", "flower", "--port=0", *options]
-        env = {
-            "CELERY_BROKER_URL": url, "FARM_READY": "", "FARM_SETTINGS": json.dumps(settings),
-            "FLOWER_UNAUTHENTICATED_API": "true", "FLOWER_ADDRESS": "127.0.0.1",
-        }  # fmt: skip
-        super().__init__(command, folder / "flower.log", cwd=APPS, env=env)
 
-    def wait_ready(self) -> None:
-        """Until it says where it listens."""
-        wait_until(lambda: self.ended or self._page() is not None, PATIENCE_SECONDS, lambda: tail(self.log))
-        self.check()
-
-    def _page(self) -> str | None:
-        found = re.search(r"Visit me at (http://\S+?)/?\n", self.log.read_text())
-        return found[1] if found else None
-
-    def read(self, path: str) -> str:
-        """A page's text; an error of Flower's is an error of the test."""
-        with urllib.request.urlopen(f"{self._page()}{path}", timeout=PATIENCE_SECONDS) as answer:
-            text: str = answer.read().decode()
-        return text
-
-    def api(self, path: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.read(f"/api/{path}"))
-        return found
-
-    def lengths(self) -> dict[str, dict[str, Any]]:
-        """The figures of the active queues, by name."""
-        return {queue.pop("name"): queue for queue in self.api("queues/length")["active_queues"]}
+def test_flowers_own_command_knows_no_queues(broker_url: str, tmp_path: Path, started: Children) -> None:
+    started.add(worker := Worker(broker_url, tmp_path, "worker", "-E"))
+    worker.wait_ready()
+    started.add(flower := PlainFlower(broker_url, tmp_path))
+    flower.wait_ready()
+    wait_until(lambda: worker.name in flower.api("workers?refresh=1"), PATIENCE_SECONDS, lambda: tail(flower.log))
+    for path in ("/broker", "/api/queues/length"):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            flower.read(path)
+    assert flower.terminate() == 0
 
 
 def test_flower_shows_workers_and_tasks(store_folder: Path, broker_url: str, tmp_path: Path, started: Children) -> None:

@@ -1,0 +1,67 @@
+"""The table of docs/compatibility.md, from the declarations in tests/downstream and the pinned versions.
+
+``python tools/site/compatibility_page.py`` writes the page.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "compatibility.md"
+TESTS = ROOT / "tests" / "downstream"
+TABLE = re.compile(r"(?s)(?<=<!-- packages -->\n\n).*?(?=\n<!-- end of packages -->)")
+PINNED = re.compile(r"(?m)^([\w.-]+)(?:\[[\w,-]+\])?==([\w.]+)")
+
+
+def pinned_versions() -> dict[str, str]:
+    """Return the version of each package that the tests install, by its normalized name."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lists = [path.read_text() for path in sorted((TESTS / "requirements").glob("*.txt"))]
+    # A name may be in several lists, such as that of Celery; the extra is what the tests of most packages use.
+    found = re.findall(PINNED, "\n".join([*lists, *extras["downstream"]]))
+    return {_normalized(name): version for name, version in found}
+
+
+def declarations() -> Iterator[dict[str, str]]:
+    """Yield the rows that the test modules declare, as their literal fields, by package."""
+    rows = []
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPATIBILITY":
+                calls = node.value.elts if isinstance(node.value, (ast.List, ast.Tuple)) else [node.value]
+                rows += [_fields(call) for call in calls]
+    yield from sorted(rows, key=lambda row: row["package"].lower())
+
+
+def _fields(call: ast.expr) -> dict[str, str]:
+    if not isinstance(call, ast.Call) or call.args or ast.unparse(call.func) != "Row":
+        raise ValueError(f"COMPATIBILITY is no Row(package=…, …): {ast.unparse(call)}")
+    return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+
+
+def table() -> str:
+    versions = pinned_versions()
+    lines = ["| package | version | tried | result | what to set |", "|---|---|---|---|---|"]
+    for row in declarations():
+        version = row.get("version") or versions[_normalized(row["package"])]
+        cells = (row["package"], version, row["tried"], row["result"], row.get("settings") or "nothing")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def page() -> str:
+    """Return the page with its present text around the table."""
+    return TABLE.sub(lambda _: table(), PAGE.read_text())
+
+
+def _normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
