@@ -38,30 +38,11 @@ if TYPE_CHECKING:
     from .queue_client import AsyncQueueClient, QueueClient
 
 __all__ = [
-    "AccessRefused",
-    "AsyncQueueClient",
-    "Batch",
-    "ConnectionLost",
-    "FailedPublish",
-    "InvalidMessage",
-    "InvalidURL",
-    "MessageTooLarge",
-    "NotFound",
-    "OpenDataError",
-    "PreconditionFailed",
-    "ProtocolError",
-    "PublishFailed",
-    "QueueClient",
-    "RequestError",
-    "RetryLater",
-    "StartError",
-    "StoreError",
-    "StoreFull",
-    "Unroutable",
-    "VersionMismatch",
-    "__version__",
-    "batch",
-]
+    "AccessRefused", "AsyncQueueClient", "Batch", "ConnectionLost", "FailedPublish", "InvalidMessage", "InvalidURL",
+    "MessageTooLarge", "NotFound", "OpenDataError", "PreconditionFailed", "ProtocolError", "PublishFailed",
+    "QueueClient", "RequestError", "RetryLater", "StartError", "StoreError", "StoreFull", "Unroutable",
+    "VersionMismatch", "__version__", "batch",
+]  # fmt: skip
 
 TRANSPORT_ALIASES.update(
     {

@@ -24,14 +24,11 @@ class MemoryBroker:
         self.name = name
         self._started = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=f"opendata-{name}", daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name=f"opendata-{name}", daemon=True)
         self._thread.start()
         self._started.wait()
         if self._error is not None:
             raise self._error
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
 
     async def _serve(self) -> None:
         try:

@@ -17,8 +17,7 @@ class Mistake(Exception):
 
     def __init__(self, at: int, what: str) -> None:
         super().__init__(at, what)
-        self.at = at
-        self.what = what
+        self.at, self.what = at, what
 
 
 def shown(text: str) -> str:

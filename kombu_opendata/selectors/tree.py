@@ -8,49 +8,44 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from .language import IDENTIFIER, KEYWORDS
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """Value of a message's header; NULL if the message has no such header."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """Text constant."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(Struct, frozen=True):
     """Number constant, never negative: the sign is a :class:`Negative`."""
 
     value: int | float
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean:
+class Boolean(Struct, frozen=True):
     """Constant TRUE or FALSE."""
 
     value: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Negative:
+class Negative(Struct, frozen=True):
     """Value after a minus sign."""
 
     operand: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Arithmetic:
+class Arithmetic(Struct, frozen=True):
     """Arithmetic operation; ``operator`` is one of ``+ - * /``."""
 
     operator: str
@@ -58,8 +53,7 @@ class Arithmetic:
     right: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(Struct, frozen=True):
     """Comparison; ``operator`` is one of ``= <> < <= > >=``."""
 
     operator: str
@@ -67,8 +61,7 @@ class Compare:
     right: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(Struct, frozen=True):
     """Condition ``operand >= low AND operand <= high``."""
 
     operand: Value
@@ -76,16 +69,14 @@ class Between:
     high: Value
 
 
-@dataclass(frozen=True, slots=True)
-class In:
+class In(Struct, frozen=True):
     """Condition ``operand = member OR …``; a number among the members may be negative."""
 
     operand: Value
     members: tuple[str | int | float | bool, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Like:
+class Like(Struct, frozen=True):
     """Pattern match.
 
     ``%`` matches any text, ``_`` any character; a character after the escape character matches itself.
@@ -96,28 +87,24 @@ class Like:
     escape: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(Struct, frozen=True):
     """Condition that the message has no such header."""
 
     header: Header
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(Struct, frozen=True):
     """Condition that the header matches the pattern of a topic exchange."""
 
     header: Header
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Struct, frozen=True):
     part: Condition
 
 
-@dataclass(frozen=True, slots=True)
-class Logical:
+class Logical(Struct, frozen=True):
     """Two or more parts with ``operator`` (AND or OR) between them; no part is a Logical with the same operator."""
 
     operator: str

@@ -37,9 +37,7 @@ class SubmitResult:
     def __init__(
         self, spark: Any, access: BrokerAccess, job: JobInfo, partitions: Sequence[Sequence[int]] | None = None
     ) -> None:
-        self._spark = spark
-        self._access = access
-        self._partitions = partitions
+        self._spark, self._access, self._partitions = spark, access, partitions
         self.job_id = job.job_id
         self.added = job.added
         self.rows = job.rows
@@ -100,7 +98,9 @@ class SubmitResult:
                 if reached(job):
                     return job
                 if deadline is not None and now > deadline:
-                    text = f"job {self.job_id} is {job.state} after {timeout:g} s: {_open(job)} tasks have not ended"
+                    waiting = sum(counts.waiting for counts in job.queues.values())
+                    left = job.rows - job.routed + waiting + job.running
+                    text = f"job {self.job_id} is {job.state} after {timeout:g} s: {left} tasks have not ended"
                     raise TimeoutError(f"{text}; {job.blocked}" if job.blocked else text)
                 time.sleep(pause)
                 pause = min(2 * pause, POLL_SECONDS)
@@ -177,10 +177,6 @@ def _of(job: JobInfo) -> JobInfo:
     if job.state == "unknown":
         raise NotFound(f"the broker knows no job {job.job_id!r}: it was never committed, or was settled long ago")
     return job
-
-
-def _open(job: JobInfo) -> int:
-    return job.rows - job.routed + sum(counts.waiting for counts in job.queues.values()) + job.running
 
 
 def find_job(

@@ -50,8 +50,7 @@ class BatchWriter:
         for name, value in (("partition", partition), ("attempt", attempt)):
             if not 0 <= value <= MAX_PART:
                 raise RequestError(f"{name} {value} is not within 0 and {MAX_PART}", value=value)
-        self._target = target
-        self._job_id = job_id
+        self._target, self._job_id = target, job_id
         self._partition, self._attempt = partition, attempt
         self._path = batch_path(job_id, partition, attempt, token or os.urandom(8).hex())
         self._limit, self._max_segment_bytes = target.max_message_bytes, max_segment_bytes

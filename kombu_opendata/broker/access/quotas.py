@@ -121,8 +121,7 @@ class Quotas:
     """Quotas by user and by instance; ``each_instance`` is for instances without limits in the users file."""
 
     def __init__(self, each_instance: LimitsTable = NO_LIMITS, each_connection: LimitsTable = NO_LIMITS) -> None:
-        self._each_instance = each_instance
-        self._each_connection = each_connection
+        self._each_instance, self._each_connection = each_instance, each_connection
         self._users: Mapping[str, User] = {}
         self._tables: Mapping[str, InstanceTable] = {}
         self._of_users: dict[str, Quota] = {}

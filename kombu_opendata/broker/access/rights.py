@@ -49,8 +49,7 @@ class Names(dict[str, bool]):
     def __init__(self, pattern: str, *, max_decisions: int = _MAX_DECISIONS) -> None:
         """Compile the pattern; raise PatternError if the pattern is not valid."""
         super().__init__()
-        self.pattern = pattern
-        self._max_decisions = max_decisions
+        self.pattern, self._max_decisions = pattern, max_decisions
         try:
             self._search: Any = re2.compile(pattern, _OPTIONS).search if pattern else None
         except re2.error as exc:
@@ -72,8 +71,7 @@ class Rights:
     __slots__ = ("configure", "instance", "permits_all", "read", "roles", "user", "write")
 
     def __init__(self, user: str, instance: str, patterns: Patterns, roles: Collection[Role] = ()) -> None:
-        self.user = user
-        self.instance = instance
+        self.user, self.instance = user, instance
         #: the user's roles of ``monitor`` (see queues and messages, no contents), ``operator`` (settle, purge, redrive
         #: and replay messages, control workers) and ``admin`` (everything), and the roles that they include
         self.roles = frozenset(ROLES[: 1 + max(map(ROLES.index, roles))]) if roles else frozenset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ...errors import AccessRefused, ConsumerTagInUse, RequestError
 from ...protocol import messages as m
@@ -26,24 +27,15 @@ _REPORTED = frozenset(map(int, m.Outcome))
 _START = int(m.Outcome.START)  # compared for each task
 
 
+@dataclass(eq=False, slots=True)
 class GetOne:
     """A Get: takes one message, or none, immediately."""
 
-    __slots__ = ("channel", "no_ack", "reply", "rid", "session")
-
-    def __init__(
-        self,
-        session: Session,
-        channel: SessionChannel,
-        rid: int,
-        no_ack: bool,
-        reply: Callable[[Session, WireMessage], None],
-    ) -> None:
-        self.session = session
-        self.channel = channel
-        self.rid = rid
-        self.no_ack = no_ack
-        self.reply = reply
+    session: Session
+    channel: SessionChannel
+    rid: int
+    no_ack: bool
+    reply: Callable[[Session, WireMessage], None]
 
     def take(self, queue: ConsumedQueue, entry: QueueEntry) -> bool:
         delivery = queue.lease(entry, self.session, self.channel, "", self.no_ack)

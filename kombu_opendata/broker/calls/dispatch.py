@@ -50,11 +50,8 @@ class Context:
         self.run = partial(background.run, session)
         self.repeat = partial(background.repeat, session)
         self.answer_once = partial(background.answer, session)
-        self._outbox = outbox
-        self._background = background
-        self._queues = queues
-        self._instance_name = instance_name
-        self._audit = audit
+        self._outbox, self._background, self._queues = outbox, background, queues
+        self._instance_name, self._audit = instance_name, audit
         self.deletion: asyncio.Lock = queues.lock  # held while a queue is deleted or purged, which delays definitions
         self.waiting = 0  # the number of the client's definitions that wait for ``deletion``
 

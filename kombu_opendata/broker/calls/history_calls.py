@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from inspect import signature
+from operator import attrgetter
 from typing import Any
 
 from ...errors import PreconditionFailed
@@ -24,6 +25,7 @@ from .replay_calls import check_limit, selector_of, stored_queue
 
 #: fields of a message that are filters of the history
 _FILTERS = frozenset(signature(query.check_filters).parameters)
+_GROUP_FIELDS = attrgetter(*FailureGroup.__struct_fields__)
 
 
 class HistoryCalls(BrokerCalls):
@@ -46,9 +48,7 @@ class HistoryCalls(BrokerCalls):
     async def list_messages(self, call: Context, msg: m.ListMessages) -> m.MessagePage:
         history = self._history
         filters = _history_filters(msg)
-        paging = query.check_paging(
-            query.MESSAGES, filters, order=msg.order, limit=msg.limit, after=msg.next, before=msg.prev
-        )
+        paging = _paging(query.MESSAGES, filters, msg)
         page = await history.list_messages(filters, paging)
         rights = call.session.rights
         items = [info for item in page.items if (info := shown_message(rights, item)) is not None]
@@ -58,9 +58,7 @@ class HistoryCalls(BrokerCalls):
     async def list_attempts(self, call: Context, msg: m.ListAttempts) -> m.AttemptPage:
         history = self._history
         filters = _history_filters(msg)
-        paging = query.check_paging(
-            query.ATTEMPTS, filters, order=msg.order, limit=msg.limit, after=msg.next, before=msg.prev
-        )
+        paging = _paging(query.ATTEMPTS, filters, msg)
         page = await history.list_attempts(filters, paging, bodies=msg.bodies, tracebacks=msg.tracebacks)
         rights = call.session.rights
         items = [info for item in page.items if (info := shown_attempt(rights, item)) is not None]
@@ -109,13 +107,7 @@ class HistoryCalls(BrokerCalls):
         by, filters = failure.check_dimensions(msg.by), _failure_filters(call, msg)
         failure.check_bucket(filters, msg.bucket_ms, self._clock.now_ms())
         groups, complete = await self._failures.groups(filters, call.session.rights.may_watch, by, msg.bucket_ms)
-        reply_groups = [
-            FailureGroup(
-                group.values, group.count, group.acknowledged, group.first_at_ms, group.last_at_ms, group.over_time
-            )
-            for group in groups
-        ]
-        return m.FailureGroups(msg.rid, tuple(reply_groups), complete)
+        return m.FailureGroups(msg.rid, tuple(FailureGroup(*_GROUP_FIELDS(group)) for group in groups), complete)
 
     @handles(m.RetryFailures)
     async def retry_failures(self, call: Context, msg: m.RetryFailures) -> m.FailuresRetried:
@@ -172,6 +164,10 @@ def _history_filters(msg: m.WireMessage) -> query.ListFilters:
     """Return the filters of a call. Raises InvalidFilter if a value is not valid."""
     values: dict[str, Any] = {name: getattr(msg, name) for name in msg.__struct_fields__ if name in _FILTERS}
     return query.check_filters(**values)
+
+
+def _paging(kind: str, filters: query.ListFilters, msg: m.ListMessages | m.ListAttempts) -> query.Paging:
+    return query.check_paging(kind, filters, order=msg.order, limit=msg.limit, after=msg.next, before=msg.prev)
 
 
 def _names(queues: Sequence[str]) -> str:

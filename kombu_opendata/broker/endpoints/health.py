@@ -28,9 +28,7 @@ class Health:
     """State of one broker, in its event loop."""
 
     def __init__(self, gate: Gate, instances: Mapping[str, Instance], clock: Clock) -> None:
-        self._gate = gate
-        self._instances = instances
-        self._clock = clock
+        self._gate, self._instances, self._clock = gate, instances, clock
         self._is_stopping = False
         self.ticked_at = time.monotonic()  # the time of the last tick in the event loop, by the monotonic clock
         #: called when the state changes, or when a store stalls or recovers

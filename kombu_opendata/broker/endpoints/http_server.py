@@ -63,8 +63,7 @@ class _Bounded:
     """A stream that limits the size of a request's lines."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._left = MAX_REQUEST_BYTES
+        self._stream, self._left = stream, MAX_REQUEST_BYTES
 
     def readline(self, size: int = -1) -> bytes:
         if self._left <= 0:
@@ -220,8 +219,7 @@ class Fresh(Generic[T]):
     """Value that is cached for a second, for callers in any thread."""
 
     def __init__(self, make: Callable[[], T], seconds: float = FRESH_SECONDS) -> None:
-        self._seconds = seconds
-        self._make = make
+        self._seconds, self._make = seconds, make
         self._lock = threading.Lock()
         self._made: tuple[T, float] | None = None
 

@@ -64,8 +64,7 @@ class InstanceView:
     """
 
     def __init__(self, instance: Instance, max_queues: int) -> None:
-        self._instance = instance
-        self._max = max_queues
+        self._instance, self._max = instance, max_queues
         self._labelled: set[str] = set()
         self._others: set[str] = set()
         self._gone = {OTHER: QueueCounts(), TRANSIENT: QueueCounts()}

@@ -16,7 +16,7 @@ import logging
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -94,9 +94,7 @@ class MetricsEndpoint:
         fresh_seconds: float = FRESH_SECONDS,
     ) -> None:
         """Prepare the metrics of the open instances, and those that ``measure`` adds; :meth:`page` serves them."""
-        self._instances = instances
-        self._measure = measure
-        self._max_queues = max_queues
+        self._instances, self._measure, self._max_queues = instances, measure, max_queues
         self._answer_seconds = answer_seconds
         self._loop = asyncio.get_running_loop()
         self._views: dict[str, InstanceView] = {}
@@ -152,10 +150,5 @@ class _SlateMetrics(Collector):
         self._instances = instances
 
     def collect(self) -> Iterable[Family]:
-        return slate_families(self._metrics())
-
-    def _metrics(self) -> Iterator[tuple[str, Any]]:
-        """Yield each instance's name with each of SlateDB's own metrics."""
-        for name, instance in list(self._instances.items()):
-            for metric in instance.engine.store.metrics():
-                yield name, metric
+        instances = list(self._instances.items())
+        return slate_families((name, metric) for name, each in instances for metric in each.engine.store.metrics())

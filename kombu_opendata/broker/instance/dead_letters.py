@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -59,20 +60,14 @@ def _revocation_of(envelope: bytes) -> Revocation | None:
     return candidate if all(0 < size <= MAX_NAME_BYTES for size in sizes) else None
 
 
+@dataclass(frozen=True, slots=True)
 class Revocations:
     """Storage of the results of expired tasks, with notifications of their watchers."""
 
-    def __init__(
-        self,
-        results: ResultStore,
-        chords: Mapping[bytes, ChordState],
-        clock: Clock,
-        changed: Callable[[bytes, Result], None],
-    ) -> None:
-        self._results = results
-        self._chords = chords
-        self._clock = clock
-        self._changed = changed
+    _results: ResultStore
+    _chords: Mapping[bytes, ChordState]
+    _clock: Clock
+    _changed: Callable[[bytes, Result], None]
 
     async def load(self, envelope: bytes) -> None:
         expired = _revocation_of(envelope)
@@ -128,15 +123,9 @@ class DeadLetters:
         policies: QueuePolicies,
         revocations: Revocations,
     ) -> None:
-        self._stored = state.dead_letters
-        self._topology = state.topology
-        self._payloads = payloads
-        self._operations = operations
-        self._clock = core.clock
-        self._queues = core.queues
-        self._policies = policies
-        self._revocations = revocations
-        self._outbox = core.outbox
+        self._stored, self._topology, self._payloads = state.dead_letters, state.topology, payloads
+        self._operations, self._clock, self._queues = operations, core.clock, core.queues
+        self._policies, self._revocations, self._outbox = policies, revocations, core.outbox
         self._warn = WarnOnce(log).warn
         self._transient: deque[tuple[str, DeadLetter, bytes]] = deque()
         self._wanted = operations.dead_letters_added

@@ -67,8 +67,7 @@ class Instance:
         restart_grace_ms = grace_ms if restart_grace_ms is None else restart_grace_ms
         self.name = name
         self.run_id = entropy(16)  # a random id of this run; transient state is lost when it changes
-        self.engine = engine
-        self.loop = loop
+        self.engine, self.loop = engine, loop
         self.sessions: dict[bytes, Session] = {}  # the sessions of its clients, by id, with and without a connection
         self.notices = Notices(log, loop.time, instance=name)
         self.warnings = WarnOnce(log)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -85,12 +85,8 @@ class Maintenance:
         self, core: Core, engine: Engine, lease_expiry: LeaseExpiry, replays: ReplayScheduler, staging: StagingService
     ) -> None:
         self.last = {duty: LastRun() for duty in DUTIES}
-        self._name = core.name
-        self._engine = engine
-        self._lease_expiry = lease_expiry
-        self._replays = replays
-        self._staging = staging
-        self._failure = core.failure
+        self._name, self._engine, self._lease_expiry = core.name, engine, lease_expiry
+        self._replays, self._staging, self._failure = replays, staging, core.failure
         self._notices = core.notices
         self._loop = asyncio.get_running_loop()
         self._interval = engine.settings.retention_interval_seconds
@@ -101,11 +97,6 @@ class Maintenance:
         self._reported: Counts = {}  # the totals at the last report
         self._running: dict[str, asyncio.Task[_Run]] = {}
         self._own: asyncio.Task[None] | None = None
-        self._duties: dict[str, Callable[[], Awaitable[None]]] = {
-            ROUTE: self._route,
-            EXPIRE_LEASES: self._expire_leases,
-            COLLECT: self._collect,
-        }
 
     # ------------------------------------------------------------------ on request
     async def run(self, duties: Iterable[str], by: str, *, again_in_seconds: float = 0.0) -> dict[str, Any]:
@@ -122,7 +113,8 @@ class Maintenance:
             self.last[duty].asked_at_ms, self.last[duty].asked_by = now_ms, by
         if COLLECT in names:
             # Twice, because a tick may be late or wait behind a long task.
-            self._put_off(min(2 * again_in_seconds, MAX_PUT_OFF_SECONDS))
+            put_off_seconds = min(2 * again_in_seconds, MAX_PUT_OFF_SECONDS)
+            self._own_at = self._loop.time() + max(put_off_seconds, self._interval)
         began = self._loop.time()
         counts: Counts = {}
         joined_duties = []
@@ -134,9 +126,6 @@ class Maintenance:
             self._reported |= run.totals
         seconds = self._loop.time() - began
         return {"duties": names, **counts, "seconds": round(seconds, 4), "joined": joined_duties}
-
-    def _put_off(self, seconds: float) -> None:
-        self._own_at = self._loop.time() + max(seconds, self._interval)
 
     async def _once(self, duty: str, by: str) -> _Run:
         """Run a duty, or wait for the current run. A run continues when its caller is cancelled."""
@@ -156,7 +145,13 @@ class Maintenance:
     async def _do(self, duty: str, by: str) -> _Run:
         loop, last = self._loop, self.last[duty]
         began = loop.time()
-        await self._duties[duty]()
+        if duty == ROUTE:
+            self._staging.router.wake()
+            await self._replays.advance()
+        elif duty == EXPIRE_LEASES:
+            self._end_leases()
+        else:
+            await self._collect()
         last.done(self._engine.clock.now_ms(), by, loop.time() - began)
         totals = self._totals(duty)
         return _Run({name: total - self._reported.get(name, 0) for name, total in totals.items()}, totals)
@@ -201,13 +196,6 @@ class Maintenance:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # ------------------------------------------------------------------ the duties
-    async def _route(self) -> None:
-        self._staging.router.wake()
-        await self._replays.advance()
-
-    async def _expire_leases(self) -> None:
-        self._end_leases()
-
     def _end_leases(self) -> int:
         expired = self._lease_expiry.expire()
         self.leases_expired += expired

@@ -61,13 +61,8 @@ class ReplayScheduler:
     """Cursors of one instance."""
 
     def __init__(self, core: Core, router: Router, cursors: Mapping[str, Cursor], policies: QueuePolicies) -> None:
-        self._router = router
-        self._cursors = cursors
-        self._queues = core.queues
-        self._policies = policies
-        self._outbox = core.outbox
-        self._commits = core.commits
-        self._traffic = core.traffic
+        self._router, self._cursors, self._queues, self._policies = router, cursors, core.queues, policies
+        self._outbox, self._commits, self._traffic = core.outbox, core.commits, core.traffic
         self._loop = asyncio.get_running_loop()
         self._paces: dict[str, _Pace] = {}
         self._wanted = asyncio.Event()

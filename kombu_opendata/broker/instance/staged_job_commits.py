@@ -51,9 +51,7 @@ class StagingService:
     def __init__(self, core: Core, router: StagingRouter, staging: Staging, max_message_bytes: int) -> None:
         self._name = core.name
         self.router = router  # routes committed messages into queues
-        self._staging = staging
-        self._commits = core.commits
-        self._clock = core.clock
+        self._staging, self._commits, self._clock = staging, core.commits, core.clock
         self._max_message_bytes = max_message_bytes
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()

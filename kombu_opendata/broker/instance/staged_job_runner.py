@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 from ...errors import CorruptRecord, InvalidMessage, NewerFormat, OpenDataError
 from ...protocol.messages import Blocked
@@ -54,11 +55,8 @@ class StagingRouter:
         self.planner = planner  # finds the queues of rows
         self._staging = staging
         self._jobs = staging.state
-        self._commits = core.commits
-        self._clock = core.clock
-        self._outbox = core.outbox
-        self._failure = core.failure
-        self._traffic = core.traffic
+        self._commits, self._clock, self._outbox = core.commits, core.clock, core.outbox
+        self._failure, self._traffic = core.failure, core.traffic
         self._loop = asyncio.get_running_loop()
         self._wanted = asyncio.Event()
         self._wanted.set()
@@ -92,14 +90,11 @@ class StagingRouter:
                     if len(self._tasks) >= _JOBS:
                         break
                     if job.id not in self._tasks:
-                        self._start(job)
+                        task = self._tasks[job.id] = self._loop.create_task(self._route_job(job))
+                        task.add_done_callback(partial(self._ended, job.id))
         finally:
             for task in self._tasks.values():
                 task.cancel()
-
-    def _start(self, job: StagedJob) -> None:
-        task = self._tasks[job.id] = self._loop.create_task(self._route_job(job))
-        task.add_done_callback(lambda done: self._ended(job.id, done))
 
     def _ended(self, job_id: str, task: asyncio.Task[None]) -> None:
         self._tasks.pop(job_id, None)
@@ -208,7 +203,8 @@ class StagingRouter:
         stuck_at = clock()
         while row < block.rows:
             async with self._turn:
-                await self._pace()
+                while self._commits.batch.nbytes > _MAX_BATCH_BYTES:  # the store can't take more
+                    await self._commits.checkpoint()
                 began = clock()
                 try:
                     count = self._route_piece(job, path, offset, encoded, block, row, payload)
@@ -253,11 +249,6 @@ class StagingRouter:
         size = sum(block.lengths)
         (data,) = await asyncio.to_thread(self._staging.folder.open().read, path, [(offset, size)])
         return data.ljust(size, b"\0")
-
-    async def _pace(self) -> None:
-        """Wait until the store can take more."""
-        while self._commits.batch.nbytes > _MAX_BATCH_BYTES:
-            await self._commits.checkpoint()
 
     async def _yield(self, seconds: float) -> None:
         """Yield the event loop; to active clients for as long as the piece took."""

@@ -42,11 +42,8 @@ class Planner:
     """Routing of rows for one instance."""
 
     def __init__(self, core: Core, topology: Topology, staging: Staging, policies: QueuePolicies) -> None:
-        self._topology = topology
-        self._staging = staging
-        self._queues = core.queues
-        self._policies = policies
-        self._outbox = core.outbox
+        self._topology, self._staging, self._queues = topology, staging, core.queues
+        self._policies, self._outbox = policies, core.outbox
         self._warn = WarnOnce(log).warn
         self.routed = self.unroutable = 0  # numbers of rows, since startup
 
@@ -182,17 +179,13 @@ def _add_run(runs: list[int], target: int, count: int) -> None:
         runs += target, count
 
 
-def _permit(_exchange: str, _key: str) -> bool:
-    """Permit any address: the envelopes of a batch object stay as they are."""
-    return True
-
-
 def with_broker_headers(block: IndexBlock, payload: bytes) -> IndexBlock:
     """Return the block with its envelopes' headers, or itself if equal; raise InvalidMessage for bad headers."""
     rows: list[dict[str, str]] = []
     for row, envelope in enumerate(_split(block, payload)):
         exchange, key, priority = (_at(value, row) for value in (block.exchange, block.routing_key, block.priority))
-        rows.append(broker_headers(envelope, exchange, key, priority, _permit)[0])
+        # any address is permitted: the envelopes of a batch object stay as they are
+        rows.append(broker_headers(envelope, exchange, key, priority, lambda _exchange, _key: True)[0])
     if all(headers == block.headers_of(row) for row, headers in enumerate(rows)):
         return block
     names = dict.fromkeys(name for headers in rows for name in headers)

@@ -201,17 +201,14 @@ def _lines(snapshot: MetricsSnapshot) -> Iterator[str]:
         for labels, value in snapshot.samples.get(metric.name, {}).items():
             text = texts.get(labels)
             if text is None:
-                text = texts[labels] = _pairs(metric, labels)
+                pairs = zip(metric.labels, labels, strict=True)
+                text = texts[labels] = ",".join(f'{label}="{escape(value)}"' for label, value in pairs)
             if isinstance(value, tuple):
                 yield _histogram_lines(name, text, value)
             elif text:
                 yield f"{name}{{{text}}} {value}\n"
             else:
                 yield f"{name} {value}\n"
-
-
-def _pairs(metric: Metric, values: tuple[str, ...]) -> str:
-    return ",".join(f'{label}="{escape(value)}"' for label, value in zip(metric.labels, values, strict=True))
 
 
 def escape(value: str) -> str:

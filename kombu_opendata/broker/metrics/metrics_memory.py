@@ -144,9 +144,7 @@ class MetricsMemory:
     """Recent metrics of one instance's queues, and of all of them together."""
 
     def __init__(self, queues: Queues, clock: Clock, *, max_long: int = MAX_LONG) -> None:
-        self._queues = queues
-        self._clock = clock
-        self._max_long = max_long
+        self._queues, self._clock, self._max_long = queues, clock, max_long
         self._number = 0  # of the last sample
         self._times = deque([clock.now_ms()], maxlen=LONG)
         self._pasts = {queue: QueuePast(_at_start(queue)) for queue in queues.values()}
@@ -328,8 +326,7 @@ class ClientRates:
     """Rates of one instance's clients."""
 
     def __init__(self, sessions: Mapping[bytes, Session], clock: Clock) -> None:
-        self._sessions = sessions
-        self._clock = clock
+        self._sessions, self._clock = sessions, clock
         self._samples = deque([_Sample(clock.now_ms(), {})], maxlen=_CLIENT_SAMPLES)
 
     def tick(self) -> None:

@@ -84,8 +84,7 @@ class BrokerQueue(ConsumedQueue):
         super().__init__(
             messages, single_active=arguments.single_active_consumer, auto_delete=properties.auto_delete, now_ms=now_ms
         )
-        self.properties = properties
-        self.limits = limits
+        self.properties, self.limits = properties, limits
         self.resumed = 0
         self._take_over(NO_OVERRIDES, arguments)
         self.counts = counts
@@ -106,8 +105,7 @@ class BrokerQueue(ConsumedQueue):
         """Replace the changes of an operator; ``arguments`` are the parsed arguments in effect after it."""
 
     def _take_over(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
-        self.overrides = overrides
-        self.arguments = arguments
+        self.overrides, self.arguments = overrides, arguments
         self.resumed += self.is_paused and not overrides.paused & DELIVERIES
         self.is_paused = bool(overrides.paused & DELIVERIES)
         self.refuses_publishes = bool(overrides.paused & PUBLISHES)

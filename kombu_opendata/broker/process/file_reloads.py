@@ -30,9 +30,7 @@ class Reloading:
     """Application of changed files to open and new connections. An invalid file is logged and has no effect."""
 
     def __init__(self, connections: Connections, logins: Logins | None, tls: ServerTls | None) -> None:
-        self._connections = connections
-        self._logins = logins
-        self._tls = tls
+        self._connections, self._logins, self._tls = connections, logins, tls
         self.watchers: list[ReloadWatcher] = []  # observers of requested reloads
 
     def reload(self, by: str) -> Reloaded:

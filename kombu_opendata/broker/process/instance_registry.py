@@ -65,9 +65,7 @@ class Instances:
     ) -> None:
         self.open: dict[str, Instance] = {}
         self._hosts: dict[str, InstanceCalls] = {}
-        self._settings = settings
-        self._clock = clock
-        self._directory = directory
+        self._settings, self._clock, self._directory = settings, clock, directory
         self._active_lease, self._before_opening = active_lease, opening
         self._failed = failed
         self._caches: dict[str, BlockCache] = {}  # for instances that are not open yet

@@ -141,9 +141,7 @@ class MemoryWatch:
     ) -> None:
         self.limit_bytes = limit_bytes
         self.is_full = False  # True while publishes are delayed
-        self._free = free
-        self._changed = changed
-        self._measure = resident
+        self._free, self._changed, self._measure = free, changed, resident
         self._loop = asyncio.get_running_loop()
         self.resident_bytes = self._least = resident()  # the last measurement
         self._trim_at = 0.0

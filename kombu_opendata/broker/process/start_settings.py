@@ -11,6 +11,7 @@ import socket
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from ...configuration.addresses import LOOPBACK, WILDCARDS, Listen
@@ -174,17 +175,14 @@ def start_faults(options: BrokerOptions, *, whole: bool = True) -> list[str]:
     contradictions between them.
     """
     faults = list(contradictions(options)) if whole else []
-    checks: list[Callable[[BrokerOptions], object]] = [
-        server_tls,
-        socket_access,
-        _users,
-        retention_bytes,
-        _instances,
-        _store,
-    ]
+    checks: list[Callable[[], object]] = [
+        partial(server_tls, options), partial(socket_access, options), partial(retention_bytes, options),
+        *([partial(UsersFile, options.users)] if options.users is not None else []),
+        *(partial(check_name, name) for name in options.instance), partial(_check_store, options),
+    ]  # fmt: skip
     for check in checks:
         try:
-            check(options)
+            check()
         except OpenDataError as exc:
             faults.append(exc.text)
     for listen in (*options.listen, *((options.metrics,) if options.metrics else ())):
@@ -192,17 +190,7 @@ def start_faults(options: BrokerOptions, *, whole: bool = True) -> list[str]:
     return faults
 
 
-def _users(options: BrokerOptions) -> None:
-    if options.users is not None:
-        UsersFile(options.users)
-
-
-def _instances(options: BrokerOptions) -> None:
-    for name in options.instance:
-        check_name(name)
-
-
-def _store(options: BrokerOptions) -> None:
+def _check_store(options: BrokerOptions) -> None:
     """Raise StoreError if the broker's user can't use the store."""
     folder = options.folder
     if folder is None or folder == folder.parent:

@@ -33,8 +33,7 @@ class ActiveLink(asyncio.Protocol):
     def __init__(
         self, record: ActiveRecord, id: str, addresses: list[str], role: str, prepare: ReadAhead | None
     ) -> None:
-        self._role = role
-        self._prepare = prepare
+        self._role, self._prepare = role, prepare
         self._preparing: asyncio.Task[None] | None = None
         self._key, self._id, self._addresses = record.key, id, addresses
         self._nonce = secrets.token_bytes(_NONCE_BYTES)

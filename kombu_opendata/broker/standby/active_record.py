@@ -165,8 +165,7 @@ class BucketRecord:
             text = "a broker on a bucket needs the package obstore: install kombu-opendata[objectstore]"
             raise StartError(text, extra="objectstore") from exc
         read_credential_files()
-        self.url = url
-        self._obs = obstore
+        self.url, self._obs = url, obstore
         self._changed = (
             obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError,
             obstore.exceptions.NotFoundError, FileNotFoundError,

@@ -208,9 +208,7 @@ class Arguments:
     """Arguments of some rows."""
 
     def __init__(self, args: Sequence[Argument], kwargs: Mapping[str, Argument], rows: int) -> None:
-        self._args = args
-        self._kwargs = kwargs
-        self._rows = rows
+        self._args, self._kwargs, self._rows = args, kwargs, rows
 
     def args_of(self, row: int) -> tuple[Any, ...]:
         return tuple(argument.value(row) for argument in self._args)
@@ -224,24 +222,25 @@ class Arguments:
         texts = self._texts(template)
         if texts is not None and not template.compression:
             return packed_texts(texts) if _makes_text(template) else packed_bytes(texts)
-        bodies = self._serialized(template) if texts is None else texts.to_pylist()
+        if texts is None:  # any serializer, row by row
+            rows = ((self.args_of(row), self.kwargs_of(row), template.embed) for row in range(self._rows))
+            bodies = [registry.dumps(row, template.serializer)[2] for row in rows]
+        else:
+            bodies = texts.to_pylist()
         if template.compression:
             bodies = [compress(body, template.compression)[0] for body in bodies]
         if bodies and isinstance(bodies[0], str):
             return packed_texts(strings(bodies))
         return packed_bytes(pa.array(bodies, pa.binary()))
 
-    def _serialized(self, template: Template) -> list[Any]:
-        """Return bodies that are serialized row by row, for any serializer."""
-        rows = ((self.args_of(row), self.kwargs_of(row), template.embed) for row in range(self._rows))
-        return [registry.dumps(row, template.serializer)[2] for row in rows]
-
     def _texts(self, template: Template) -> pa.Array | None:
         """Return bodies joined from the texts of each argument; None if the serializer's texts can't be joined."""
         encoder = registry._encoders[template.serializer].encoder
         if _makes_text(template):
             embed = json_dumps(template.embed).encode()
-            return self._json(b", ", b": ", embed, lambda argument: argument.json(json_dumps), _json_key)
+            return self._json(
+                b", ", b": ", embed, lambda argument: argument.json(json_dumps), lambda key: json_quote(key).encode()
+            )
         if encoder is compact_dumps:
             embed = compact_dumps(template.embed)
             return self._json(b",", b":", embed, lambda argument: argument.compact(compact_dumps), compact_dumps)
@@ -293,10 +292,6 @@ class Arguments:
         for row in pc.indices_nonzero(long).to_pylist():
             texts[row] = saferepr(whole(row), limit, levels)
         return strings(texts)
-
-
-def _json_key(keyword: str) -> bytes:
-    return json_quote(keyword).encode()
 
 
 def _makes_text(template: Template) -> bool:

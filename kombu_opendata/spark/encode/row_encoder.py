@@ -32,8 +32,7 @@ class RowEncoder:
     """Encoder of the messages of one partition; ``now_ms`` returns the time, ms since the epoch."""
 
     def __init__(self, plan: JobPlan, job_id: str, partition: int, now_ms: Callable[[], int]) -> None:
-        self._plan = plan
-        self._partition = partition
+        self._plan, self._partition = plan, partition
         self._prefix = partition_prefix(job_id, partition)
         self._now_ms = now_ms
         self._row = 0
@@ -67,7 +66,8 @@ class RowEncoder:
 
     # ---- several tasks or queues in one batch
     def _encode(self, batch: pa.RecordBatch, first: int) -> Messages:
-        ids = self._ids(batch, first)
+        column = self._plan.columns.task_id
+        ids = row_ids(self._prefix, first, batch.num_rows) if column is None else required_texts(batch, column)
         groups = self._groups(batch)
         if len(groups) == 1:
             (key,) = groups
@@ -97,10 +97,6 @@ class RowEncoder:
         for row, (task, queue, expires) in enumerate(zip(tasks, queues, expire, strict=True)):
             groups.setdefault(((task, queue), expires), []).append(row)
         return groups
-
-    def _ids(self, batch: pa.RecordBatch, first: int) -> pa.Array:
-        name = self._plan.columns.task_id
-        return row_ids(self._prefix, first, batch.num_rows) if name is None else required_texts(batch, name)
 
 
 #: limits for the characters of a value and of its error that are shown

@@ -7,7 +7,7 @@ runs at a time, so two readers never share a group. Readers without groups do no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, islice, zip_longest
 from weakref import WeakKeyDictionary
 
@@ -50,7 +50,8 @@ class GroupCache:
             self._header, self._groups = header, {}
         groups, piece = self._groups, TimeSlice()
         unknown = [row for row in rows if row[0] not in groups]
-        for part in _parts(unknown):
+        for at in range(0, len(unknown), _AT_ONCE):
+            part = unknown[at : at + _AT_ONCE]
             for (id, _priority), headers in zip(part, await queue.headers(part), strict=True):
                 if headers is not None:
                     groups[id] = headers.get(header, _NO_GROUP)
@@ -73,8 +74,7 @@ class GroupedReads:
     """Searches for messages of free groups in the queues of one instance."""
 
     def __init__(self, uses: Claiming, outbox: Outbox) -> None:
-        self._uses = uses
-        self._outbox = outbox
+        self._uses, self._outbox = uses, outbox
         self._groups: WeakKeyDictionary[BrokerQueue, GroupCache] = WeakKeyDictionary()
 
     async def search(self, session: Session, queue: BrokerQueue, msg: m.Read) -> Claimed:
@@ -139,7 +139,3 @@ def _in_order(order: str, lines: list[list[int]]) -> Iterator[int]:
     if order == ROUND_ROBIN:
         return (id for layer in zip_longest(*lines) for id in layer if id is not None)
     return chain.from_iterable(lines)
-
-
-def _parts(rows: list[tuple[int, int]]) -> Iterable[list[tuple[int, int]]]:
-    return (rows[at : at + _AT_ONCE] for at in range(0, len(rows), _AT_ONCE))

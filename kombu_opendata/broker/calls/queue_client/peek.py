@@ -13,7 +13,6 @@ from ....storage.commit.commits import Commits
 from ....storage.history.service import History
 from ....storage.messages.payloads import Payloads
 from ....storage.read.queue_pages import AVAILABLE, DELAYED, STATES, QueuePages, Row
-from ....storage.records.metadata import Metadata
 from ...access.rights import Rights
 from ...delivery.queue_registry import Queues
 from ...model.queue import BrokerQueue
@@ -78,7 +77,9 @@ class PeekCalls(BrokerCalls):
         if queues is None:
             queues = await self._queues_of(msg.id)
         states: list[tuple[str, Row]] = []
-        created, received, visible = (0, 0, 0) if about is None else _times(about)
+        created, received, visible = 0, 0, 0
+        if about is not None:
+            created, received, visible = about.created_at_ms, about.received_at_ms, about.visible_at_ms
         reads_left = _MAX_READS
         async for queue in TimeSlice().over(queues):
             row, envelope, reads_left = await queue.locate(msg.id, envelope, received, reads_left)
@@ -127,7 +128,3 @@ def _shown(rights: Rights, reply: m.FoundMessage) -> m.FoundMessage:
 
 def _refusal(exc: CorruptRecord) -> m.Refusal:
     return exc.code, exc.text, exc.values
-
-
-def _times(about: Metadata) -> tuple[int, int, int]:
-    return about.created_at_ms, about.received_at_ms, about.visible_at_ms

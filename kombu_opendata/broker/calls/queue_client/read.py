@@ -45,8 +45,7 @@ class PendingRead:
     def __init__(self, session: Session, queue: BrokerQueue, msg: m.Read, claimed: Claimed) -> None:
         self.session = session
         self.rid = msg.rid
-        self._queue = queue
-        self._claimed = claimed
+        self._queue, self._claimed = queue, claimed
         self._waits = msg.wait_ms > 0
         self._timer: TimerHandle | None = None
         if self._waits:

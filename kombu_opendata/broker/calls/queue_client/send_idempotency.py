@@ -20,9 +20,7 @@ class SentKeys:
     """Idempotency keys of one instance. A key is identified by its name, which is empty if there is no key."""
 
     def __init__(self, queues: Mapping[str, BrokerQueue], idempotency: Idempotency, clock: Clock) -> None:
-        self._queues = queues
-        self._idempotency = idempotency
-        self._clock = clock
+        self._queues, self._idempotency, self._clock = queues, idempotency, clock
 
     def queue_of(self, msg: Send) -> BrokerQueue | None:
         """Return the queue that the sender named; None if it does not exist."""

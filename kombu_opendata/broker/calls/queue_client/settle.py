@@ -32,8 +32,7 @@ class Holders:
     """Holders of one instance's messages."""
 
     def __init__(self, sessions: Mapping[bytes, Session], timed: TimedLeases) -> None:
-        self._sessions = sessions
-        self._timed = timed
+        self._sessions, self._timed = sessions, timed
 
     def of(self, entry: QueueEntry) -> Session:
         return self._sessions.get(entry.session) or self._timed.holder(entry)
