@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ..errors import InvalidMessage
-from .header_types import restore, with_extensions
+from .header_types import PLAIN, restore, with_extensions
 
 #: decoded envelope; the body is bytes or text
 Envelope = tuple[Any, str | None, str | None, dict[Any, Any], dict[Any, Any], str, str]
@@ -86,7 +86,10 @@ def encode_envelope(
     routing_key: str,
 ) -> bytes:
     """Return an envelope; raise msgspec's errors for values without an encoding."""
-    headers, properties = with_extensions(headers), with_extensions(properties)
+    if not PLAIN.issuperset(map(type, headers.values())):
+        headers = with_extensions(headers)
+    if not PLAIN.issuperset(map(type, properties.values())):
+        properties = with_extensions(properties)
     return encode_fields((body, content_type, content_encoding, headers, properties, exchange, routing_key))
 
 

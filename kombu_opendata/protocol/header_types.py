@@ -26,7 +26,7 @@ from typing import Any
 from msgspec.msgpack import Ext
 
 #: types that msgpack represents and that contain no other values
-_PLAIN = frozenset({str, int, float, bool, type(None), bytes})
+PLAIN = frozenset({str, int, float, bool, type(None), bytes})
 _ARRAYS = (list, tuple, set, frozenset)
 
 #: code, type, conversion to text, conversion from text; datetime precedes its base class date
@@ -44,7 +44,7 @@ def with_extensions(values: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """Return headers or properties in which extensions replace values of the types above, at any depth."""
     changed: dict[Any, Any] | None = None
     for name, value in values.items():
-        if type(value) not in _PLAIN and (encoded := extended(value)) is not value:
+        if type(value) not in PLAIN and (encoded := extended(value)) is not value:
             changed = dict(values) if changed is None else changed
             changed[name] = encoded
     return values if changed is None else changed
@@ -53,12 +53,12 @@ def with_extensions(values: Mapping[Any, Any]) -> Mapping[Any, Any]:
 def extended(value: Any) -> Any:
     """Return a value in which extensions replace values of the types above, at any depth."""
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return value
     if isinstance(value, dict):
         return with_extensions(value)
     if isinstance(value, _ARRAYS):
-        if _PLAIN.issuperset(map(type, value)):
+        if PLAIN.issuperset(map(type, value)):
             return value
         items = [extended(item) for item in value]
         return value if all(map(operator.is_, items, value)) else items

@@ -144,7 +144,9 @@ class Channel(VirtualChannel):
             RetryLater: the broker accepts no messages now.
             socket.timeout: no reply in time; the message may be stored nevertheless.
         """
-        connection = (self.connection or self._connection()).free()
+        connection = self.connection or self._connection()
+        if connection.link.reentrance.is_entered():
+            connection = connection.free()
         exchange, routing_key = exchange or "", routing_key or ""
         try:
             sent = message if isinstance(message, dict) else messages.outgoing(message)

@@ -6,7 +6,6 @@ import threading
 from typing import Any
 
 from ..client.session.broker_connection import BrokerConnection
-from ..client.session.session import channel_of
 from ..client.socket.framed_socket import Waker
 from ..errors import ConnectionLost, OpenDataError
 from .amqp_errors import translate, translated
@@ -147,7 +146,7 @@ class LoopReader:
                 if not connection.events or connection.closed:
                     return
                 event = connection.events.popleft()
-                channel = channels.get(channel_of(event))
+                channel = channels.get(event.channel)
                 if channel is not None:
                     channel.deliver(event)
         finally:

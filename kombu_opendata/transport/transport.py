@@ -23,7 +23,6 @@ from ..client.connection_options import (
     report_tls,
 )
 from ..client.session.broker_connection import BrokerConnection
-from ..client.session.session import channel_of
 from ..client.session.session_link import LinkState
 from ..errors import ConnectionLost, OpenDataError, RetryLater, StartError, StoreError, VersionMismatch
 from ..masking import masked
@@ -152,7 +151,7 @@ class Transport(virtual.Transport):
             raise TimeoutError("no event in time") from None
         if connection.link.reconnect_thread is None and connection.session.held:
             connection.link.start_reconnect_thread()  # to resume while the callback runs
-        channel = connection.channels.get(channel_of(event))
+        channel = connection.channels.get(event.channel)
         if channel is not None:
             channel.deliver(event)
 

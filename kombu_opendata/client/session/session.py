@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from ...errors import BrokerStopping, NotActive, NotFound, OpenDataError, StoreStalled, from_wire
 from ...protocol.declared import Declaration, Declared
 from ...protocol.framing import frame
@@ -33,22 +35,95 @@ from ...protocol.messages import (
     PublishConfirm,
     Qos,
     QueueDeclared,
+    Reported,
+    ReportTasks,
     ResultsChanged,
     Resume,
+    RunningLate,
     Sent,
     Settle,
     SettleConfirm,
     Undeclared,
     Welcome,
 )
-from .unconfirmed import PublishesInFlight, Settlements, UncertainPublishes
+from ...protocol.task_reports import TaskReport
+from .unconfirmed import PublishesInFlight, UncertainPublishes
 
 log = logging.getLogger(__name__)
 
 #: codes of errors after which a request stays unanswered, because the next active broker will answer it
 LEFT_TO_SUCCESSOR = frozenset({BrokerStopping.code, NotActive.code})
+#: limit for the characters of unconfirmed reports; further reports omit their texts, because one frame (Resume) has all
+MAX_TEXTS = 4 << 20
 #: items that a connection passes to its user: a delivery, the end of a consumer, or changed results
 Event: TypeAlias = Delivery | Cancelled | ResultsChanged
+
+
+class Settlements:
+    """Settlements of one session on its connection.
+
+    Attributes:
+        unconfirmed: unconfirmed settlements, in order: outcome, queue, message id, token, and the report of the task,
+            if there is one.
+        reports: those of the unconfirmed settlements that are not sent yet: they wait for the next frame with reports.
+    """
+
+    __slots__ = ("_reported", "_settled", "_texts", "confirmed", "reports", "unconfirmed")
+
+    def __init__(self) -> None:
+        self.unconfirmed: deque[tuple[int, str, int, int] | Reported] = deque()
+        self.reports: list[Reported] = []
+        self._settled = 0  # on this connection
+        self.confirmed = 0  # of these
+        self._reported = 0  # the number of settlements up to the last one with a report
+        self._texts = 0  # characters in unconfirmed reports; counts down only when all are confirmed
+
+    def settle(self, outcome: int, channel: int, leases: list[Lease]) -> Settle:
+        """End leases and return the message for the broker."""
+        for lease in leases:
+            self.unconfirmed.append((outcome, *lease))
+        self._settled += len(leases)
+        return Settle(self._settled, outcome, channel, leases)
+
+    def report(self, outcome: int, lease: Lease, report: TaskReport | None) -> None:
+        """End a lease, or the run of a started task; :meth:`take_reports` returns the frame for the broker."""
+        if report is not None and (report.error or report.traceback):
+            self._texts += len(report.error) + len(report.traceback)
+            if self._texts > MAX_TEXTS:
+                report = replace(report, error="", traceback="")
+        queue, id, token = lease
+        item: Reported = (outcome, queue, id, token, report)
+        self.unconfirmed.append(item)
+        self.reports.append(item)
+        self._settled += 1
+        self._reported = self._settled
+
+    def take_reports(self, running: list[RunningLate] | None = None) -> bytes:
+        """Return the frame with the pending reports and the running tasks; one of them must exist."""
+        reports, self.reports = self.reports, []
+        return frame(ReportTasks(self._reported, reports, running))
+
+    def confirm(self, settled: int) -> None:
+        """Remove the settlements that the broker has applied; ``settled`` counts those of the connection."""
+        unconfirmed = self.unconfirmed
+        for _ in range(min(settled - self.confirmed, len(unconfirmed))):
+            unconfirmed.popleft()
+        self.confirmed = max(settled, self.confirmed)
+        if not unconfirmed:
+            self._texts = 0
+
+    # ------------------------------------------------------------ a new connection
+    def for_resume(self) -> tuple[list[tuple[int, str, int, int]], list[tuple[int, TaskReport]]]:
+        """Return all unconfirmed settlements, and the reports with their positions among the settlements."""
+        settles = [(item[0], item[1], item[2], item[3]) for item in self.unconfirmed]
+        reports = [(place, item[4]) for place, item in enumerate(self.unconfirmed) if len(item) > 4]
+        return settles, [(place, report) for place, report in reports if report is not None]
+
+    def restart(self) -> None:
+        """Reset the counts: the broker has applied all settlements, and a new connection counts from 0."""
+        self.unconfirmed.clear()
+        self.reports.clear()
+        self._settled = self.confirmed = self._texts = 0
 
 
 class ClientSession:
@@ -119,7 +194,7 @@ class ClientSession:
                 else:
                     self.answers[message.rid] = message
             elif kind is Deliver:
-                if message.settled:
+                if message.settled > self.settlements.confirmed:
                     self.settlements.confirm(message.settled)
                 self.events.extend(message.deliveries)
                 self.hold(message.deliveries)
@@ -238,7 +313,7 @@ class ClientSession:
 
     def close_channel(self, channel: int) -> None:
         """Handle the end of a channel: remove its consumers, events and leases."""
-        self._replace_events([event for event in self.events if channel_of(event) != channel])
+        self._replace_events([event for event in self.events if event.channel != channel])
         for key in [key for key in self.consumers if key[0] == channel]:
             self.cancelled(*key)
         self.prefetch.pop(channel, None)
@@ -319,8 +394,3 @@ class ClientSession:
         for channel, prefetch in self.prefetch.items():
             yield Qos(0, channel, prefetch)
         yield from self.consumers.values()
-
-
-def channel_of(event: Event) -> int:
-    """Return the number of the event's channel; 0 for changed results."""
-    return 0 if isinstance(event, ResultsChanged) else event.channel

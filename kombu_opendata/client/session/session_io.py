@@ -56,7 +56,7 @@ class SessionIO:
             answers.pop(rid, None)
             raise
         finally:
-            if session.events:
+            if session.events and (link.observer is not None or link.waker is not None):
                 self.announce_events()
         if type(answer) is Failed:
             raise from_wire(answer.code, answer.text, answer.values)

@@ -1,4 +1,4 @@
-"""Settlements and publishes of a session that the broker has not confirmed; a resume repeats them.
+"""Publishes of a session that the broker has not confirmed, and the states of tasks; a resume repeats the publishes.
 
 The broker may refuse a publish although it is stored, when its store does not answer. A publish of the same content
 over this session then counts as the same message (:class:`UncertainPublishes`): it gets the number of the first
@@ -8,88 +8,14 @@ attempt, by which the broker recognizes a stored message.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from msgspec.structs import replace
-
 from ...errors import FailedPublish, OpenDataError, PublishFailed
 from ...protocol.envelope import encode_fields, open_envelope
-from ...protocol.framing import client_messages, frame
-from ...protocol.messages import Lease, Publish, Reported, ReportTasks, RunningLate, Send, Settle
+from ...protocol.framing import client_messages
+from ...protocol.messages import Lease, Publish, Send
 from ...protocol.task_reports import TaskReport
-
-#: limit for the characters of unconfirmed reports; further reports omit their texts, because one frame (Resume) has all
-MAX_TEXTS = 4 << 20
-
-
-class Settlements:
-    """Settlements of one session on its connection.
-
-    Attributes:
-        unconfirmed: unconfirmed settlements, in order: outcome, queue, message id, token, and the report of the task,
-            if there is one.
-        reports: those of the unconfirmed settlements that are not sent yet: they wait for the next frame with reports.
-    """
-
-    __slots__ = ("_confirmed", "_reported", "_settled", "_texts", "reports", "unconfirmed")
-
-    def __init__(self) -> None:
-        self.unconfirmed: deque[tuple[int, str, int, int] | Reported] = deque()
-        self.reports: list[Reported] = []
-        self._settled = 0  # on this connection
-        self._confirmed = 0  # of these
-        self._reported = 0  # the number of settlements up to the last one with a report
-        self._texts = 0  # characters in unconfirmed reports; counts down only when all are confirmed
-
-    def settle(self, outcome: int, channel: int, leases: list[Lease]) -> Settle:
-        """End leases and return the message for the broker."""
-        for lease in leases:
-            self.unconfirmed.append((outcome, *lease))
-        self._settled += len(leases)
-        return Settle(self._settled, outcome, channel, leases)
-
-    def report(self, outcome: int, lease: Lease, report: TaskReport | None) -> None:
-        """End a lease, or the run of a started task; :meth:`take_reports` returns the frame for the broker."""
-        if report is not None and (report.error or report.traceback):
-            self._texts += len(report.error) + len(report.traceback)
-            if self._texts > MAX_TEXTS:
-                report = replace(report, error="", traceback="")
-        queue, id, token = lease
-        item: Reported = (outcome, queue, id, token, report)
-        self.unconfirmed.append(item)
-        self.reports.append(item)
-        self._settled += 1
-        self._reported = self._settled
-
-    def take_reports(self, running: list[RunningLate] | None = None) -> bytes:
-        """Return the frame with the pending reports and the running tasks; one of them must exist."""
-        reports, self.reports = self.reports, []
-        return frame(ReportTasks(self._reported, reports, running))
-
-    def confirm(self, settled: int) -> None:
-        """Remove the settlements that the broker has applied; ``settled`` counts those of the connection."""
-        unconfirmed = self.unconfirmed
-        for _ in range(min(settled - self._confirmed, len(unconfirmed))):
-            unconfirmed.popleft()
-        self._confirmed = max(settled, self._confirmed)
-        if not unconfirmed:
-            self._texts = 0
-
-    # ------------------------------------------------------------ a new connection
-    def for_resume(self) -> tuple[list[tuple[int, str, int, int]], list[tuple[int, TaskReport]]]:
-        """Return all unconfirmed settlements, and the reports with their positions among the settlements."""
-        settles = [(item[0], item[1], item[2], item[3]) for item in self.unconfirmed]
-        reports = [(place, item[4]) for place, item in enumerate(self.unconfirmed) if len(item) > 4]
-        return settles, [(place, report) for place, report in reports if report is not None]
-
-    def restart(self) -> None:
-        """Reset the counts: the broker has applied all settlements, and a new connection counts from 0."""
-        self.unconfirmed.clear()
-        self.reports.clear()
-        self._settled = self._confirmed = self._texts = 0
-
 
 #: number of ids that an error or a log line lists
 _LISTED_IDS = 20

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..permissions import RESULTS, entry, on_exchange
 from .message_base import Many, Numbered, Request, WireMessage, operation
 from .session_messages import Ok
@@ -38,6 +40,7 @@ class ResultsChanged(WireMessage, tag=148):
     The value is None if it is too large to push; the client then requests it.
     """
 
+    channel: ClassVar[int] = 0  # as an event of the connection
     results: list[tuple[bytes, bytes | None, bool]]
 
 

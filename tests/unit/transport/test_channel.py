@@ -46,8 +46,10 @@ class Connection:
     def io(self) -> Connection:
         return self
 
-    def free(self) -> Connection:
-        return self
+    link = reentrance = io
+
+    def is_entered(self) -> bool:
+        return False
 
     def get(self, channel: int, queue: str, *, no_ack: bool) -> Any:
         return self.call(m.Get(0, channel, queue, no_ack))
