@@ -1,0 +1,18 @@
+"""The example's settings, with the packages under test. ``CHECKED_SETTINGS`` has those of a single test, as JSON."""
+
+import json
+import os
+
+from project.settings import *  # noqa: F403
+from project.settings import INSTALLED_APPS
+
+INSTALLED_APPS = [
+    *INSTALLED_APPS,
+    "django.contrib.contenttypes",
+    "django_celery_beat",
+    "django_celery_results",
+    "django_checks",
+]
+CELERY_TASK_TRACK_STARTED = True
+CELERY_RESULT_EXTENDED = True
+globals().update(json.loads(os.environ.get("CHECKED_SETTINGS", "{}")))
