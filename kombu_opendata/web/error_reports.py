@@ -7,7 +7,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -39,6 +39,7 @@ from ..errors import (
 from ..json_values import plain
 
 log = logging.getLogger(__name__)
+E = TypeVar("E", bound=Exception)
 
 _FIX = "Fix the request: the same one will fail again."
 #: HTTP status and advice; the first class that matches an error decides
@@ -113,11 +114,11 @@ def fault_of(exc: OpenDataError) -> Fault:
     return Fault(wire_code(exc), exc.text or str(exc), values, advice, status, headers)
 
 
-def not_served(status: int, text: str) -> Fault:
+def not_served(status: int, text: str, headers: Mapping[str, str] | None = None) -> Fault:
     """Return the report of an address or a method that is not served."""
     code = {404: "no_such_address", 405: "method_not_allowed"}.get(status, f"http_{status}")
     advice = "See the list of addresses: /api/v1/openapi.json." if status in (404, 405) else _FIX
-    return Fault(code, text, {}, advice, status)
+    return Fault(code, text, {}, advice, status, dict(headers or {}))
 
 
 def invalid(problems: list[dict[str, Any]]) -> Fault:
@@ -189,23 +190,12 @@ def error_json(_request: Request, fault: Fault) -> Response:
 def answer_errors(app: FastAPI, answer: Answer) -> None:
     """Register handlers for all errors of an app."""
 
-    def broker_error(request: Request, exc: Exception) -> Response:
-        assert isinstance(exc, OpenDataError)
-        return answer(request, fault_of(exc))
+    def handle(kind: type[E], fault: Callable[[E], Fault]) -> None:
+        app.add_exception_handler(kind, lambda request, exc: answer(request, fault(cast(E, exc))))
 
-    def invalid_parameters(request: Request, exc: Exception) -> Response:
-        assert isinstance(exc, RequestValidationError)
-        return answer(request, invalid(list(exc.errors())))
-
-    def http_error(request: Request, exc: Exception) -> Response:
-        assert isinstance(exc, HTTPException)
-        response = answer(request, not_served(exc.status_code, str(exc.detail)))
-        response.headers.update(exc.headers or {})
-        return response
-
-    app.add_exception_handler(OpenDataError, broker_error)
-    app.add_exception_handler(RequestValidationError, invalid_parameters)
-    app.add_exception_handler(HTTPException, http_error)
+    handle(OpenDataError, fault_of)
+    handle(RequestValidationError, lambda exc: invalid(list(exc.errors())))
+    handle(HTTPException, lambda exc: not_served(exc.status_code, str(exc.detail), exc.headers))
     app.add_middleware(Unforeseen, answer=answer)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -53,21 +53,6 @@ def link(root: str, path: str, **query: Any) -> str:
         name: "" if value == [] else value for name, value in query.items() if value is not None and value != ""
     }
     return f"{root}/{path}" + (f"?{urlencode(parameters, doseq=True)}" if parameters else "")
-
-
-class Links:
-    """Addresses of the web UI for templates, and the decision which actions have buttons.
-
-    Attributes:
-        offers: whether an action is offered, by its name.
-    """
-
-    def __init__(self, root: str, offers: Callable[[str], bool]) -> None:
-        self._root = root
-        self.offers = offers
-
-    def __call__(self, path: str, **query: Any) -> str:
-        return link(self._root, path, **query)
 
 
 def moment(at: datetime | int | None) -> Markup:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json
 
@@ -93,13 +93,24 @@ Report = Callable[[ActionProgress], None]
 
 
 class Parameters(BaseModel):
-    """An action with its parameters."""
+    """An action with its parameters.
+
+    Attributes:
+        effect: the effect as a sentence with names of parameters in braces, if it depends on nothing else.
+    """
 
     model_config = ConfigDict(extra="forbid", str_max_length=1 << 20)
+    effect: ClassVar[str]
 
     async def preview(self, broker: UserBroker) -> Preview:
         """Return the effect, without changing anything."""
-        raise NotImplementedError
+        if [] in (getattr(self, "ids", None), getattr(self, "selected", None)):
+            return Preview("Nothing is selected.", 0, is_possible=False)
+        return await self.effect_on(broker)
+
+    async def effect_on(self, broker: UserBroker) -> Preview:
+        """Return the effect on objects of the broker, if any are selected."""
+        return Preview(self.effect.format_map(dict(self)))
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
         """Execute the action."""

@@ -20,8 +20,7 @@ class MaintainAction(Parameters):
         default_factory=list, title="Duties", description="route, expire_leases, collect; none means all"
     )
 
-    async def preview(self, broker: UserBroker) -> Preview:
-        return Preview("Run maintenance now. The broker also runs it periodically; clients are not affected.")
+    effect = "Run maintenance now. The broker also runs it periodically; clients are not affected."
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
         await broker.client.maintain(self.duties)
@@ -30,8 +29,7 @@ class MaintainAction(Parameters):
 
 @action("reload", "Read files again", m.Reload)
 class ReloadAction(Parameters):
-    async def preview(self, broker: UserBroker) -> Preview:
-        return Preview("The broker reads its files of users and certificates again, with effect on open connections.")
+    effect = "The broker reads its files of users and certificates again, with effect on open connections."
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
         await broker.client.reload()
@@ -40,8 +38,7 @@ class ReloadAction(Parameters):
 
 @action("hand-over", "Hand over", m.HandOver, is_dangerous=True)
 class HandOverAction(Parameters):
-    async def preview(self, broker: UserBroker) -> Preview:
-        return Preview("The standby takes over, and this broker ends. Clients reconnect automatically.")
+    effect = "The standby takes over, and this broker ends. Clients reconnect automatically."
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
         addresses = await broker.client.hand_over()
@@ -54,7 +51,7 @@ class VerifyStoreAction(Parameters):
 
     instance: str = Field("default", title="Instance", min_length=1)
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         identity = await broker.identity()
         if "operator" not in identity.roles:  # the web UI reads the store itself, so the broker can't refuse it
             text = f"user {identity.user!r} may not verify the store: that needs the role 'operator'"

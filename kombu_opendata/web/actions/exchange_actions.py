@@ -24,7 +24,7 @@ class OnExchange(Parameters):
 class DeclareExchangeAction(OnExchange):
     type: Literal["topic", "direct", "fanout", "headers"] = Field("topic", title="Type")
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         if self.exchange in {exchange.name for exchange in await broker.client.list_exchanges()}:
             return Preview(f"There is an exchange {self.exchange} already.", is_possible=False)
         return Preview("A new exchange that survives restarts.")
@@ -36,7 +36,7 @@ class DeclareExchangeAction(OnExchange):
 
 @action("delete-exchange", "Delete the exchange", m.DeleteExchange, "exchange", typed="exchange", is_dangerous=True)
 class DeleteExchangeAction(OnExchange):
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         bindings = {exchange.name: exchange.bindings for exchange in await broker.client.list_exchanges()}
         if self.exchange not in bindings:
             return Preview(f"There is no exchange {self.exchange}.", is_possible=False)
@@ -56,7 +56,7 @@ class BindAction(OnExchange):
     )
     arguments: JsonObject = json_field("Arguments", 'as JSON; for a headers exchange, the headers and "x-match"')
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         return Preview(f"{self.queue or 'The queue'} will get what is published to {self.exchange} and matches.")
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
@@ -66,8 +66,8 @@ class BindAction(OnExchange):
 
 @action("unbind", "Unbind", m.Unbind, "exchange queue routing_key arguments", is_dangerous=True)
 class UnbindAction(BindAction):
-    async def preview(self, broker: UserBroker) -> Preview:
-        return Preview(f"{self.queue} will get no more from {self.exchange} by the key {self.routing_key!r}.")
+    effect = "{queue} will get no more from {exchange} by the key {routing_key!r}."
+    effect_on = Parameters.effect_on
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
         await broker.client.unbind(self.queue, self.exchange, self.routing_key, self.arguments)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from ...errors import MessageNotFound, PreconditionFailed
 from ...protocol import messages as m
+from ...queue_client.history import D
 from ...queue_client.queries import FailureFilters
 from ...readable_text import counted
 from ..user_clients import UserBroker
@@ -63,13 +66,10 @@ class OnFailures(Parameters):
                 raise ValueError(f"{place!r} is not a message id, a space and the name of a queue")
         return value
 
-    @model_validator(mode="after")
-    def _zones(self) -> OnFailures:
-        for name in ("since", "until"):
-            at = getattr(self, name)
-            if at is not None and at.tzinfo is None:
-                setattr(self, name, at.replace(tzinfo=UTC))
-        return self
+    @field_validator("since", "until")
+    @classmethod
+    def _zones(cls, value: datetime | None) -> datetime | None:
+        return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
 
     def filters(self) -> list[FailureFilters]:
         """Return the filters for the client's calls: one for each queue, if failures are selected."""
@@ -95,34 +95,34 @@ class OnFailures(Parameters):
         total = sum(group.count for answer in answers for group in answer.groups)
         return total, all(answer.complete for answer in answers)
 
-    async def preview_of(self, broker: UserBroker, effect: str) -> Preview:
-        """Return the preview of an effect on these failures."""
-        if [] in (self.ids, self.selected):
-            return Preview("Nothing is selected.", 0, is_possible=False)
+    async def effect_on(self, broker: UserBroker) -> Preview:
         count, complete = await self.count(broker)
         if not count:
             return Preview("No unhandled failures.", 0, is_possible=False)
-        return Preview(f"{'' if complete else 'At least '}{counted(count, 'failure')} {effect}", count)
+        return Preview(f"{'' if complete else 'At least '}{counted(count, 'failure')} {self.effect}", count)
+
+    async def in_steps(self, broker: UserBroker, report: Report, done: D, call: Callable[..., Awaitable[D]]) -> D:
+        """Make the call for all failures, and report its progress; stop if a queue is full."""
+        count, _ = await self.count(broker)
+        for filters in self.filters():
+
+            def step(more: D, before: int = done.handled) -> None:
+                report(ActionProgress(before + more.handled, count))
+
+            done = done.plus(await call(progress=step, **filters))
+            if done.values.get("full"):
+                break
+        return done
 
 
 @action("retry", "Retry", m.RetryFailures, " ".join(OnFailures.model_fields), is_long=True)
 class RetryAction(OnFailures):
     target: str = Field("", title="To the queue", description="empty means: their own")
-
-    async def preview(self, broker: UserBroker) -> Preview:
-        return await self.preview_of(broker, "will be retried: failed messages with their ids, tasks with new ones.")
+    effect = "will be retried: failed messages with their ids, tasks with new ones."
 
     async def perform_in_steps(self, broker: UserBroker, report: Report) -> ActionOutcome:
-        count, _ = await self.count(broker)
-        done = m.FailuresRetried(0)
-        for filters in self.filters():
-
-            def step(more: m.FailuresRetried, before: m.FailuresRetried = done) -> None:
-                report(ActionProgress(before.handled + more.handled, count))
-
-            done = done.plus(await broker.client.retry_failures(self.target, progress=step, **filters))
-            if done.full:
-                break
+        retry = partial(broker.client.retry_failures, self.target)
+        done = await self.in_steps(broker, report, m.FailuresRetried(0), retry)
         left = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in done.left.items())
         if done.damage:
             left += f" ({done.damage})"
@@ -139,18 +139,10 @@ class RetryAction(OnFailures):
     is_dangerous=True, is_long=True,
 )  # fmt: skip
 class DeleteFailuresAction(OnFailures):
-    async def preview(self, broker: UserBroker) -> Preview:
-        return await self.preview_of(broker, "will be deleted for good; attempts stay in the history.")
+    effect = "will be deleted for good; attempts stay in the history."
 
     async def perform_in_steps(self, broker: UserBroker, report: Report) -> ActionOutcome:
-        count, _ = await self.count(broker)
-        done = m.FailuresDeleted(0)
-        for filters in self.filters():
-
-            def step(more: m.FailuresDeleted, before: m.FailuresDeleted = done) -> None:
-                report(ActionProgress(before.handled + more.handled, count))
-
-            done = done.plus(await broker.client.delete_failures(progress=step, **filters))
+        done = await self.in_steps(broker, report, m.FailuresDeleted(0), broker.client.delete_failures)
         counts = {"deleted": done.deleted, "dismissed": done.dismissed}
         return ActionOutcome(f"{counted(done.handled, 'failure')} deleted.", counts, "failed")
 
@@ -160,9 +152,7 @@ class ArchiveFailedAction(OnQueue):
     where: str = Field("", title="Filter")
     ids: SomeIds = Field(None, title="Messages")
 
-    async def preview(self, broker: UserBroker) -> Preview:
-        if self.ids == []:
-            return Preview("Nothing is selected.", 0, is_possible=False)
+    async def effect_on(self, broker: UserBroker) -> Preview:
         count = len(self.ids) if self.ids is not None else (await broker.client.metrics(self.queue)).failed
         prefix = "Those that match, of " if self.where else ""
         text = f"{prefix}{counted(count, 'failed message')} of {self.queue} will be archived until they are deleted."
@@ -183,7 +173,7 @@ class DeleteSettledAction(OnQueue):
     state: Literal["done", "failed", "archived_failed"] = Field("done", title="Messages that are")
     older_than: float = Field(0, ge=0, title="Settled at least this many seconds ago", description="0 means all")
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         count: int = getattr(await broker.client.metrics(self.queue), self.state)
         prefix = "Of " if self.older_than else ""
         state = self.state.replace("_", " ")

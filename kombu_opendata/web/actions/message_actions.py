@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from ...errors import PreconditionFailed, QueueFull
 from ...protocol import messages as m
-from ...queue_client import AsyncQueueClient
 from ...queue_client.message_models import Settled
 from ...readable_text import counted
 from ..user_clients import UserBroker
@@ -40,7 +38,7 @@ class MessageFields(Parameters):
 class SendAction(MessageFields):
     queue: str = Field(title="Queue", min_length=1)
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         return Preview(f"One message to {self.queue}.", 1)
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
@@ -53,7 +51,7 @@ class PublishAction(MessageFields):
     exchange: str = Field("", title="Exchange", description="empty means: to the queue that the key names")
     routing_key: str = Field("", title="Routing key")
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         queues = await broker.client.test_routing(self.exchange, self.routing_key, self.headers or None)
         return Preview(f"One message to {', '.join(queues) or 'no queue'}.", len(queues))
 
@@ -74,17 +72,18 @@ class OnMessages(OnQueue):
 
     Attributes:
         effect, result: what will happen to them, and what did.
+        call: the method of the client.
     """
 
     ids: Ids = Field(title="Messages", min_length=1)
-    effect: ClassVar[str]
     result: ClassVar[str]
+    call: ClassVar[str]
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         return Preview(f"{counted(len(self.ids), 'message')} of {self.queue} {self.effect}", len(self.ids))
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
-        answer = await self.settle(broker.client)
+        answer: Settled = await getattr(broker.client, self.call)(self.queue, self.ids, **self.options())
         text = f"{counted(len(answer.done), 'message')} {self.result}."
         if answer.refused:
             first = next(iter(answer.refused.values()))
@@ -93,42 +92,33 @@ class OnMessages(OnQueue):
             text += f" {counted(len(answer.refused), 'message')} not: {first}"
         return self.outcome(text, {"done": len(answer.done), "refused": len(answer.refused)})
 
-    def settle(self, client: AsyncQueueClient) -> Awaitable[Settled]:
-        """Make the call."""
-        raise NotImplementedError
+    def options(self) -> dict[str, Any]:
+        """Return further arguments of the call."""
+        return {}
 
 
 @action("release", "Return", m.SettleMessages, "queue ids")
 class ReleaseAction(OnMessages):
-    effect, result = "will be ready again; it costs no attempt.", "returned"
+    call, effect, result = "release_many", "will be ready again; it costs no attempt.", "returned"
     delay: float = Field(0, ge=0, title="Delay in seconds")
 
-    def settle(self, client: AsyncQueueClient) -> Awaitable[Settled]:
-        return client.release_many(self.queue, self.ids, delay=self.delay)
+    def options(self) -> dict[str, Any]:
+        return {"delay": self.delay}
 
 
 @action("reject", "Reject", m.SettleMessages, "queue ids", is_dangerous=True)
 class RejectAction(OnMessages):
-    effect, result = "will fail; dead letters are published.", "rejected"
-
-    def settle(self, client: AsyncQueueClient) -> Awaitable[Settled]:
-        return client.reject_many(self.queue, self.ids)
+    call, effect, result = "reject_many", "will fail; dead letters are published.", "rejected"
 
 
 @action("delete-messages", "Delete", m.SettleMessages, "queue ids", is_dangerous=True)
 class DeleteMessagesAction(OnMessages):
-    effect, result = "will be deleted for good.", "deleted"
-
-    def settle(self, client: AsyncQueueClient) -> Awaitable[Settled]:
-        return client.delete_many(self.queue, self.ids)
+    call, effect, result = "delete_many", "will be deleted for good.", "deleted"
 
 
 @action("mark-done", "Mark as done", m.SettleMessages, "queue ids")
 class MarkDoneAction(OnMessages):
-    effect, result = "will count as done.", "marked as done"
-
-    def settle(self, client: AsyncQueueClient) -> Awaitable[Settled]:
-        return client.archive_many(self.queue, self.ids)
+    call, effect, result = "archive_many", "will count as done.", "marked as done"
 
 
 # ---------------------------------------------------------------------- to another queue
@@ -140,9 +130,7 @@ class MoveAction(OnQueue):
     limit: int = Field(0, ge=0, title="At most", description="0 means all")
     verb: ClassVar[str] = "moved"
 
-    async def preview(self, broker: UserBroker) -> Preview:
-        if self.ids == []:
-            return Preview("Nothing is selected.", 0, is_possible=False)
+    async def effect_on(self, broker: UserBroker) -> Preview:
         if self.ids is not None:
             return Preview(f"{counted(len(self.ids), 'message')} of {self.queue}.", len(self.ids))
         count = await self.ready_and_delayed(broker)
@@ -151,7 +139,8 @@ class MoveAction(OnQueue):
         return Preview(text, None if self.where else count)
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
-        answer = await self.call(broker.client)
+        call = broker.client.copy_messages if self.verb == "copied" else broker.client.move_messages
+        answer = await call(self.queue, self.target, where=self.where, ids=self.ids, limit=self.limit)
         left_counts = {name: getattr(answer, name) for name in ("already", "expired", "waiting", "unmatched")}
         left = ", ".join(f"{count:,} {name}" for name, count in left_counts.items() if count)
         if not answer.count:
@@ -165,14 +154,7 @@ class MoveAction(OnQueue):
             text += f" {self.target} is full: the rest stays."
         return ActionOutcome(text, {"count": answer.count, **left_counts}, "queue", {"name": self.target})
 
-    def call(self, client: AsyncQueueClient) -> Awaitable[m.Moved]:
-        """Make the call."""
-        return client.move_messages(self.queue, self.target, where=self.where, ids=self.ids, limit=self.limit)
-
 
 @action("copy", "Copy", m.MoveMessages, "queue ids", is_long=True)
 class CopyAction(MoveAction):
     verb = "copied"
-
-    def call(self, client: AsyncQueueClient) -> Awaitable[m.Moved]:
-        return client.copy_messages(self.queue, self.target, where=self.where, ids=self.ids, limit=self.limit)

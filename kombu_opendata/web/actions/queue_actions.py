@@ -33,7 +33,7 @@ class OnQueue(Parameters):
 class CreateQueueAction(OnQueue):
     arguments: JsonObject = json_field("Arguments", 'x- arguments as JSON, such as {"x-max-length": 1000}')
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         if self.queue in {queue.name for queue in await broker.client.list_queues()}:
             return Preview(f"There is a queue {self.queue} already.", is_possible=False)
         return Preview("A new queue that survives restarts.")
@@ -45,7 +45,7 @@ class CreateQueueAction(OnQueue):
 
 @action("purge", "Purge", m.PurgeQueue, "queue", typed="queue", is_dangerous=True, is_long=True)
 class PurgeAction(OnQueue):
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         count = await self.ready_and_delayed(broker)
         text = f"{counted(count, 'ready or delayed message')} of {self.queue} will be deleted for good."
         return Preview(f"{text} Messages in flight stay.", count)
@@ -57,7 +57,7 @@ class PurgeAction(OnQueue):
 
 @action("delete-queue", "Delete the queue", m.DeleteQueue, "queue", typed="queue", is_dangerous=True)
 class DeleteQueueAction(OnQueue):
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         metrics = await broker.client.metrics(self.queue)
         text = (
             f"The queue {self.queue} will be deleted with {counted(metrics.length, 'message')} that are ready, "
@@ -76,7 +76,7 @@ class DeleteQueueAction(OnQueue):
 class PauseAction(OnQueue):
     publishes: bool = Field(False, title="Refuse publishes as well", description="senders get an error")
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         count = (await broker.client.metrics(self.queue)).consumers
         return Preview(f"{counted(count, 'consumer')} of {self.queue} will get nothing until it is resumed.", count)
 
@@ -90,7 +90,7 @@ class PauseAction(OnQueue):
 class ResumeAction(OnQueue):
     publishes_only: bool = Field(False, title="Only accept publishes again", description="consumers still get nothing")
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         count = await self.ready_and_delayed(broker)
         return Preview(f"Consumers of {self.queue} will get its {counted(count, 'ready or delayed message')}.", count)
 
@@ -109,7 +109,7 @@ class AlterAction(OnQueue):
     reset: bool = Field(False, title="Return all arguments to what apps declare")
     force: bool = Field(False, title="Even if messages are deleted")
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         if not (self.arguments or self.unset or self.reset):
             info = await broker.client.get_queue(self.queue)
             return Preview(f"In effect now: {json.dumps(info.effective)}")
@@ -135,7 +135,7 @@ class ReplayAction(OnQueue):
     until: str = Field("now", title="Until", description='"now", a message id, or a time with its offset', min_length=1)
     where: str = Field("", title="Filter", description="only messages that match it")
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         consumers = (await broker.client.metrics(self.queue)).consumers
         notes = (f"{counted(consumers, 'consumer')} will run tasks that were done, once more.",) if consumers else ()
         text = f"{self.queue} gets all stored messages that it would get now, again, in the background."
@@ -149,8 +149,7 @@ class ReplayAction(OnQueue):
 
 @action("stop-replay", "Stop the replay", m.Replay, "queue", is_dangerous=True)
 class StopReplayAction(OnQueue):
-    async def preview(self, broker: UserBroker) -> Preview:
-        return Preview(f"The replay into {self.queue} will stop where it is. What it has put there stays.")
+    effect = "The replay into {queue} will stop where it is. What it has put there stays."
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
         await broker.client.stop_replay(self.queue)

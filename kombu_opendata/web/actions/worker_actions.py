@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from ...protocol import messages as m
@@ -12,71 +14,69 @@ from .action import ActionOutcome, Parameters, Preview, action
 
 
 class OnWorker(Parameters):
+    """An action on a worker.
+
+    Attributes:
+        effect, result: sentences with the ``name`` of the worker; ``held`` is the messages that it holds, and ``count``
+            the consumers or messages that the action concerned.
+        call: the method of the client, which returns a number of ``unit``.
+    """
+
     worker: str = Field(title="Worker", description="its id", min_length=1)
+    result: ClassVar[str]
+    call: ClassVar[str]
+    unit: ClassVar[str] = "consumer"
 
-    async def preview(self, broker: UserBroker) -> Preview:
+    async def effect_on(self, broker: UserBroker) -> Preview:
         worker = await broker.client.worker(self.worker)
-        return Preview(self.effect(worker), worker.held)
+        effect = self.sentence_on(worker).format(name=worker.name, held=counted(worker.held, "message"))
+        return Preview(effect, worker.held)
 
-    def effect(self, worker: Worker) -> str:
-        """Return the effect on a worker as a sentence."""
-        raise NotImplementedError
+    def sentence_on(self, worker: Worker) -> str:
+        """Return the sentence about the effect on a worker."""
+        return self.effect
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
         worker = await broker.client.worker(self.worker)
-        text, count = await self.control(broker, worker)
-        return ActionOutcome(text, count, "workers")
-
-    async def control(self, broker: UserBroker, worker: Worker) -> tuple[str, dict[str, int]]:
-        """Control a worker, and return the result as a sentence and as numbers."""
-        raise NotImplementedError
+        count = await getattr(broker.client, self.call)(self.worker)
+        text = self.result.format(name=worker.name, count=counted(count, self.unit))
+        return ActionOutcome(text, {"count": count}, "workers")
 
 
 @action("suspend-worker", "Suspend", m.ControlWorker, "worker")
 class SuspendWorkerAction(OnWorker):
-    def effect(self, worker: Worker) -> str:
-        held = counted(worker.held, "message")
-        return f"{worker.name} will get no more messages until it is resumed; it keeps the {held} it holds."
-
-    async def control(self, broker: UserBroker, worker: Worker) -> tuple[str, dict[str, int]]:
-        count = await broker.client.suspend_worker(self.worker)
-        return f"{worker.name} is suspended, with {counted(count, 'consumer')}.", {"count": count}
+    effect = "{name} will get no more messages until it is resumed; it keeps the {held} it holds."
+    call, result = "suspend_worker", "{name} is suspended, with {count}."
 
 
 @action("resume-worker", "Resume", m.ControlWorker, "worker")
 class ResumeWorkerAction(OnWorker):
-    def effect(self, worker: Worker) -> str:
-        return f"{worker.name} will get messages again."
-
-    async def control(self, broker: UserBroker, worker: Worker) -> tuple[str, dict[str, int]]:
-        count = await broker.client.resume_worker(self.worker)
-        return f"{worker.name} resumed, with {counted(count, 'consumer')}.", {"count": count}
+    effect = "{name} will get messages again."
+    call, result = "resume_worker", "{name} resumed, with {count}."
 
 
 @action("release-worker", "Return its messages", m.ControlWorker, "worker", is_dangerous=True)
 class ReleaseWorkerAction(OnWorker):
-    def effect(self, worker: Worker) -> str:
-        held = f"The {counted(worker.held, 'message')} that {worker.name} holds"
-        return f"{held} will return to their queues; if it still runs their tasks, they run twice."
-
-    async def control(self, broker: UserBroker, worker: Worker) -> tuple[str, dict[str, int]]:
-        count = await broker.client.release_worker_messages(self.worker)
-        return f"{counted(count, 'message')} of {worker.name} returned.", {"count": count}
+    effect = "The {held} that {name} holds will return to their queues; if it still runs their tasks, they run twice."
+    call, unit, result = "release_worker_messages", "message", "{count} of {name} returned."
 
 
 @action("shutdown-worker", "Shut down", m.ControlWorker, "worker", is_dangerous=True)
 class ShutdownWorkerAction(OnWorker):
-    def effect(self, worker: Worker) -> str:
-        if _control_exchange(worker):
-            return f"{worker.name} will end its running tasks, return what it holds besides, and end."
-        return f"{worker.name} is no Celery worker. It will no longer consume: its consumers are cancelled."
+    effect = "{name} is no Celery worker. It will no longer consume: its consumers are cancelled."
+    call, result = "shutdown_worker", "{count} of {name} cancelled."
 
-    async def control(self, broker: UserBroker, worker: Worker) -> tuple[str, dict[str, int]]:
-        if exchange := _control_exchange(worker):
-            await broker.client.publish({"method": "shutdown", "destination": [worker.name]}, exchange=exchange)
-            return f"{worker.name} received a shutdown request.", {"asked": 1}
-        count = await broker.client.shutdown_worker(self.worker)
-        return f"{counted(count, 'consumer')} of {worker.name} cancelled.", {"count": count}
+    def sentence_on(self, worker: Worker) -> str:
+        if _control_exchange(worker):
+            return "{name} will end its running tasks, return what it holds besides, and end."
+        return self.effect
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        worker = await broker.client.worker(self.worker)
+        if not (exchange := _control_exchange(worker)):
+            return await super().perform(broker)
+        await broker.client.publish({"method": "shutdown", "destination": [worker.name]}, exchange=exchange)
+        return ActionOutcome(f"{worker.name} received a shutdown request.", {"asked": 1}, "workers")
 
 
 def _control_exchange(worker: Worker) -> str:

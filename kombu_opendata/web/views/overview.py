@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ...queue_client.metrics import QueueMetrics
 from ..access.guard import is_api
@@ -11,7 +13,8 @@ from ..reports.attention import attention
 from ..reports.attention_rules import AttentionFinding
 from ..reports.paging import paged
 from ..reports.queue_metrics import Chart, QueueMetricsObject, all_queues, charts, recent_metrics, with_failures
-from ..request_context import AVisit, Visit
+from ..reports.wire_structs import copied
+from ..request_context import AVisit
 from .view import Context, Views
 
 VIEWS = Views("queues")
@@ -77,11 +80,14 @@ async def list_findings(visit: AVisit) -> list[AttentionFinding]:
     return await attention(visit.broker)
 
 
-async def _findings(visit: Visit) -> Context:
-    return {"findings": await attention(visit.broker)}
+async def _show(
+    visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False
+) -> Context:  # fmt: skip
+    report = list_queues(visit, search, sort, page, control)
+    return dict(zip(("report", "findings"), await asyncio.gather(report, attention(visit.broker)), strict=True))
 
 
-@VIEWS.view("/", "overview.html", api="/queues", more=_findings)
+@VIEWS.view("/", "overview.html", api="/queues", page=_show)
 async def list_queues(
     visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False
 ) -> Overview:
@@ -93,12 +99,11 @@ async def list_queues(
     matching.sort(key=lambda queue: (_SORTS.get(sort, _SORTS["name"])(queue), queue.queue))
     rows = paged(matching, page)
     recent = await recent_metrics(visit.broker, [queue.queue for queue in rows.rows])
-    return Overview(
+    return copied(
+        Overview,
+        rows,
         totals=_totals(counted),
         queues=rows.rows,
-        matching=rows.matching,
-        page=rows.page,
-        pages=rows.pages,
         sort=sort,
         search=search,
         control=control,
@@ -110,13 +115,6 @@ async def list_queues(
 
 def _totals(queues: list[QueueMetrics]) -> Totals:
     ages = [queue.oldest_age_seconds for queue in queues if queue.oldest_age_seconds is not None]
-    return Totals(
-        queues=len(queues),
-        ready=sum(queue.ready for queue in queues),
-        in_flight=sum(queue.in_flight for queue in queues),
-        delayed=sum(queue.delayed for queue in queues),
-        failed=sum(queue.failed for queue in queues),
-        sent_per_second=sum(queue.sent_per_second for queue in queues),
-        acked_per_second=sum(queue.acked_per_second for queue in queues),
-        oldest_age_seconds=max(ages, default=None),
-    )
+    names = ("ready", "in_flight", "delayed", "failed", "sent_per_second", "acked_per_second")
+    sums: dict[str, Any] = {name: sum(getattr(queue, name) for queue in queues) for name in names}
+    return Totals(len(queues), **sums, oldest_age_seconds=max(ages, default=None))

@@ -35,13 +35,9 @@ State = Annotated[
 _BROKER_STATES = {name: state for state, name in STATE_NAMES.items()}
 #: tabs by name: the state of their messages
 TABS: dict[str, State] = {
-    "ready": "ready",
-    "delayed": "delayed",
-    "flight": "in_flight",
-    "running": "running",
-    "done": "done",
+    "ready": "ready", "delayed": "delayed", "flight": "in_flight", "running": "running", "done": "done",
     "archived": "archived",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ A view is a coroutine that returns a report. The API returns it as JSON; the pag
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial, wraps
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from ..access.forgery import parted
 from ..actions.all_actions import is_offered
 from ..error_reports import Fault, fault_of
 from ..live_updates import away, event, updates
-from ..rendering import Links, link
+from ..rendering import link
 from ..request_context import Site, Visit
 from ..user_clients import note_ages
 
@@ -48,7 +47,6 @@ class Views:
         *,
         api: str = "",
         page: ContextMaker | None = None,
-        more: Callable[[Visit], Awaitable[Context]] | None = None,
         **options: Any,
     ) -> Callable[[F], F]:
         """Declare a view: a coroutine with a parameter ``visit``, and others that the query provides.
@@ -57,15 +55,15 @@ class Views:
             path: the address of the page.
             template: renders the report, as ``report``. Without one, the page's address returns the same as the API.
             api: the address in the API, if it is another one.
-            page: returns the context of the template, if the page has other parameters.
-            more: returns what the template needs beside the report.
+            page: returns the context of the template, if that needs more than the report, or the page has other
+                parameters.
             options: further options of the routes, as FastAPI names them.
         """
 
         def declare(report: F) -> F:
             self.api.add_api_route(api or path, report, **options)
             if template:
-                handler = _page(template, page or _context_of(report, more or _nothing_more))
+                handler = _page(template, page or _context_of(report))
                 self.pages.add_api_route(path, handler, response_class=HTMLResponse)
             else:
                 self.pages.add_api_route(path, report, **options)
@@ -74,15 +72,10 @@ class Views:
         return declare
 
 
-async def _nothing_more(_visit: Visit) -> Context:
-    return {}
-
-
-def _context_of(report: Callable[..., Awaitable[Any]], more: Callable[[Visit], Awaitable[Context]]) -> ContextMaker:
+def _context_of(report: Callable[..., Awaitable[Any]]) -> ContextMaker:
     @wraps(report)
-    async def context(*, visit: Visit, **parameters: Any) -> Context:
-        made, others = await asyncio.gather(report(visit=visit, **parameters), more(visit))
-        return others | {"report": made}
+    async def context(**parameters: Any) -> Context:
+        return {"report": await report(**parameters)}
 
     return context
 
@@ -138,18 +131,24 @@ def frame(visit: Visit) -> Context:
 
 
 def frame_of(request: Request, site: Site, user: str) -> Context:
-    """Return the context that every template needs: links, the user, the address of live updates."""
+    """Return the context that every template needs: links, the user, the address of live updates.
+
+    ``link.offers`` returns True for the name of an action whose button is shown.
+    """
     root = request.scope.get("root_path", "")
     path = request.url.path.removeprefix(root).lstrip("/")
     query = {name: value for name, value in request.query_params.multi_items() if name != "live"}
     visitor: Visitor | None = getattr(request.state, "visitor", None)
-    offers = partial(is_offered, who=visitor.broker.who) if visitor and not site.settings.read_only else _nothing
+    links: Any = partial(link, root)  # macros get its attribute with it
+    links.offers = lambda _action: False
+    if visitor and not site.settings.read_only:
+        links.offers = partial(is_offered, who=visitor.broker.who)
 
     def same(**changes: Any) -> str:
         return link(root, path, **query | changes)
 
     return {
-        "link": Links(root, offers),
+        "link": links,
         "same": same,
         "live_url": same(live=1),
         "path": path,
@@ -159,10 +158,6 @@ def frame_of(request: Request, site: Site, user: str) -> Context:
         "read_only": site.settings.read_only,
         "fault": "",
     }
-
-
-def _nothing(_action: str) -> bool:
-    return False
 
 
 # ---------------------------------------------------------------------- errors
