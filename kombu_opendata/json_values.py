@@ -1,7 +1,11 @@
-"""JSON values for results of the clients: times as ISO 8601, in UTC if they have a time zone, bytes as base64."""
+"""JSON values for results of the clients, and of texts that users write.
+
+Times become ISO 8601, in UTC if they have a time zone, and bytes base64.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -85,3 +89,27 @@ def unpacked(value: Any) -> Any:
         return value
     routing = {"exchange": value.exchange, "topic": value.topic} if isinstance(value, EventInfo) else {}
     return with_times({**routing, **{name: unpacked(item) for name, item in asdict(value).items()}})
+
+
+def json_value(text: str | bytes) -> Any:
+    """Return a JSON value; raise ValueError for other texts, also for NaN and Infinity, which JSON does not have."""
+    return json.loads(text, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def named_value(text: str, what: str) -> tuple[str, Any]:
+    """Return the name and the value in ``name=text`` or ``name:=JSON``; raise ValueError for other texts.
+
+    Args:
+        what: a description of the pair, for errors.
+    """
+    name, separator, value = text.partition("=")
+    if not separator or not name.rstrip(":"):
+        raise ValueError(f"can't read the {what} {text!r}: write name=text, or name:=3 for a JSON value")
+    try:
+        return (name[:-1], json_value(value)) if name.endswith(":") else (name, value)
+    except (ValueError, RecursionError) as exc:
+        raise ValueError(f"the {what} {text!r} has no valid JSON after ':=': {exc}") from exc

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -11,38 +10,48 @@ import click
 
 from ..configuration.kinds import Kind, WholeNumberKind, seconds_of
 from ..control_queues import is_control_queue
-from ..json_values import plain
+from ..json_values import named_value, plain
 from ..protocol.log_position import FIRST, NOW
 from .exit_codes import failure
 
 T = TypeVar("T")
+MAX_ID = (1 << 63) - 1
 
 
-class Length(click.ParamType):  # type: ignore[type-arg]
-    """A duration, in seconds."""
+class ReadBy(click.ParamType):  # type: ignore[type-arg]
+    """A value that a function reads; its ValueError is the reason why the value is not valid."""
 
-    name = "DURATION"
+    def __init__(self, name: str, read: Callable[[Any], Any]) -> None:
+        self.name = name
+        self._read = read
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, (int, float)):
-            return value
-        seconds = seconds_of(str(value).strip())
-        if seconds is None:
-            self.fail(f"{value!r} is not a duration: write 90s, 30m, 2h, 30d, 1w, or 1h30m", param, ctx)
-        return seconds
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._read(value)
+        except ValueError as exc:
+            self.fail(str(exc), param, ctx)
 
 
-class Moment(click.ParamType):  # type: ignore[type-arg]
-    """A time: ISO 8601 (local time if it has no zone), or a duration before now."""
+def validated(kind: Kind[Any]) -> ReadBy:
+    """Return the type of values that are validated as those of the broker's options are."""
+    return ReadBy(kind.metavar, kind.read)
 
-    name = "TIME"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        moment = value if isinstance(value, datetime) else moment_of(str(value).strip())
-        if moment is None:
-            forms = "2026-11-21T09:30 (local time), 2026-11-21T09:30Z, or how long ago: 30m, 2h, 30d"
-            self.fail(f"{value!r} is not a time: write {forms}", param, ctx)
-        return moment
+def _read_length(value: Any) -> float:
+    """Return a duration in seconds."""
+    seconds = value if isinstance(value, (int, float)) else seconds_of(value.strip())
+    if seconds is None:
+        raise ValueError(f"{value!r} is not a duration: write 90s, 30m, 2h, 30d, 1w, or 1h30m")
+    return seconds
+
+
+def _read_moment(value: Any) -> datetime:
+    """Return a time: ISO 8601 (local time if it has no zone), or a duration before now."""
+    moment = value if isinstance(value, datetime) else moment_of(value.strip())
+    if moment is None:
+        forms = "2026-11-21T09:30 (local time), 2026-11-21T09:30Z, or how long ago: 30m, 2h, 30d"
+        raise ValueError(f"{value!r} is not a time: write {forms}")
+    return moment
 
 
 def moment_of(text: str, now: datetime | None = None) -> datetime | None:
@@ -56,62 +65,30 @@ def moment_of(text: str, now: datetime | None = None) -> datetime | None:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
-class LogPositionType(click.ParamType):  # type: ignore[type-arg]
-    """A position in the log of messages: first, now, a time, or a message id."""
-
-    name = "POSITION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value in (FIRST, NOW):
-            return value
-        if value.isdecimal():
-            return MESSAGE_ID.convert(value, param, ctx)
-        moment = moment_of(value)
-        if moment is None:
-            forms = "first, now, a message id, a time (2026-11-21T09:30), or how long ago (2h)"
-            self.fail(f"{value!r} is not a position in the log: write {forms}", param, ctx)
-        return moment
+def _read_position(value: Any) -> Any:
+    """Return a position in the log of messages: first, now, a time, or a message id."""
+    if not isinstance(value, str) or value in (FIRST, NOW):
+        return value
+    if value.isdecimal():
+        return MESSAGE_ID.convert(value, None, None)
+    moment = moment_of(value)
+    if moment is None:
+        forms = "first, now, a message id, a time (2026-11-21T09:30), or how long ago (2h)"
+        raise ValueError(f"{value!r} is not a position in the log: write {forms}")
+    return moment
 
 
-class Validated(click.ParamType):  # type: ignore[type-arg]
-    """A value that is validated as the broker's options are."""
+def _read_selector(value: str) -> str:
+    """Return the text of a filter; an invalid one is refused before the command connects."""
+    from ..errors import SelectorError
+    from ..selectors import compile_selector
 
-    def __init__(self, kind: Kind[Any]) -> None:
-        self._kind = kind
-        self.name = kind.metavar
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return self._kind.read(value)
-        except ValueError as exc:
-            self.fail(str(exc), param, ctx)
-
-
-class SelectorType(click.ParamType):  # type: ignore[type-arg]
-    """The text of a filter; an invalid one is refused before the command connects."""
-
-    name = "SELECTOR"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ..errors import SelectorError
-        from ..selectors import compile_selector
-
-        try:
-            if value:
-                compile_selector(value)
-        except SelectorError as exc:
-            raise failure(exc) or exc from exc
-        return str(value)
-
-
-class MessageId(click.ParamType):  # type: ignore[type-arg]
-    """A message id. Unlike click's IntRange, it does not show its range in the help."""
-
-    name = "ID"
-    max = (1 << 63) - 1
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        return int(click.IntRange(0, self.max).convert(value, param, ctx))
+    try:
+        if value:
+            compile_selector(value)
+    except SelectorError as exc:
+        raise failure(exc) or exc from exc
+    return value
 
 
 class StateChoice(click.Choice[str]):
@@ -132,21 +109,10 @@ def state_name(state: str) -> str:
     return "ready" if state == "available" else state.replace("_", " ")
 
 
-MESSAGE_ID = MessageId()
-LENGTH, MOMENT, POINT, SELECTOR = Length(), Moment(), LogPositionType(), SelectorType()
-
-
-def json_value(text: str | bytes) -> Any:
-    """Return a JSON value; Python's NaN and Infinity are refused.
-
-    Raises:
-        ValueError: the text is not JSON.
-    """
-    return json.loads(text, parse_constant=_no_constant)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
+#: unlike that of click's IntRange, its help does not show the range
+MESSAGE_ID = ReadBy("ID", lambda value: click.IntRange(0, MAX_ID).convert(value, None, None))
+LENGTH, MOMENT = ReadBy("DURATION", _read_length), ReadBy("TIME", _read_moment)
+POINT, SELECTOR = ReadBy("POSITION", _read_position), ReadBy("SELECTOR", _read_selector)
 
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -184,7 +150,7 @@ def parsed(read: Callable[[Any], T]) -> Callable[[click.Context, click.Parameter
 
 def limit_option(help: str, default: int = 0, *, low: int = 0, high: int | None = None) -> Callable[[Any], Any]:
     """Return the option ``--limit``; its default is shown unless it is 0."""
-    kind = Validated(WholeNumberKind(low, high))
+    kind = validated(WholeNumberKind(low, high))
     return click.option("--limit", "-n", type=kind, default=default, show_default=default > 0, help=help)
 
 
@@ -198,7 +164,7 @@ ids_option = several("--id", type=MESSAGE_ID, help="only this message")
 page_options = with_options(
     click.option("--order", type=click.Choice(["desc", "asc"]), default="desc", show_default=True,
                  help="newest or oldest first"),
-    click.option("--limit", "-n", type=Validated(WholeNumberKind(1, 1000)), default=20, show_default=True,
+    click.option("--limit", "-n", type=validated(WholeNumberKind(1, 1000)), default=20, show_default=True,
                  help="entries per page, up to 1,000"),
     click.option("--next", "next", metavar="CURSOR", help="the page after this cursor"),
     click.option("--all", "everything", is_flag=True, help="all pages; with --json, one document a line"),
@@ -225,24 +191,15 @@ def headers_of(texts: Iterable[str], what: str = "header") -> dict[str, Any]:
     Raises:
         click.UsageError: a text has neither form.
     """
-    return dict(_header(text, what) for text in texts)
+    try:
+        return dict(named_value(text, what) for text in texts)
+    except ValueError as exc:
+        raise click.UsageError(str(exc)) from exc
 
 
 def arguments_of(texts: Iterable[str]) -> dict[str, Any]:
     """Return the arguments of a queue or a binding in such texts."""
     return headers_of(texts, "argument")
-
-
-def _header(text: str, what: str) -> tuple[str, Any]:
-    name, separator, value = text.partition("=")
-    if not separator or not name.rstrip(":"):
-        raise click.UsageError(f"can't read the {what} {text!r}: write name=text, or name:=3 for a JSON value")
-    if not name.endswith(":"):
-        return name, value
-    try:
-        return name[:-1], json_value(value)
-    except ValueError as exc:
-        raise click.UsageError(f"the {what} {text!r} has no valid JSON after ':=': {exc}") from exc
 
 
 def header_choices(texts: Iterable[str]) -> dict[str, list[Any]]:
@@ -253,7 +210,7 @@ def header_choices(texts: Iterable[str]) -> dict[str, list[Any]]:
     """
     choices: dict[str, list[Any]] = {}
     for text in texts:
-        name, value = _header(text, "header")
+        [(name, value)] = headers_of([text]).items()
         if not isinstance(value, (str, int, float)):
             raise click.UsageError(f"can't search for the header {text!r}: give a text, a number, true or false")
         choices.setdefault(name, []).append(value)

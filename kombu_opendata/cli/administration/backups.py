@@ -11,7 +11,7 @@ import click
 from ...configuration.kinds import WholeNumberKind
 from ...readable_text import counted
 from ..exit_codes import Command
-from ..option_types import Validated
+from ..option_types import validated
 from ..output import Columns, Reply, Table
 from ..progress import bar
 from ..target import prints
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="TARGET")
 @store_options
 @click.option("--list", "listed", is_flag=True, help="only list the backups in TARGET")
-@click.option("--keep", type=Validated(WholeNumberKind(1)), help="then delete all but the newest N backups in TARGET")
+@click.option("--keep", type=validated(WholeNumberKind(1)), help="then delete all but the newest N backups in TARGET")
 @prints
 def backup(
     target: str, store: str | None, url: str | None, instance: str | None, listed: bool, keep: int | None

@@ -17,7 +17,7 @@ from ...json_values import moment, with_times
 from ...readable_text import shown
 from ..exit_codes import NO_BROKER, NOT_NOW, Command, CommandError, CommandGroup
 from ..hints import command
-from ..option_types import Validated
+from ..option_types import validated
 from ..output import Alert, Columns, Part, Reply, Table, local
 from ..target import Target, asks_running, at_target, changes, folder_argument, place_argument, reads
 
@@ -37,14 +37,8 @@ _COUNTS = {
 }
 
 
-@click.group("broker", cls=CommandGroup)
-def broker_tools() -> None:
-    """Manage the broker of a folder or a host."""
-
-
-@click.group("instance", cls=CommandGroup)
-def instance_group() -> None:
-    """Manage instances, the databases of a broker."""
+broker_tools = CommandGroup("broker", help="Manage the broker of a folder or a host.")
+instance_group = CommandGroup("instance", help="Manage instances, the databases of a broker.")
 
 
 # ---------------------------------------------------------------------- status
@@ -122,7 +116,7 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
 # ---------------------------------------------------------------------- ping
 @click.command(cls=Command, epilog="Example: opendata-queue ping opendata://queue.example.org --timeout 2")
 @place_argument
-@click.option("--timeout", type=Validated(Seconds(above=0)), default=5, show_default=True, help="how long it may take")
+@click.option("--timeout", type=validated(Seconds(above=0)), default=5, show_default=True, help="how long it may take")
 @click.option("--allow-standby", is_flag=True, help="a standby that answers is success, too: for health checks")
 @at_target
 def ping(timeout: float, allow_standby: bool, target: Target) -> Reply:
@@ -194,7 +188,7 @@ def hand_over(client: QueueClient) -> Reply:
 
 @click.command(cls=Command, epilog="Example: opendata-queue maintain collect")
 @click.argument("duties", metavar="[DUTY]...", nargs=-1, type=click.Choice(_DUTIES))
-@click.option("--timeout", type=Validated(Seconds(above=0)), default=60, show_default=True, help="wait this long")
+@click.option("--timeout", type=validated(Seconds(above=0)), default=60, show_default=True, help="wait this long")
 @at_target
 def maintain(duties: tuple[str, ...], timeout: float, target: Target) -> Reply:
     """Run the broker's maintenance now, and show what was done.
@@ -250,7 +244,7 @@ def _folder_of(target: Target, advice: str) -> Path:
 
 @click.command(cls=Command, epilog="Example: opendata-queue broker start /var/lib/app-queue")
 @folder_argument
-@click.option("--idle-exit", type=Validated(Seconds()), default=0, show_default=True,
+@click.option("--idle-exit", type=validated(Seconds()), default=0, show_default=True,
               help="stop it after this long without a client; 0: never")  # fmt: skip
 @at_target
 def start(idle_exit: float, target: Target) -> Reply:
@@ -282,7 +276,7 @@ def start(idle_exit: float, target: Target) -> Reply:
 @click.command(cls=Command, epilog="Example: opendata-queue broker stop /var/lib/app-queue")
 @folder_argument
 @click.option(
-    "--timeout", type=Validated(Seconds()), default=30, show_default=True, help="how long to wait for its end"
+    "--timeout", type=validated(Seconds()), default=30, show_default=True, help="how long to wait for its end"
 )
 @at_target
 def stop(timeout: float, target: Target) -> Reply:

@@ -127,9 +127,7 @@ def broker(config: Path | None, ready_fd: int | None, **values: Any) -> None:
 
 
 # ---------------------------------------------------------------------- config
-@click.group("config", cls=CommandGroup)
-def config_group() -> None:
-    """Check or show the options of a broker."""
+config_group = CommandGroup("config", help="Check or show the options of a broker.")
 
 
 _FILE = click.argument("file", required=False, metavar="[FILE]", type=click.Path(path_type=Path))

@@ -24,9 +24,7 @@ _CELL = 100
 _SHOWN_IDS = 20
 
 
-@click.group("store", cls=CommandGroup)
-def store_group() -> None:
-    """Inspect, verify, repair, back up and restore stores."""
+store_group = CommandGroup("store", help="Inspect, verify, repair, back up and restore stores.")
 
 
 store_options = with_options(

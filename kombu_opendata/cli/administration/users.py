@@ -37,9 +37,7 @@ _users_option = click.option(
 )
 
 
-@click.group("user", cls=CommandGroup)
-def user_group() -> None:
-    """Manage the users in a broker's file."""
+user_group = CommandGroup("user", help="Manage the users in a broker's file.")
 
 
 def celery_pattern(queues: tuple[str, ...]) -> str:

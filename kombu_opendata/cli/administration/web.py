@@ -13,7 +13,7 @@ from ...configuration.addresses import Listen
 from ...configuration.kinds import HostPort
 from ..exit_codes import Command, CommandError
 from ..hints import START
-from ..option_types import Validated
+from ..option_types import validated
 from ..output import note, say
 from ..target import BrokerTarget, Target, target_options
 
@@ -24,7 +24,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue web --url /var/lib/app-queue --listen 127.0.0.1:8080")
-@click.option("--listen", type=Validated(HostPort()), default="127.0.0.1:8080", show_default=True, help="its address")
+@click.option("--listen", type=validated(HostPort()), default="127.0.0.1:8080", show_default=True, help="its address")
 @click.option("--read-only", is_flag=True, help="show everything, change nothing")
 @click.option("--start", START, is_flag=True, help="start the folder's broker if none runs")
 @click.option("--https-cert", metavar="FILE", type=_FILE, help="certificate of the web UI (PEM), for HTTPS")

@@ -26,9 +26,7 @@ _MAX_MESSAGES = 1000
 _SHORT_ID = 8
 
 
-@click.group("worker", cls=CommandGroup)
-def worker_group() -> None:
-    """Manage workers: list, suspend, resume, release and more."""
+worker_group = CommandGroup("worker", help="Manage workers: list, suspend, resume, release and more.")
 
 
 @completion

@@ -9,7 +9,7 @@ import click
 from ...json_values import moment
 from ..exit_codes import CommandError, CommandGroup
 from ..hints import next_command
-from ..option_types import page_notes, page_options
+from ..option_types import ReadBy, page_notes, page_options
 from ..output import JsonLines, Reply, Table
 from ..target import queues_argument, reads
 from .failure_changes import archive, delete, retry
@@ -57,23 +57,23 @@ def failed_group() -> None:
 
 
 # ---------------------------------------------------------------------- list
-class _By(click.ParamType):  # type: ignore[type-arg]
-    """Names of dimensions, separated by commas."""
-
-    name = "NAMES"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        names = tuple(name.strip() for name in str(value).split(","))
-        for name in names:
-            if name not in _DIMENSIONS:
-                self.fail(f"{name!r} is not one of {', '.join(_DIMENSIONS)}", param, ctx)
-        return names
+def _names(value: str) -> tuple[str, ...]:
+    """Return the names of dimensions, which are separated by commas."""
+    names = tuple(name.strip() for name in value.split(","))
+    for name in names:
+        if name not in _DIMENSIONS:
+            raise ValueError(f"{name!r} is not one of {', '.join(_DIMENSIONS)}")
+    return names
 
 
 @failed_group.command("list", epilog="Example: opendata-queue failed list --by task,exception")
 @failure_options
 @failure_filters
-@click.option("--by", type=_By(), help="count them by any of task, exception, queue, reason, worker: --by task,queue")
+@click.option(
+    "--by",
+    type=ReadBy("NAMES", _names),
+    help="count them by any of task, exception, queue, reason, worker: --by task,queue",
+)
 @page_options
 @reads
 def list_failed(

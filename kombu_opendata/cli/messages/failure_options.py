@@ -14,7 +14,7 @@ from ...json_values import unpacked
 from ...masking import Masking
 from ...readable_text import value_text
 from ..hints import next_command
-from ..option_types import MESSAGE_ID, MOMENT, several, where_option, with_options
+from ..option_types import MAX_ID, MOMENT, several, where_option, with_options
 from ..target import complete_clients, queues_argument
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def filters_of(parameters: dict[str, Any]) -> Any:
 
 def split_ids(ids: Iterable[str]) -> tuple[list[int], list[str]]:
     """Return the message ids, which are numbers, and the task ids, which are not."""
-    messages = [int(id) for id in ids if id.isdecimal() and int(id) <= MESSAGE_ID.max]
-    return messages, [id for id in ids if not (id.isdecimal() and int(id) <= MESSAGE_ID.max)]
+    messages = [id for id in ids if id.isdecimal() and int(id) <= MAX_ID]
+    return list(map(int, messages)), [id for id in ids if id not in messages]
 
 
 # ---------------------------------------------------------------------- output

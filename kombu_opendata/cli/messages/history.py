@@ -191,9 +191,7 @@ def _check_queues(client: QueueClient, queues: Iterable[str]) -> None:
 
 
 # ---------------------------------------------------------------------- done messages
-@click.group("done", cls=CommandGroup)
-def done_group() -> None:
-    """List, count and delete done messages."""
+done_group = CommandGroup("done", help="List, count and delete done messages.")
 
 
 _DONE = ("id", "queue", "state", "attempts", "settled_at")

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...configuration.kinds import WholeNumberKind
+from ...json_values import json_value
 from ...readable_text import counted
 from ..exit_codes import Command, CommandError
-from ..option_types import LENGTH, MOMENT, Validated, header_option, json_value, with_options
+from ..option_types import LENGTH, MOMENT, header_option, validated, with_options
 from ..output import JsonLines, Reply, note, print_json, say
 from ..progress import bar
 from ..target import Target, at_target, complete_exchanges, json_option, queue_argument, target_options
@@ -31,7 +32,7 @@ _sending_options = with_options(
     header_option("a header"),
     click.option("--delay", type=LENGTH, help="deliver it after this long"),
     click.option("--at", type=MOMENT, help="deliver it from this time on"),
-    click.option("--priority", type=Validated(WholeNumberKind(0, 255)), default=0,
+    click.option("--priority", type=validated(WholeNumberKind(0, 255)), default=0,
                  help="0 (the default) to 255; higher comes first"),
     click.option("--ttl", type=LENGTH, help="delete it if it has not been read within this time"),
     click.option("--key", "idempotency_key", default="", help="idempotency key: a second send stores nothing"),

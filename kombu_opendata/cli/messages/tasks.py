@@ -25,14 +25,8 @@ if TYPE_CHECKING:
 _HEADERS = ("parent_id", "root_id", "eta", "expires")
 
 
-@click.group("task", cls=CommandGroup)
-def task_group() -> None:
-    """Show a task of Celery."""
-
-
-@click.group("result", cls=CommandGroup)
-def result_group() -> None:
-    """Get the results of tasks."""
+task_group = CommandGroup("task", help="Show a task of Celery.")
+result_group = CommandGroup("result", help="Get the results of tasks.")
 
 
 def _waited(attempt: AttemptInfo) -> str:

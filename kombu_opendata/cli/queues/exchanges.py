@@ -32,19 +32,9 @@ if TYPE_CHECKING:
 _TYPES = ("direct", "topic", "fanout", "headers")
 
 
-@click.group("exchange", cls=CommandGroup)
-def exchange_group() -> None:
-    """List, show, explain, create and delete exchanges."""
-
-
-@click.group("binding", cls=CommandGroup)
-def binding_group() -> None:
-    """List, create and delete bindings of queues to exchanges."""
-
-
-@click.group("filter", cls=CommandGroup)
-def filter_group() -> None:
-    """Explain filters."""
+exchange_group = CommandGroup("exchange", help="List, show, explain, create and delete exchanges.")
+binding_group = CommandGroup("binding", help="List, create and delete bindings of queues to exchanges.")
+filter_group = CommandGroup("filter", help="Explain filters.")
 
 
 def _exchange(client: QueueClient, name: str) -> ExchangeInfo:

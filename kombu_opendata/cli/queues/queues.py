@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from ...queue_client.queues import QueueInfo
 
 
-@click.group("queue", cls=CommandGroup)
-def queue_group() -> None:
-    """Manage queues: list, show, create, alter, pause and more."""
+queue_group = CommandGroup("queue", help="Manage queues: list, show, create, alter, pause and more.")
 
 
 # ---------------------------------------------------------------------- list, show

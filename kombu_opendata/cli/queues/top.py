@@ -17,7 +17,7 @@ from ...errors import ConnectionLost, StartError
 from ...json_values import plain
 from ...readable_text import age, counted
 from ..exit_codes import Command
-from ..option_types import Validated, every_queue_option, listed
+from ..option_types import every_queue_option, listed, validated
 from ..output import (
     JsonLines,
     Table,
@@ -73,10 +73,10 @@ _TABLE = Table(
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue queue top --interval 5 --sort length")
-@click.option("--interval", type=Validated(Seconds(0.1)), default=2, show_default=True, help="time between updates")
+@click.option("--interval", type=validated(Seconds(0.1)), default=2, show_default=True, help="time between updates")
 @click.option("--sort", type=click.Choice(_SORTS), default="rate", show_default=True, help="which queues come first")
 @click.option("--once", is_flag=True, help="show one update, with the rates of the last minute")
-@click.option("--count", type=Validated(WholeNumberKind(1)), help="end after this many updates")
+@click.option("--count", type=validated(WholeNumberKind(1)), help="end after this many updates")
 @every_queue_option
 @target_options
 @start_option

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Query
 
 from ...errors import NotFound, RequestError
+from ...json_values import named_value
 from ...protocol.queue_arguments import ALTERNATE_EXCHANGE
 from ...queue_client.queues import Binding, ExchangeInfo
 from ..reports.paging import Paged, paged
@@ -98,19 +98,9 @@ async def find_route(visit: AVisit, name: str = "", routing_key: str = "", heade
 
     An empty name is the default exchange.
     """
-    values = dict(_header(line.strip()) for line in headers.splitlines() if line.strip())
+    try:
+        values = dict(named_value(line.strip(), "header") for line in headers.splitlines() if line.strip())
+    except ValueError as exc:
+        raise RequestError(str(exc), value=headers) from exc
     queues = await visit.broker.client.test_routing(name, routing_key, values)
     return RoutePreview(name, routing_key, values, tuple(sorted(queues)))
-
-
-def _header(line: str) -> tuple[str, Any]:
-    """Return the header in a line ``name=text`` or ``name:=JSON``."""
-    name, separator, value = line.partition("=")
-    if not separator or not name.rstrip(":"):
-        raise RequestError(f"can't read the header {line!r}: write name=text, or name:=3 for a JSON value", value=line)
-    if not name.endswith(":"):
-        return name, value
-    try:
-        return name[:-1], json.loads(value)
-    except (ValueError, RecursionError) as exc:
-        raise RequestError(f"the header {line!r} has no valid JSON after ':=': {exc}", value=line) from exc
