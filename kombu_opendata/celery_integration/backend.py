@@ -360,11 +360,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self.chord_error_from_stack(callback, error)
 
     def _chord_values(self, header: bytes, parts: list[tuple[bytes, bytes]]) -> list[Any]:
-        """Return the results of the header's tasks, in order.
-
-        Raises:
-            ChordError: one of them failed.
-        """
+        """Return the results of the header's tasks, in order; raise ChordError if one of them failed."""
         values = [(member.decode(), self._part_value(member.decode(), value)) for member, value in parts]
         if not header:
             return [value for _member, value in values]

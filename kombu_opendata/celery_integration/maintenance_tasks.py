@@ -138,11 +138,7 @@ def maintain_broker(app: Celery, duties: Any = (), **options: Any) -> dict[str, 
 
 
 def broker_connection(connection: Any) -> BrokerConnection:
-    """Return the client's connection of a kombu.Connection.
-
-    Raises:
-        ImproperlyConfigured: it has another transport.
-    """
+    """Return the client's connection of a kombu.Connection; raise ImproperlyConfigured if it has another transport."""
     if connection.transport.driver_type != "opendata":
         raise ImproperlyConfigured(
             f"the app's broker is {connection.as_uri()}: set broker_url to an opendata:// URL, or don't use this"

@@ -167,11 +167,7 @@ class PersistentCalls:
             pause = longer(pause)
 
     def do_for(self, request: Any, call: Callable[..., Any], *args: Any) -> Any:
-        """Call the function as :meth:`do`, to store the effect of a task.
-
-        Raises:
-            ResultNotStored: the worker exits.
-        """
+        """Call the function as :meth:`do`, to store the effect of a task; raise ResultNotStored if the worker exits."""
         try:
             return self.do(call, *args)
         except _NOT_NOW as exc:

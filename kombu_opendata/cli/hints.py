@@ -48,11 +48,7 @@ def next_command(words: str, *names: str) -> str:
 
 
 def is_store(folder: str) -> bool:
-    """Return True if a folder contains a database.
-
-    Raises:
-        OSError: the folder can't be read.
-    """
+    """Return True if a folder contains a database; raise OSError if the folder can't be read."""
     try:
         entries = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):

@@ -47,14 +47,6 @@ def note(text: str) -> None:
     print(shown(text), file=sys.stderr)
 
 
-def print_facts(facts: Mapping[str, Any]) -> None:
-    """Print names and values, one pair a line."""
-    width = max(map(len, facts), default=0)
-    for name, value in facts.items():
-        text = number(value) if type(value) is int and not name.endswith("id") else _cell(value)
-        say(f"{name:<{width}}  {text}".rstrip())
-
-
 def _never_fail_on_a_character() -> None:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
@@ -74,16 +66,12 @@ def print_json(value: Any, old_names: Mapping[str, str] | None = None) -> None:
     Args:
         old_names: the names of fields in earlier versions, by their new names; the document gets both.
     """
-    if isinstance(value, JsonLines):
-        for document in value.documents:
-            print(json.dumps(_with_old_names(plain(document), old_names or {}), default=str))
-    else:
-        print(json.dumps(_with_old_names(plain(value), old_names or {}), indent=2, default=str))
+    documents, indent = (value.documents, None) if isinstance(value, JsonLines) else ((value,), 2)
+    for document in documents:
+        print(json.dumps(_with_old_names(plain(document), old_names or {}), indent=indent, default=str))
 
 
 def _with_old_names(value: Any, old_names: Mapping[str, str]) -> Any:
-    if not old_names:
-        return value
     if isinstance(value, list):
         return [_with_old_names(item, old_names) for item in value]
     if not isinstance(value, dict):
@@ -297,7 +285,10 @@ class Reply:
                 elif isinstance(part, Table):
                     print_table(part)
                 else:
-                    print_facts(part)
+                    width = max(map(len, part), default=0)
+                    for name, value in part.items():
+                        text = number(value) if type(value) is int and not name.endswith("id") else _cell(value)
+                        say(f"{name:<{width}}  {text}".rstrip())
             for text in self._notes:
                 note(text)
         error = self._error or self._check()

@@ -60,11 +60,9 @@ def target_options(command: Command) -> Command:
     """Add ``--url`` and the options of TLS, which the command receives as its ``target``."""
 
     @wraps(command)
-    def with_target(url: str | None, **parameters: Any) -> Any:
-        target = Target(
-            url or given_url(click.get_current_context()), _take_tls(parameters), starts=parameters.pop(START, False)
-        )
-        return command(target=target.or_at(parameters.pop("place", None)), **parameters)
+    def with_target(url: str | None, place: str | None = None, starts: bool = False, **parameters: Any) -> Any:
+        url = place or url or given_url(click.get_current_context())
+        return command(target=Target(url, _take_tls(parameters), starts=starts), **parameters)
 
     wrapped: Command = with_target
     for name, (variable, _, text) in reversed(_TLS_OPTIONS.items()):
@@ -73,9 +71,12 @@ def target_options(command: Command) -> Command:
     return click.option("--url", metavar="URL|FOLDER", help=_URL_HELP)(wrapped)
 
 
-def json_option(command: Command) -> Command:
-    """Add ``--json``."""
-    return click.option("-j", "--json", "as_json", is_flag=True, help="print JSON, with times in UTC")(command)
+json_option = click.option("-j", "--json", "as_json", is_flag=True, help="print JSON, with times in UTC")
+yes_option = click.option("-y", "--yes", is_flag=True, help="don't ask")
+start_option = click.option(
+    "--start", START, is_flag=True,
+    help="start the folder's broker if none runs; it ends after a minute without clients",
+)  # fmt: skip
 
 
 def prints(command: Callable[..., Reply | None]) -> Command:
@@ -115,12 +116,6 @@ def asks_running(command: Callable[..., Reply | None]) -> Command:
     return target_options(_with_client(command, read_only=True))
 
 
-def start_option(command: Command) -> Command:
-    """Add ``--start``."""
-    text = "start the folder's broker if none runs; it ends after a minute without clients"
-    return click.option("--start", START, is_flag=True, help=text)(command)
-
-
 def _with_client(command: Callable[..., Reply | None], *, read_only: bool) -> Command:
     """Pass a client to a command, and print the reply before the client is closed: printing may read more."""
 
@@ -132,11 +127,6 @@ def _with_client(command: Callable[..., Reply | None], *, read_only: bool) -> Co
                 reply.print(as_json)
 
     return json_option(connected)
-
-
-def yes_option(command: Command) -> Command:
-    """Add ``--yes``."""
-    return click.option("-y", "--yes", is_flag=True, help="don't ask")(command)
 
 
 def asks_always(command: Command) -> Command:
@@ -168,10 +158,6 @@ class Target:
         self._url = url
         self._tls = tls
         self.starts = starts
-
-    def or_at(self, place: str | None) -> Target:
-        """Return the target of this URL or folder, or this target if it is None."""
-        return Target(place, self._tls, starts=self.starts) if place else self
 
     @cached_property
     def _places(self) -> list[BrokerTarget]:

@@ -12,17 +12,11 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ..errors import (
-    ConnectionLost,
-    StartError,
-    StartInterrupted,
-    StoreInUse,
-    StoreUnwritable,
-    from_wire,
-)
+from ..errors import ConnectionLost, StartError, StartInterrupted, StoreInUse, StoreUnwritable, from_wire
 from ..local_users import is_trusted, sharer_of, user_name
 from ..private_folder import PrivateFolder
 from ..url import LOG_NAME, Address
@@ -30,8 +24,6 @@ from .socket.connect import check_socket_path, connect_unix
 from .socket.poll import poll
 
 if TYPE_CHECKING:
-    import subprocess
-
     from .client_clock import ClientClock
     from .connection_options import Options
 
@@ -116,14 +108,14 @@ def start_broker(
                     "--embedded",
                     "--ready-fd", str(write_fd),
                     "--idle-exit", f"{options.idle_exit:g}",
-                    *_broker_options(options),
+                    *(f"--{name.replace('_', '-')}={value}" for name, value in (options.broker_options or {}).items()),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 pass_fds=(write_fd,),
                 start_new_session=True,
-                cwd=_import_root(),
+                cwd=Path(__file__).parents[2],  # it must import this package, and nothing from the user's folder
             )  # fmt: skip
         except OSError as exc:
             raise StartError(f"the broker process can't be started: {exc}") from exc
@@ -133,13 +125,9 @@ def start_broker(
         line = _read_line(read_fd, deadline, clock)
     finally:
         os.close(read_fd)
-    _reap(process)
+    with suppress(subprocess.TimeoutExpired):  # it exits immediately: the broker is its child
+        process.wait(5)
     _check_report(line, folder, address, options, log_size)
-
-
-def _broker_options(options: Options) -> Iterator[str]:
-    for name, value in (options.broker_options or {}).items():
-        yield f"--{name.replace('_', '-')}={value}"
 
 
 def _check_report(line: bytes | None, folder: PrivateFolder, address: Address, options: Options, log_size: int) -> None:
@@ -159,11 +147,6 @@ def _check_report(line: bytes | None, folder: PrivateFolder, address: Address, o
             folder=address.folder,
         ) from exc
     raise error
-
-
-def _import_root() -> str:
-    # The broker must import this package, and nothing from the current folder of the user.
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def _try_connect(address: Address, options: Options) -> socket.socket | None:
@@ -220,14 +203,6 @@ def _read_line(fd: int, deadline: float, clock: ClientClock) -> bytes | None:
             break
         data += chunk
     return data
-
-
-def _reap(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the started process, which exits immediately: the broker is its child."""
-    import subprocess
-
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(5)
 
 
 def _log_tail(folder: PrivateFolder, start: int) -> str:

@@ -38,11 +38,7 @@ class Configuration:
     warnings: list[str] = field(default_factory=list)
 
     def options(self) -> BrokerOptions:
-        """Return the options.
-
-        Raises:
-            InvalidConfiguration: there are errors.
-        """
+        """Return the options; raise InvalidConfiguration if there are errors."""
         if self.errors:
             raise invalid(self.errors)
         return BrokerOptions(**self.values)
@@ -169,11 +165,7 @@ def read_table(file: Path) -> dict[str, Any]:
 
 
 def parse_table(data: bytes, name: str) -> dict[str, Any]:
-    """Return the keys and values of TOML.
-
-    Raises:
-        InvalidConfiguration: the data is not TOML.
-    """
+    """Return the keys and values of TOML; raise InvalidConfiguration if the data is not TOML."""
     try:
         text = data.decode("utf-8-sig")  # some editors put a byte order mark before it
     except UnicodeDecodeError as exc:

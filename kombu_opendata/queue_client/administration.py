@@ -138,11 +138,7 @@ class Administration(Base):
         return [Worker.of(row) for row in answer.workers]
 
     def worker(self, id: str) -> Worker:
-        """Return a worker by its id.
-
-        Raises:
-            NotFound: there is no such worker.
-        """
+        """Return a worker by its id; raise NotFound if there is no such worker."""
         for worker in self.workers():
             if worker.id == id:
                 return worker

@@ -34,11 +34,7 @@ _OWN_PROPERTIES = {"priority": "priority", "expiration": "ttl"}
 
 
 def milliseconds(value: Any, what: str, *, low: float = 0, high: float = MAX_SECONDS) -> int:
-    """Return seconds as milliseconds, rounded up.
-
-    Raises:
-        RequestError: the value is not a number, or out of range.
-    """
+    """Return seconds as milliseconds, rounded up; raise RequestError if the value is not a number, or out of range."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
         raise RequestError(f"{what} must be a number of seconds or a timedelta, not {value!r}", name=what)
@@ -48,11 +44,7 @@ def milliseconds(value: Any, what: str, *, low: float = 0, high: float = MAX_SEC
 
 
 def whole(value: Any, what: str, low: int, high: int) -> int:
-    """Return a whole number in a range.
-
-    Raises:
-        RequestError: the value is not a whole number, or out of range.
-    """
+    """Return a whole number in a range; raise RequestError if the value is not a whole number, or out of range."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise RequestError(f"{what} must be a whole number from {low} to {high}, not {value!r}", name=what, limit=high)
     return value
@@ -77,22 +69,14 @@ def due_at_ms(delay: Seconds | None, at: Moment | None, now_ms: int) -> int:
 
 
 def name(value: Any, what: str) -> str:
-    """Return a name.
-
-    Raises:
-        RequestError: the value is not a text, or is empty.
-    """
+    """Return a name; raise RequestError if the value is not a text, or is empty."""
     if not isinstance(value, str) or not value:
         raise RequestError(f"{what} must be a str that is not empty, not {value!r}", name=what)
     return text(value, what)
 
 
 def text(value: Any, what: str) -> str:
-    """Return a text.
-
-    Raises:
-        RequestError: the value is not a text, or can't be encoded as UTF-8.
-    """
+    """Return a text; raise RequestError if the value is not a text, or can't be encoded as UTF-8."""
     try:
         value.encode()
     except (AttributeError, UnicodeEncodeError) as exc:
@@ -170,22 +154,14 @@ def wire_state(state: str) -> str:
 
 
 def listed(values: Iterable[Any], what: str) -> list[Any]:
-    """Return several values as a list.
-
-    Raises:
-        RequestError: the argument is a single text, or not iterable.
-    """
+    """Return several values as a list; raise RequestError if the argument is a single text, or not iterable."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise RequestError(f"{what} must be a list, not {values!r}", name=what)
     return list(values)
 
 
 def message_ids(ids: Iterable[Any]) -> list[int]:
-    """Return message ids as a list.
-
-    Raises:
-        RequestError: they are not a list, or one of them is not an id.
-    """
+    """Return message ids as a list; raise RequestError if they are not a list, or one of them is not an id."""
     if not isinstance(ids, Iterable):
         raise RequestError(f"message ids must be a list, not {ids!r}", name="ids")
     return [whole(id, "a message id", 0, MAX_ID) for id in ids]

@@ -164,20 +164,11 @@ class HistoryQueries(Base):
         progress: Callable[[m.FailuresDeleted], object] | None = None,
         **query: Unpack[FailureFilters],
     ) -> m.FailuresDeleted:
-        """Delete failures; arguments are as in :meth:`retry_failures`.
-
-        Their attempts stay in the history.
-        """
+        """Delete failures; arguments are as in :meth:`retry_failures`. Their attempts stay in the history."""
         step = request("delete_failures", m.DeleteFailures, query, FailureFilters, limit=page_limit("limit", limit))
         return self._in_steps(step, m.FailuresDeleted(0), limit, progress)
 
-    def _in_steps(
-        self,
-        step: FailureQuery[D],
-        done: D,
-        limit: int,
-        progress: Callable[[D], object] | None,
-    ) -> D:
+    def _in_steps(self, step: FailureQuery[D], done: D, limit: int, progress: Callable[[D], object] | None) -> D:
         """Repeat the request until all is done; each reply has the position of the next step."""
         while True:
             try:

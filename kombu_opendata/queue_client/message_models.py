@@ -12,7 +12,7 @@ from ..errors import BodyTooLarge, OpenDataError, from_wire
 from ..protocol import messages as m
 from ..protocol.envelope import UNREADABLE
 from ..protocol.envelope import decode as open_envelope
-from ..protocol.messages import ReadRow, Refusal, StateRow
+from ..protocol.messages import Refusal, StateRow
 from ..protocol.messages.message_base import moment
 from . import body_codec
 
@@ -123,25 +123,19 @@ def bodies_of_page() -> Callable[[bytes], Any]:
 def messages_read(queue: str, answer: m.ReadMessages) -> list[Message]:
     """Return the messages in the reply to a Read."""
     received = answer.received_at_ms or [0] * len(answer.messages)  # absent from an older broker
-    return [_message_read(queue, row, moment(at)) for row, at in zip(answer.messages, received, strict=True)]
-
-
-def _message_read(queue: str, row: ReadRow, received_at: datetime | None) -> Message:
-    id, token, attempts, until, envelope, redelivered = row
-    fields: dict[str, Any] = {
-        "attempts": attempts,
-        "redelivered": redelivered,
-        "token": token,
-        "leased_until": moment(until),
-    }
-    return message_of(id, queue, envelope, received_at=received_at, **fields)
+    return [
+        message_of(
+            id, queue, envelope, attempts=attempts, redelivered=redelivered, token=token, leased_until=moment(until),
+            received_at=moment(at),
+        )
+        for (id, token, attempts, until, envelope, redelivered), at in zip(answer.messages, received, strict=True)
+    ]  # fmt: skip
 
 
 def message_delivered(delivery: m.Delivery, source: Any) -> Message:
     """Return a message that was delivered to a consumer."""
-    attempts, redelivered, token = delivery.attempts, delivery.redelivered, delivery.token
-    fields: dict[str, Any] = {"attempts": attempts, "redelivered": redelivered, "token": token, "source": source}
-    return message_of(delivery.id, delivery.queue, delivery.envelope, **fields)
+    fields = {name: getattr(delivery, name) for name in ("attempts", "redelivered", "token")}
+    return message_of(delivery.id, delivery.queue, delivery.envelope, source=source, **fields)
 
 
 @dataclass(frozen=True)
@@ -185,13 +179,13 @@ def state_of(queue: str, row: StateRow) -> MessageState:
 
 def messages_peeked(queue: str, answer: m.Peeked) -> list[Message]:
     """Return the messages in the reply to a Peek."""
-    messages = []
-    for row, received, envelope in answer.messages:
-        state = state_of(queue, row)
-        times: dict[str, Any] = {"received_at": moment(received), "visible_at": state.visible_at}
-        error = _error_of(answer.errors.get(row[0]))
-        messages.append(message_of(row[0], queue, envelope, error=error, attempts=state.attempts, **times))
-    return messages
+    return [
+        message_of(
+            id, queue, envelope, error=_error_of(answer.errors.get(id)), attempts=attempts,
+            received_at=moment(received), visible_at=moment(visible),
+        )
+        for (id, _state, _priority, visible, attempts, *_), received, envelope in answer.messages
+    ]  # fmt: skip
 
 
 def _error_of(refusal: Refusal | None) -> OpenDataError | None:

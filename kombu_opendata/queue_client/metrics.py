@@ -90,11 +90,7 @@ class QueueMetricsCalls(Base):
     """Calls about the metrics of queues."""
 
     def metrics(self, queue: str) -> QueueMetrics:
-        """Return the metrics of a queue.
-
-        Raises:
-            NotFound: there is no such queue.
-        """
+        """Return the metrics of a queue; raise NotFound if there is no such queue."""
         answer = self.calls.call(m.GetMetrics(0, [checks.name(queue, "the queue's name")]))
         return metrics_of(queue, answer.queues[queue], answer.at_ms)
 

@@ -63,11 +63,7 @@ class QueueOptions:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def as_arguments(self) -> dict[str, Any]:
-        """Return the arguments of the declaration.
-
-        Raises:
-            RequestError: a number of seconds is not valid.
-        """
+        """Return the arguments of the declaration; raise RequestError if a number of seconds is not valid."""
         declared = dict(self.arguments)
         for argument in KNOWN:
             value = getattr(self, argument.option) if argument.option else None

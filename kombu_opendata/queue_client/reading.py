@@ -34,12 +34,7 @@ class Reading(Base):
     """Calls that deliver messages, and calls that only show them."""
 
     def read(
-        self,
-        queue: str,
-        vt: Seconds = 30,
-        qty: int = 1,
-        *,
-        where: str | Mapping[str, Any] | None = None,
+        self, queue: str, vt: Seconds = 30, qty: int = 1, *, where: str | Mapping[str, Any] | None = None
     ) -> list[Message]:
         """Lease up to ``qty`` messages for ``vt`` seconds; a message that is not settled by then can be read again.
 

@@ -68,11 +68,7 @@ class BackgroundJobs:
         subject: dict[str, Any],
         work: Callable[[Report], Awaitable[ActionOutcome]],
     ) -> BackgroundJob:
-        """Start a job.
-
-        Raises:
-            LimitExceeded: this user has as many running jobs as are permitted.
-        """
+        """Start a job; raise LimitExceeded if this user has as many running jobs as are permitted."""
         if sum(job.state == "running" for job in self.of(user)) >= MAX_RUNNING:
             raise LimitExceeded(
                 f"{MAX_RUNNING} jobs of yours are running: wait for one, or cancel it", limit=MAX_RUNNING

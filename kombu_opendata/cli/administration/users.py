@@ -220,10 +220,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
 @yes_option
 @prints
 def delete(name: str, path: Path, yes: bool) -> Reply:
-    """Delete a user.
-
-    The broker closes the user's connections when it reads the file.
-    """
+    """Delete a user. The broker closes the user's connections when it reads the file."""
     from ...broker.access.users_editor import edited
 
     confirm(f"Delete user {shown(name)}?", yes)

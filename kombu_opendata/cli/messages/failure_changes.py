@@ -164,10 +164,7 @@ def archive(
 @yes_option
 @at_target
 def delete(everything: bool, limit: int, yes: bool, target: Target, **parameters: Any) -> Reply:
-    """Delete failures of messages and tasks.
-
-    This can't be undone. The history still shows that they failed.
-    """
+    """Delete failures of messages and tasks. This can't be undone. The history still shows that they failed."""
     queues, ids = parameters["queues"], parameters["ids"]
     if everything == selects({**parameters, "queues": ()}):
         raise click.UsageError("say what to delete: --id, --task, --until or another option, or --all")

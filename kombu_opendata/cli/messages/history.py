@@ -176,11 +176,7 @@ def _list(
 
 
 def _check_queues(client: QueueClient, queues: Iterable[str]) -> None:
-    """Check that these queues exist or existed.
-
-    Raises:
-        NotFound: a queue does not exist and is not in the history.
-    """
+    """Check that these queues exist or existed; raise NotFound if a queue does not exist and is not in the history."""
     existing = {info.name for info in client.list_queues()} if queues else set()
     for queue in queues:
         if queue in existing:
@@ -202,10 +198,7 @@ _DONE = ("id", "queue", "state", "attempts", "settled_at")
 @limit_option("how many; 0: all", 20)
 @reads
 def list_done(client: QueueClient, queue: str, limit: int) -> Reply:
-    """List the done messages of a queue, oldest first.
-
-    With --json, each is a separate document on its line.
-    """
+    """List the done messages of a queue, oldest first. With --json, each is a separate document on its line."""
     states = client.iter_by_state(queue, "done")
     page = islice(states, limit or None)
     columns: Columns = {"id#": lambda state: str(state.id), "settled": "settled_at", "attempts#": ""}  # fmt: skip
@@ -246,10 +239,7 @@ def count(client: QueueClient, queues: tuple[str, ...], every: bool) -> Reply:
 def delete(
     queue: str, older_than: float | None, ids: tuple[int, ...], everything: bool, yes: bool, target: Target
 ) -> Reply:
-    """Delete done messages of a queue: by age, by id, or all.
-
-    This can't be undone.
-    """
+    """Delete done messages of a queue: by age, by id, or all. This can't be undone."""
     if (older_than is not None) + bool(ids) + everything != 1:
         raise click.UsageError("choose one of: --older-than, --id, --all")
     require_confirmation(yes)

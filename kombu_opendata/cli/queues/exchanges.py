@@ -38,11 +38,7 @@ filter_group = CommandGroup("filter", help="Explain filters.")
 
 
 def _exchange(client: QueueClient, name: str) -> ExchangeInfo:
-    """Return the exchange of this name.
-
-    Raises:
-        NotFound: it does not exist.
-    """
+    """Return the exchange of this name; raise NotFound if it does not exist."""
     from ...errors import NotFound
 
     for info in client.list_exchanges():
@@ -84,10 +80,7 @@ def bindings_of(bindings: list[Binding], owner: str) -> Table:
 @exchange_group.command("list", epilog="Example: opendata-queue exchange list")
 @reads
 def list_exchanges(client: QueueClient) -> Reply:
-    """List the exchanges.
-
-    The default exchange, which routes to each queue by its name, is not listed.
-    """
+    """List the exchanges. The default exchange, which routes to each queue by its name, is not listed."""
     infos = client.list_exchanges()
     return Reply(infos, _EXCHANGES.of(infos))
 
@@ -137,10 +130,7 @@ def explain_exchange(exchange: str, routing_key: str, headers: dict[str, Any], t
 def create_exchange(
     client: QueueClient, exchange: str, type: Any, transient: bool, auto_delete: bool, alternate_exchange: str | None
 ) -> Reply:
-    """Create an exchange.
-
-    Nothing happens if the exchange exists with the same options.
-    """
+    """Create an exchange. Nothing happens if the exchange exists with the same options."""
     arguments = {} if alternate_exchange is None else {"alternate-exchange": alternate_exchange}
     client.declare_exchange(exchange, type, durable=not transient, auto_delete=auto_delete, arguments=arguments)
     return Reply(_exchange(client, exchange), f"exchange {exchange!r} is ready")
@@ -152,10 +142,7 @@ def create_exchange(
 @yes_option
 @changes
 def delete_exchange(client: QueueClient, exchange: str, if_unused: bool, yes: bool) -> Reply:
-    """Delete an exchange with its bindings.
-
-    Queues and their messages stay.
-    """
+    """Delete an exchange with its bindings. Queues and their messages stay."""
     bindings = _exchange(client, exchange).bindings
     if bindings and not if_unused:
         confirm(f"Delete exchange {exchange!r} with {counted(bindings, 'binding')}?", yes)

@@ -57,10 +57,7 @@ _QUEUES = Table(
 @every_queue_option
 @reads
 def list_queues(client: QueueClient, every: bool) -> Reply:
-    """List the queues and their arguments.
-
-    With --json, all of them.
-    """
+    """List the queues and their arguments. With --json, all of them."""
     infos = client.list_queues()
     rows = listed({info.name: info for info in infos}, every).values()
     return Reply(infos, _QUEUES.of(rows), notes=hidden_queues(len(infos) - len(rows)))
@@ -139,10 +136,7 @@ def delete(client: QueueClient, queue: str, if_unused: bool, if_empty: bool, yes
 @asks_always
 @changes
 def purge(client: QueueClient, queue: str, yes: bool) -> Reply:
-    """Delete all ready and delayed messages of a queue.
-
-    Messages in flight stay.
-    """
+    """Delete all ready and delayed messages of a queue. Messages in flight stay."""
     metrics = client.metrics(queue)
     confirm(f"Purge queue {queue!r} of {counted(metrics.ready + metrics.delayed, 'message')}?", yes)
     count = watched(f"purging {queue}", lambda: client.purge(queue), lambda: (0, None))

@@ -157,11 +157,7 @@ class Visitors:
         return None
 
     async def log_in(self, request: Request, user: str, secret: str) -> str:
-        """Log in by the form and return the token of a new session.
-
-        Raises:
-            OpenDataError: as :meth:`check`.
-        """
+        """Log in by the form and return the token of a new session; raise as :meth:`check`."""
         address = self.address_of(request)
         broker = await self.check(user, secret, address)
         self.sessions.end(request.cookies.get(self.cookie, ""))

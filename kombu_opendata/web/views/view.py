@@ -41,13 +41,7 @@ class Views:
         self.api = APIRouter(tags=[tag])
 
     def view(
-        self,
-        path: str,
-        template: str = "",
-        *,
-        api: str = "",
-        page: ContextMaker | None = None,
-        **options: Any,
+        self, path: str, template: str = "", *, api: str = "", page: ContextMaker | None = None, **options: Any
     ) -> Callable[[F], F]:
         """Declare a view: a coroutine with a parameter ``visit``, and others that the query provides.
 
