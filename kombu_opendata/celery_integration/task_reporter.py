@@ -33,11 +33,13 @@ from celery.exceptions import (
 )
 from celery.utils.serialization import UnpickleableExceptionWrapper
 
+from ..client.session.unconfirmed import TaskRun
 from ..client.socket.framed_socket import FramedSocket
 from ..errors import ConnectionLost
 from ..protocol.messages import Lease, Outcome
 from ..protocol.task_reports import TaskReport, TaskState
 from ..transport.channel import Channel
+from ..transport.kombu_message import DeliveredMessage
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +116,22 @@ class Reporter:
     def is_wanted(self) -> bool:
         """True if the broker of the current connection requests reports."""
         return self.channel is not None and self.channel.takes_reports
+
+    def end(self, message: DeliveredMessage, report: TaskReport, expected: TaskReport | None = None) -> None:
+        """Report the end of a task: now, or with the message's settlement. Only the first report counts.
+
+        Args:
+            expected: a report that was set before the end was known.
+        """
+        with self.lock:
+            run = message.run
+            if run is TaskRun.BEGUN or run is None or run is expected:
+                message.run = report
+                return
+            if run is not TaskRun.ACKNOWLEDGED:
+                return
+            message.run = TaskRun.SETTLED
+        self.report(message.lease, report)
 
     def report(self, lease: Lease, report: TaskReport) -> None:
         """Report a task whose message is acknowledged. Never raises: the task has ended in any case."""

@@ -126,16 +126,7 @@ class ReportingRequest(_Base):
 
     def __end(self, report: TaskReport) -> None:
         """Report the end of the task: now, or with the message's settlement. Only the first report counts."""
-        reporter, message = self.opendata_task.reporter, self.message
-        with reporter.lock:
-            run = message.run
-            if run is _BEGUN or run is None or run is self.__expected:
-                message.run = report
-                return
-            if run is not _ACKNOWLEDGED:
-                return
-            message.run = _SETTLED
-        reporter.report(message.lease, report)
+        self.opendata_task.reporter.end(self.message, report, self.__expected)
 
     def __runtime_us(self) -> int:
         return max(int((time() - self.time_start) * 1e6), 0) if self.time_start else 0

@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 from kombu.transport import virtual
 
 from ..errors import OpenDataError
+from .batches import report_batches
 from .task_reporter import Reporter, Reporters
 from .task_requests import report_outcomes, running_late
 from .worker_shutdown import worker_shutdown
@@ -81,6 +82,8 @@ def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters:
         reporter = reporters.setdefault(c.pool, Reporter(running_late))
         reporter.connect(c.connection.default_channel)
         reporter.watch(None if is_solo else c.timer)
+        if "celery_batches" in sys.modules:
+            report_batches(c.app, c.pool, reporter)
         if not getattr(c.app.conf, "worker_disable_prefetch", False):  # Celery 5.5 has no such setting
             start(tasks, c)
             return
@@ -107,6 +110,16 @@ def _wrap_events_start(start: Any, transport_class: type[virtual.Transport]) -> 
     return wrapped
 
 
+class EventLock(type(threading.RLock())):  # type: ignore[misc]
+    """Reentrant lock of an event dispatcher, which only the thread that holds it releases.
+
+    Celery 5.6 would release a lock that is ``locked`` when it closes the dispatcher.
+    """
+
+    def locked(self) -> bool:
+        return False
+
+
 def limit_waits(dispatcher: Any) -> None:
     """Limit how long the events of a worker wait while the broker is unreachable.
 
@@ -115,7 +128,7 @@ def limit_waits(dispatcher: Any) -> None:
     pool that stops sends heartbeats in another thread, and the handler of SIGQUIT may interrupt a heartbeat in the main
     thread. An event that can't be sent stays in the dispatcher's buffer.
     """
-    dispatcher.mutex = threading.RLock()
+    dispatcher.mutex = EventLock()
     dispatcher.send = partial(dispatcher.send, retry_policy=_EVENT_RETRIES)
 
 

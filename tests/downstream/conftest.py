@@ -77,6 +77,7 @@ def client(broker: ServedBroker) -> Iterator[QueueClient]:
 @pytest.fixture
 def start_worker(broker: ServedBroker, tmp_path: Path, started: Children) -> StartWorker:
     def start(app: str, *options: str, name: str = "", url: str = "", cwd: Path = APPS, **given: Any) -> CeleryWorker:
+        given = {"pool": "prefork", **given}
         worker = CeleryWorker(app, url or broker.url, tmp_path, name or app, *options, cwd=cwd, **given)
         started.add(worker)
         worker.wait_until_ready()

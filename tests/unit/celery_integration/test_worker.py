@@ -59,6 +59,11 @@ def test_a_heartbeat_does_not_wait_until_the_broker_is_back(dispatcher: Any) -> 
     assert ends(lambda: dispatcher.send("worker-offline", retry=False)), "the lock is free"
 
 
+def test_a_dispatcher_is_closed_as_celery_5_6_does(dispatcher: Any) -> None:
+    with dispatcher.mutex:
+        assert not dispatcher.mutex.locked(), "it is not released in place of its owner"
+
+
 def test_a_signal_handler_sends_an_event_during_another(dispatcher: Any) -> None:
     def interrupted() -> None:
         with dispatcher.mutex:  # the interrupted call holds it
