@@ -99,7 +99,7 @@ def _segments(folder: Path | None) -> list[Path]:
 def _read_journal(store: OfflineStore, before: list[Path], keep: Keep) -> tuple[list[SavedFile], int] | None:
     """Save the complete records of each segment; return the files, and the number of the last record.
 
-    None if segments were released since ``before``.
+    None if segments were released since ``before``, or begun.
     """
     saved: list[SavedFile] = []
     last_commit = 0
@@ -125,7 +125,7 @@ def _read_journal(store: OfflineStore, before: list[Path], keep: Keep) -> tuple[
                 break  # torn by a power loss: the store could be opened
             last, end = record.sequence, record.end
         if saved and header.first != last_commit + 1:
-            if not path.exists() or not before[0].exists():
+            if not before or not path.exists() or not before[0].exists():
                 return None
             raise _damaged(f"records {last_commit + 1} to {header.first - 1} are missing before {path}")
         last_commit = last
