@@ -21,9 +21,6 @@ from .records.message_facts import BUCKETS, DELAYED, IN_FLIGHT, READY, entries_o
 from .records.offline_store import OfflineStore
 from .records.record_view import QUEUE_PREFIXES, Record, as_entry, as_record, preview, readable, record
 
-DEFAULT_LIMIT = 100
-PREVIEW_BYTES = 256
-
 
 @dataclass(slots=True)
 class MessageDetails:
@@ -145,7 +142,7 @@ async def _payload(store: OfflineStore, details: MessageDetails) -> None:
     finally:
         folder.close()
     details.payload_bytes = len(body)
-    details.payload_preview = preview(body, PREVIEW_BYTES)
+    details.payload_preview = preview(body)
     details.envelope = _envelope(body)
 
 
@@ -154,7 +151,7 @@ def _envelope(body: bytes) -> dict[str, Any] | None:
         content, kind, encoding, headers, properties, exchange, routing_key = decode_envelope(body)
         return {
             "body_bytes": len(content) if isinstance(content, (bytes, str)) else None,
-            "body_preview": readable(content, PREVIEW_BYTES),
+            "body_preview": readable(content),
             "content_type": kind,
             "content_encoding": encoding,
             "headers": readable(headers),

@@ -19,6 +19,7 @@ from .commit.commits import Commits
 from .commit.journal import Journal
 from .commit.measurements import EngineMetrics
 from .commit.store_files import StoreFiles, prepare
+from .engine_parts import EngineParts
 from .engine_settings import EngineSettings
 from .history.failure_view import FailureView
 from .history.service import History
@@ -75,54 +76,42 @@ class Engine:
             self.payloads,
             lambda: self.commits.checkpoint(),
             int(1000 * settings.history_retention_seconds),
-            settings.sizes,
         )
         self.commits = Commits(
             store, journal, clock, state, self.payloads, self.metrics, self.history, sync=settings.sync,
-            on_full=lambda is_full: on_full(is_full and not self.stalled_seconds), sizes=settings.sizes,
+            on_full=lambda is_full: on_full(is_full and not self.stalled_seconds),
         )  # fmt: skip
-        self._compose_queues()
-        self._compose_tasks()
-        self._compose_maintenance(may_reopen)
+        parts = EngineParts(store, state, clock, self.commits, self.payloads)
+        self._compose_operations(parts)
+        self._compose_maintenance(parts, may_reopen)
 
-    def _compose_queues(self) -> None:
-        """Create the services of queues, messages and lists of settled messages."""
-        store, state, clock, commits, payloads = self.store, self.state, self.clock, self.commits, self.payloads
-        sizes = self.settings.sizes
-        self.operations = Operations(state, payloads, clock, commits)
-        self.loader = QueueLoader(store, state, payloads, clock, self.operations, sizes)
-        self.idempotency = Idempotency(store, state, clock, commits)
-        self.repeats = RepeatedCalls(state, clock, commits)
-        self.definitions = Definitions(
-            state, clock, commits, self.operations, self.loader, self.idempotency, self.repeats
-        )
-        buckets = self.buckets = SettledBuckets(store, state, commits)
-        self.pages = QueuePages(store, clock, commits, payloads, buckets, sizes)
-        self.settled_moves = SettledMoves(store, state, clock, commits, payloads, buckets)
-        self.moves = Moves(
-            store, state, clock, commits, payloads, buckets, self.pages, self.loader, self.repeats, sizes
-        )
-        self.router = Router(store, state, clock, commits, buckets)
-        self.failures = FailureView(state, self.history, buckets, sizes)
+    def _compose_operations(self, parts: EngineParts) -> None:
+        """Create the services of queues, messages, lists of settled messages, tasks, results, and staged jobs."""
+        operations = self.operations = Operations(parts.state, parts.payloads, parts.clock, parts.commits)
+        self.loader = QueueLoader(parts, operations)
+        self.idempotency = Idempotency(parts)
+        self.repeats = RepeatedCalls(parts)
+        self.definitions = Definitions(parts, operations, self.loader, self.idempotency, self.repeats)
+        buckets = self.buckets = SettledBuckets(parts)
+        self.pages = QueuePages(parts, buckets)
+        self.settled_moves = SettledMoves(parts, buckets)
+        self.moves = Moves(parts, buckets, self.pages, self.loader, self.repeats)
+        self.router = Router(parts, buckets)
+        self.failures = FailureView(parts.state, self.history, buckets)
+        self.task_runs = TaskRuns(parts, operations, enabled=self.settings.task_outcomes)
+        self.results = ResultStore(parts)
+        self.staging = Staging(parts, operations, self._staged_folder)
 
-    def _compose_tasks(self) -> None:
-        """Create the services of tasks, their results, and staged jobs."""
-        store, state, clock, commits, operations = self.store, self.state, self.clock, self.commits, self.operations
-        sizes, enabled = self.settings.sizes, self.settings.task_outcomes
-        self.task_runs = TaskRuns(state, self.payloads, clock, commits, operations, sizes, enabled=enabled)
-        self.results = ResultStore(store, state, clock, commits)
-        self.staging = Staging(store, state, clock, commits, operations, self._staged_folder)
-
-    def _compose_maintenance(self, may_reopen: MayOpen | None) -> None:
+    def _compose_maintenance(self, parts: EngineParts, may_reopen: MayOpen | None) -> None:
         """Create the services that delete unneeded data, and limit and tidy the store."""
-        store, state, clock, commits, settings = self.store, self.state, self.clock, self.commits, self.settings
-        self.log_sweep = LogSweep(store, state, commits, settings.sizes)
+        store, commits, settings = self.store, self.commits, self.settings
+        self.log_sweep = LogSweep(parts)
         sweepers = self.log_sweep, self.results, self.idempotency, self.history
-        self.collector = Collector(state, clock, commits, self.operations, self.loader, self.buckets, sweepers)
+        self.collector = Collector(parts, self.operations, self.loader, self.buckets, sweepers)
         disk_space = self.disk_space = DiskSpace(store.admin, store.clock)
         self.upkeep = Upkeep(store, self.journal, commits, self._files, self.staging, disk_space, settings, may_reopen)
         self.size_limit = SizeLimit(
-            store, state, clock, commits, self.buckets, self.log_sweep, self.history, disk_space,
+            parts, self.buckets, self.log_sweep, self.history, disk_space,
             tidy=self.upkeep.tidy, settings=settings.slate, limit_bytes=settings.retention_bytes,
         )  # fmt: skip
 

@@ -268,7 +268,7 @@ def _fields(struct: type[Struct]) -> Iterator[str]:
 
 def _key_row(kind: RecordKind) -> str:
     fields = []
-    for name, read in kind.fields:
+    for name, read, _writers in kind.fields:
         if name == "numbers":
             layouts = read.args[0] if isinstance(read, partial) else {"id >> 8": U64}
             fields += [f"<{number} u{8 * layout.size}>" for number, layout in layouts.items()]

@@ -59,19 +59,9 @@ class CheckContext:
     in_flight: set[tuple[str, int]] = field(default_factory=set)
     blind: set[RecordKind] = field(default_factory=set)
 
-    def add(
-        self,
-        code: str,
-        text: str,
-        *,
-        key: bytes = b"",
-        queue: str | None = None,
-        message_id: int | None = None,
-        file: str | None = None,
-    ) -> None:
-        """Report a finding of a kind in :data:`~..findings.CODES`."""
-        problem = finding(code, text, key=key, queue=queue, message_id=message_id, file=file)
-        self.report.add(problem, self.max_findings)
+    def add(self, code: str, text: str, **subject: Any) -> None:
+        """Report a finding, as :func:`~..findings.finding` returns it."""
+        self.report.add(finding(code, text, **subject), self.max_findings)
 
     @property
     def is_running(self) -> bool:
@@ -80,10 +70,7 @@ class CheckContext:
 
     def queue(self, name: str) -> QueueFacts:
         """Return the facts about a queue; a new entry if there are none."""
-        facts = self.queues.get(name)
-        if facts is None:
-            facts = self.queues[name] = QueueFacts(name)
-        return facts
+        return self.queues.setdefault(name, QueueFacts(name))
 
     def exists(self, name: str) -> bool:
         """Return True if a broker would find this queue."""
@@ -93,10 +80,6 @@ class CheckContext:
     def sees(self, *kinds: RecordKind) -> bool:
         """Return True if all records of these kinds were read."""
         return not self.blind.intersection(kinds)
-
-    def can_tell(self, key: bytes) -> bool:
-        """Return True if a record for which ``get`` returned None does not exist; False if it may be unreadable."""
-        return self.store.can_tell(key)
 
     def is_plausible(self, at_ms: int) -> bool:
         """Return True if a broker can have written this time."""

@@ -49,7 +49,7 @@ def complete(facts: MessageFacts, context: CheckContext) -> None:
         ("metadata-missing", RecordKind.METADATA, facts.metadata, keys.metadata_key(facts.id)),
         ("payload-missing", RecordKind.PAYLOAD, facts.payload, keys.payload_key(facts.id)),
     ):
-        if value is None and kind not in facts.corrupt and context.can_tell(key):
+        if value is None and kind not in facts.corrupt and context.store.can_tell(key):
             text = f"message {facts.id} ({where}) has no {kind.value}"
             context.add(code, text, key=key, queue=queue, message_id=facts.id)
 
@@ -107,7 +107,7 @@ def check_chunks(uri: str, facts: MessageFacts, context: CheckContext) -> None:
         return
     wrong = sorted(number for number in expected.keys() | sizes.keys() if expected.get(number) != sizes.get(number))
     missing = [number for number in wrong if number not in sizes]
-    if missing == wrong and not all(context.can_tell(keys.chunk_key(facts.id, number)) for number in missing):
+    if missing == wrong and not all(context.store.can_tell(keys.chunk_key(facts.id, number)) for number in missing):
         return
     text = (
         f"chunk {wrong[0]} of message {facts.id} has {sizes.get(wrong[0], 'no')} bytes instead of "
@@ -161,7 +161,7 @@ def routes(facts: MessageFacts, context: CheckContext) -> None:
         return
     key = keys.routes_block_key(facts.id)
     if facts.routes is None:
-        if (facts.needs > 1 or facts.chunks) and context.can_tell(key):
+        if (facts.needs > 1 or facts.chunks) and context.store.can_tell(key):
             text = f"message {facts.id} is needed {facts.needs} times, has {len(facts.chunks)} chunks, but no count"
             context.add("routes-wrong", text, key=key, message_id=facts.id)
     elif facts.is_kept:

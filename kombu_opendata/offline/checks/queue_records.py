@@ -91,7 +91,7 @@ class QueueFamily(Family):
         ]
         required += [(kind, key(queue.name, 0), 0 in queue.buckets.get(kind, ())) for kind, key in _BUCKETS.items()]
         for kind, key, exists in required:
-            if not exists and self.context.can_tell(key) and self.context.sees(kind):
+            if not exists and self.context.store.can_tell(key) and self.context.sees(kind):
                 yield kind.value, key
 
     def _order(self, queue: QueueFacts) -> None:
@@ -155,6 +155,6 @@ class HeaderFamily(Family):
         last_id = max((span.high for span in context.spans), default=None)
         if context.block_end is not None or last_id is None or not context.sees(RecordKind.SEQ_BLOCK):
             return
-        if context.can_tell(keys.SEQ_BLOCK_KEY):
+        if context.store.can_tell(keys.SEQ_BLOCK_KEY):
             text = f"there is no sequence block, but message ids up to {last_id} are in use"
             self.add("sequence-missing", text, key=keys.SEQ_BLOCK_KEY)

@@ -58,7 +58,7 @@ class ResultFamily(Family):
             if chord is None:
                 if self.context.sees(RecordKind.CHORD):
                     text = f"there are {parts} parts of chord {_text(group)}, but no such chord"
-                    self.add("chord-wrong", text, key=keys.chord_part_prefix(group))
+                    self.add("chord-wrong", text, key=keys.chord_part_key(group))
             elif 0 <= chord.size + chord.added < parts and chord.size >= 0:
                 text = f"chord {_text(group)} of {chord.size + chord.added} tasks has {parts} parts"
                 self.add("chord-wrong", text, key=keys.chord_key(group))

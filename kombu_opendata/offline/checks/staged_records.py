@@ -56,7 +56,7 @@ class StagedFamily(Family):
         self._starts = sorted(self._objects)
         for name, job in self._jobs.items():
             expiry = keys.staged_expiry_key(job.settled_at_ms, name)
-            if job.settled_at_ms and expiry not in self._expiries and self.context.can_tell(expiry):
+            if job.settled_at_ms and expiry not in self._expiries and self.context.store.can_tell(expiry):
                 text = f"staged job {name!r} is settled since {job.settled_at_ms} ms, but has no record of its expiry"
                 self.add("staged-wrong", text, key=keys.staged_job_key(name))
         location = self.context.store.location

@@ -16,7 +16,6 @@ from ...file_system import remedy
 from ..clock import Clock
 from ..effects import Effect, codec
 from ..effects.publishes import SyncedTimeEffect
-from ..engine_sizes import EngineSizes
 from ..messages.payloads import Payloads
 from ..records import keys
 from ..records.payload import NewMessage, message_rows
@@ -84,7 +83,6 @@ class Commits:
         *,
         sync: bool,
         on_full: Callable[[bool], None],
-        sizes: EngineSizes,
     ) -> None:
         """Create the commits.
 
@@ -100,7 +98,7 @@ class Commits:
         self._metrics = metrics
         self._history = history
         self._sync, self._on_full = sync, on_full
-        self._reserved_bytes = sizes.reserved_bytes
+        self._reserved_bytes = state.sizes.reserved_bytes
         self.effects: list[Effect] = []
         self.needs_sync = False
         self.sync_soon = False

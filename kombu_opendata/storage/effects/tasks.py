@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from ...protocol.task_reports import TaskReport
 from ..records.failures import Handled
+from ..records.results import Result
 from ..records.session_records import MAX_WAITED_MS, RunningTask
 from ..state.staged_state import DONE
 from ..state.store_state import StoreState
@@ -118,10 +119,11 @@ class StoreResultEffect(Effect, tag=50):
     chord_expires_at_ms: int
 
     def apply(self, state: StoreState) -> None:
-        state.results.store(
-            self.name, self.kind, self.expires_at_ms, self.value, self.group, self.index, self.member,
-            self.chord_expires_at_ms, at_ms=state.newest_ms,
-        )  # fmt: skip
+        results, at, expires_at = state.results, state.newest_ms, self.chord_expires_at_ms
+        if self.name:
+            results.store(self.name, Result(self.kind, self.expires_at_ms, self.value), at)
+        if self.group:
+            results.add_part(self.group, self.index, self.member, self.value, at, expires_at)
 
 
 class ForgetResultsEffect(Effect, tag=51):
@@ -130,7 +132,8 @@ class ForgetResultsEffect(Effect, tag=51):
     names: list[bytes]
 
     def apply(self, state: StoreState) -> None:
-        state.results.forget(self.names)
+        for name in self.names:
+            state.results.results.put(name, None)
 
 
 class OpenChordEffect(Effect, tag=52):
@@ -149,9 +152,13 @@ class OpenChordEffect(Effect, tag=52):
     body: bytes = b""
 
     def apply(self, state: StoreState) -> None:
-        state.results.open_chord(
-            self.group, self.expires_at_ms, self.size, self.added, self.header, self.again, self.body
-        )
+        if self.again:
+            state.results.close_chord(self.group)
+        chord = state.results.change_chord(self.group)
+        chord.expires_at_ms = self.expires_at_ms
+        chord.size = self.size if self.size >= 0 else chord.size
+        chord.added += self.added
+        chord.header, chord.body = self.header or chord.header, self.body or chord.body
 
 
 class CloseChordEffect(Effect, tag=53):

@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ..clock import TimeSlice
-from ..engine_sizes import EngineSizes
 from ..read.settled_buckets import SettledBuckets
 from ..read.stored_messages import matching
 from ..records.failures import NO_FAILURE
@@ -71,10 +70,10 @@ class GroupCounts(NamedTuple):
 class FailureView:
     """The failures of one instance."""
 
-    def __init__(self, state: StoreState, history: History, buckets: SettledBuckets, sizes: EngineSizes) -> None:
-        self._read_at_once = sizes.failure_reads
+    def __init__(self, state: StoreState, history: History, buckets: SettledBuckets) -> None:
+        self._read_at_once = state.sizes.failure_reads
         self._state, self._history, self._buckets = state, history, buckets
-        self._facts = FactsCache(sizes.failure_reads)
+        self._facts = FactsCache(self._read_at_once)
 
     def free_memory(self) -> None:
         """Clear the cache of facts, which can be read again from the store."""

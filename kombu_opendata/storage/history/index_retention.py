@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterable, Set
 from contextlib import aclosing
 
 from ..clock import TimeSlice
-from ..engine_sizes import EngineSizes
 from ..messages.payloads import Payloads
 from ..records import history_index, history_log, keys
 from ..records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, SEGMENT_SIZE, PostingRun
@@ -231,13 +230,12 @@ class Sweep:
         index: Index,
         checkpoint: Callable[[], Awaitable[None]],
         retention_ms: int,
-        sizes: EngineSizes,
     ) -> None:
         self._store, self._state, self._payloads = store, state, payloads
         self._index = index
         self._checkpoint = checkpoint
         self._retention_ms = retention_ms
-        self._merger = Merger(store, index, checkpoint, self.living_segments, sizes.index_merge_runs)
+        self._merger = Merger(store, index, checkpoint, self.living_segments, state.sizes.index_merge_runs)
         self._lock = asyncio.Lock()
         self._next_segment = 0
 
@@ -301,7 +299,7 @@ class Sweep:
     async def _sweep_attempts(self) -> None:
         """Remove the index of attempts that are no longer in the log."""
         last = self._index.head.kept >> SEGMENT_BITS
-        prefix, end = keys.history_segment_prefix(ATTEMPTS), keys.history_segment_key(ATTEMPTS, last, 0)
+        prefix, end = keys.history_segment_key(ATTEMPTS), keys.history_segment_key(ATTEMPTS, last, 0)
         for _ in range(_ROUNDS):
             rows = await self._store.scan(prefix, end, limit=_SEGMENTS)
             if not rows:

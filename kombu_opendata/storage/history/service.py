@@ -16,7 +16,6 @@ from typing import Generic, NamedTuple, TypeVar
 from ...errors import CorruptRecord
 from ...protocol.messages import AttemptInfo, EventInfo, MessageInfo
 from ...protocol.task_reports import STATES
-from ..engine_sizes import EngineSizes
 from ..messages.payloads import Payloads
 from ..records import history_log, keys
 from ..records.failures import NO_FAILURE
@@ -72,15 +71,14 @@ class History:
         payloads: Payloads,
         checkpoint: Callable[[], Awaitable[None]],
         retention_ms: int,
-        sizes: EngineSizes,
     ) -> None:
-        self._store, self._state, self._payloads = store, state, payloads
+        self._store, self._state, self._payloads, sizes = store, state, payloads, state.sizes
         self.retention_ms = retention_ms
         self.log = HistoryLog(sizes)
         self.index = Index()
         self.collected = CollectedHeaders(store, payloads, self.log, self.index, sizes)
         self.indexer = Indexer(store, payloads, self.log, self.index, self.collected, checkpoint, sizes)
-        self.sweeper = Sweep(store, state, payloads, self.index, checkpoint, retention_ms, sizes)
+        self.sweeper = Sweep(store, state, payloads, self.index, checkpoint, retention_ms)
         self._saving: list[LogChunk] = []
 
     @property

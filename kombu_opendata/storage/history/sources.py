@@ -62,7 +62,7 @@ class Stored:
 
     def __init__(self, store: SlateStore, space: int, hash: int, *, descending: bool) -> None:
         self._store = store
-        self._prefix = keys.history_postings_prefix(space, hash)
+        self._prefix = keys.history_postings_key(space, hash)
         self._descending = descending
         self._rows: AsyncGenerator[tuple[int, bytes, bytes], None] | None = None
         self._row: tuple[int, bytes, bytes] | None = None

@@ -11,16 +11,14 @@ from typing import Any, NamedTuple
 
 from ...errors import PreconditionFailed, RequestError
 from ...protocol.log_position import LogPosition
-from ..clock import Clock
-from ..commit.commits import Commits
 from ..effects.message_moves import RouteEffect
+from ..engine_parts import EngineParts, EngineService
 from ..read import stored_messages
 from ..read.settled_buckets import SettledBuckets, rows_at_hand
 from ..records.routing_cursor import Cursor
-from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueRow
 from ..state.settled_list import ListName, Taken
-from ..state.store_state import Queue, StoreState
+from ..state.store_state import Queue
 from .routing_reader import Accepts, CursorReader, MatchedRows, accept_all
 
 #: approximate journal bytes of one row
@@ -60,14 +58,11 @@ class Step(NamedTuple):
     is_full: bool = False
 
 
-class Router:
+class Router(EngineService):
     """The routing cursors of one instance. Steps of one cursor must not overlap."""
 
-    def __init__(
-        self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits, buckets: SettledBuckets
-    ) -> None:
-        self._store, self._state = store, state
-        self._clock, self._commits = clock, commits
+    def __init__(self, parts: EngineParts, buckets: SettledBuckets) -> None:
+        super().__init__(parts)
         self._buckets = buckets
         self._readers: dict[str, CursorReader] = {}
 
@@ -139,7 +134,7 @@ class Router:
             await self._commits.catch_up()
             if self._state.cursors.get(name) != cursor or self._state.queues.get(name) is not queue:
                 return Step([], 0, False)
-            reader = self._readers[name] = CursorReader(self._store, self._state, self._clock, self._commits)
+            reader = self._readers[name] = CursorReader(self._parts)
         await reader.fill(queue, cursor)
         if not self._is_current(reader, queue, cursor):
             if self._readers.get(name) is not reader:

@@ -17,19 +17,17 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..clock import Clock, TimeSlice
-from ..commit.commits import Commits
+from ..clock import TimeSlice
 from ..commit.route_counts import RouteCounts
-from ..engine_sizes import EngineSizes
+from ..engine_parts import EngineParts, EngineService
 from ..operations.message_operations import Operations
 from ..operations.queue_loader import QueueLoader
 from ..read.settled_buckets import SettledBuckets
 from ..records import keys, metadata, settled
 from ..records.store_records import FOREVER, LogRetention
-from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import stored_deadline
 from ..state.settled_list import ListName
-from ..state.store_state import Queue, StoreState
+from ..state.store_state import Queue
 
 #: messages that one checkpoint deletes
 _GARBAGE_PER_CHECKPOINT = 10_000
@@ -37,12 +35,12 @@ _GARBAGE_PER_CHECKPOINT = 10_000
 _ROUND_MS = 24 * 3_600_000
 
 
-class LogSweep:
+class LogSweep(EngineService):
     """The deletion of messages from the log after their retention."""
 
-    def __init__(self, store: SlateStore, state: StoreState, commits: Commits, sizes: EngineSizes) -> None:
-        self._store, self._state, self._commits = store, state, commits
-        self._step_rows, self._pass_rows = sizes.sweep_messages, sizes.sweep_pass_messages
+    def __init__(self, parts: EngineParts) -> None:
+        super().__init__(parts)
+        self._step_rows, self._pass_rows = self._sizes.sweep_messages, self._sizes.sweep_pass_messages
         self._next_at_ms: float = 0  # no message is due before
 
     def configure(self, seconds: float) -> None:
@@ -154,21 +152,19 @@ class Sweeper(Protocol):
         """Remove a bounded number of records that are past their retention."""
 
 
-class Collector:
+class Collector(EngineService):
     """The retention of messages in one instance's queues; the sweepers remove the other records."""
 
     def __init__(
         self,
-        state: StoreState,
-        clock: Clock,
-        commits: Commits,
+        parts: EngineParts,
         operations: Operations,
         loader: QueueLoader,
         buckets: SettledBuckets,
         sweepers: Sequence[Sweeper],
     ) -> None:
-        self._state, self._clock, self._commits, self._operations = state, clock, commits, operations
-        self._loader, self._buckets, self._sweepers = loader, buckets, sweepers
+        super().__init__(parts)
+        self._operations, self._loader, self._buckets, self._sweepers = operations, loader, buckets, sweepers
 
     async def sweep(self) -> int:
         """Make one pass over all queues; return the number of settled messages that were removed."""

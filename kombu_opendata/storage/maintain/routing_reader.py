@@ -6,17 +6,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...selectors import compile_selector
-from ..clock import Clock, TimeSlice
-from ..commit.commits import Commits
+from ..clock import TimeSlice
+from ..engine_parts import EngineParts, EngineService
 from ..read.membership import Membership
 from ..read.metadata_blocks import BlockReader, MetadataBlock
 from ..read.stored_messages import PRIORITY, first_received_from, id_of, priority_of, row_of
 from ..records import metadata
 from ..records.routing_cursor import Cursor
 from ..routing.topology import Topology
-from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import TTL_HEADER, QueueRow
-from ..state.store_state import Queue, StoreState
+from ..state.store_state import Queue
 
 #: ids whose membership in a queue is in memory at the same time
 _WINDOW_IDS = 1 << 16
@@ -85,16 +84,15 @@ class CursorFilter:
         return priority
 
 
-class CursorReader:
+class CursorReader(EngineService):
     """The reader of one cursor.
 
     ``block.rows[next:]`` are all metadata records from the cursor's position up to ``block.upto``.
     """
 
-    def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
-        self._store, self._state = store, state
-        self._clock, self._commits = clock, commits
-        self._blocks = BlockReader(store, commits, state.sizes.block_rows)
+    def __init__(self, parts: EngineParts) -> None:
+        super().__init__(parts)
+        self._blocks = BlockReader(parts)
         self.next = 0
         self.membership: Membership | None = None  # of messages that may already be in the queue
         self._filter: CursorFilter | None = None

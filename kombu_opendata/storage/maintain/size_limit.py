@@ -48,15 +48,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...errors import StoreError
-from ..clock import Clock
-from ..commit.commits import Commits
+from ..engine_parts import EngineParts, EngineService
 from ..history.service import History
 from ..read.settled_buckets import SettledBuckets
 from ..records import keys
 from ..slatedb.slate_settings import SlateSettings
-from ..slatedb.store_writer import SlateStore
 from ..state.settled_list import ListName
-from ..state.store_state import Queue, StoreState
+from ..state.store_state import Queue
 from .retention import LogSweep
 from .upkeep import DiskSpace
 
@@ -72,7 +70,7 @@ _LISTS: tuple[ListName, ...] = ("done", "failed")
 _TRIES = 5
 
 
-class SizeLimit:
+class SizeLimit(EngineService):
     """The limit of one engine's store.
 
     Args:
@@ -88,10 +86,7 @@ class SizeLimit:
 
     def __init__(
         self,
-        store: SlateStore,
-        state: StoreState,
-        clock: Clock,
-        commits: Commits,
+        parts: EngineParts,
         buckets: SettledBuckets,
         log_sweep: LogSweep,
         history: History,
@@ -101,20 +96,12 @@ class SizeLimit:
         settings: SlateSettings,
         limit_bytes: int,
     ) -> None:
-        self._store, self._state = store, state
-        self._clock = clock
-        self._commits = commits
+        super().__init__(parts)
         self._buckets, self._log_sweep, self._history = buckets, log_sweep, history
-        self._disk_space = disk_space
-        self._tidy = tidy
-        self._settings = settings
-        self.limit_bytes = limit_bytes
-        self.removed = 0
-        self.removed_at_ms = 0
-        self.is_stuck = False
+        self._disk_space, self._tidy, self._settings = disk_space, tidy, settings
+        self.limit_bytes, self.is_stuck = limit_bytes, False
+        self.removed = self.removed_at_ms = self._next_bytes = self._to_remove = 0
         self._compaction = ""  # the id of the last compaction
-        self._next_bytes = 0
-        self._to_remove = 0
 
     @property
     def size_bytes(self) -> int:

@@ -102,36 +102,18 @@ class DiskSpace:
         self.use, self._held_tables = use, use.held
 
     @property
-    def is_worth_collecting(self) -> bool:
-        return self.freed_bytes >= _WORTH_BYTES
-
-    @property
     def is_held(self) -> bool:
         """True if a checkpoint keeps tables that could be deleted otherwise."""
         return bool(self._held_tables)
 
-    def collected(self) -> None:
-        """Reset the size of unreferenced tables after their deletion."""
-        self.freed_bytes = 0
-
     def report(self) -> dict[str, Any]:
         """Return the disk use for the status call; times in ms since the epoch, 0 means never."""
-        use = self.use
-        if use is None:
-            use = DiskUse(0, 0, {}, ())
+        use = self.use or DiskUse(0, 0, {}, ())
+        places = sorted((held.name, held.created_at_ms, held.expires_at_ms or 0) for held in use.checkpoints)
         return {
             "live_bytes": use.live_bytes,
-            "waiting_bytes": use.held_bytes + self.freed_bytes,
-            "checkpoints": [
-                {
-                    "name": checkpoint.name,
-                    "created_at_ms": checkpoint.created_at_ms,
-                    "expires_at_ms": checkpoint.expires_at_ms or 0,
-                }
-                for checkpoint in sorted(
-                    use.checkpoints, key=lambda checkpoint: (checkpoint.name, checkpoint.created_at_ms)
-                )
-            ],
+            "waiting_bytes": sum(use.held.values()) + self.freed_bytes,
+            "checkpoints": [dict(zip(("name", "created_at_ms", "expires_at_ms"), row, strict=True)) for row in places],
             "tables": use.tables,
             "runs": use.runs,
             "unsorted_tables": use.unsorted,
@@ -195,7 +177,7 @@ class Upkeep:
             if self._journal is not None and upto is not None:
                 self._journal.release(upto)
             if await self._store.collect_garbage():
-                self._disk_space.collected()
+                self._disk_space.freed_bytes = 0
             await self._files.sync()
         await self._staging.remove_unneeded()
         return True
@@ -256,7 +238,7 @@ class Upkeep:
 
     async def _tidy_if_due(self) -> None:
         time, position = asyncio.get_running_loop().time, self._commits.stored
-        is_due = self._is_untidy(time() - self._tidied_at_seconds) or self._disk_space.is_worth_collecting
+        is_due = self._is_untidy(time() - self._tidied_at_seconds) or self._disk_space.freed_bytes >= _WORTH_BYTES
         if is_due and await self.tidy():
             self._tidied_position, self._tidied_at_seconds = position, time()
 

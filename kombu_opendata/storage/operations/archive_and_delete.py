@@ -9,16 +9,13 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from ...selectors import Selector
-from ..clock import Clock
-from ..commit.commits import Commits
 from ..effects.message_moves import ArchiveFailedEffect, MoveSettledEffect
-from ..messages.payloads import Payloads
+from ..engine_parts import EngineParts, EngineService
 from ..read.settled_buckets import SettledBuckets
 from ..read.stored_messages import matching, read_metadata
 from ..records import settled
-from ..slatedb.store_writer import SlateStore
 from ..state.settled_list import ListName
-from ..state.store_state import Queue, StoreState
+from ..state.store_state import Queue
 
 #: deleted messages after which a checkpoint is written, so that it is not large
 _GARBAGE_PER_CHECKPOINT = 4096
@@ -48,20 +45,12 @@ class Selection(NamedTuple):
         )
 
 
-class SettledMoves:
+class SettledMoves(EngineService):
     """Archiving and deletion of settled messages of one instance's queues."""
 
-    def __init__(
-        self,
-        store: SlateStore,
-        state: StoreState,
-        clock: Clock,
-        commits: Commits,
-        payloads: Payloads,
-        buckets: SettledBuckets,
-    ) -> None:
-        self._store, self._state, self._clock, self._commits = store, state, clock, commits
-        self._payloads, self._buckets = payloads, buckets
+    def __init__(self, parts: EngineParts, buckets: SettledBuckets) -> None:
+        super().__init__(parts)
+        self._buckets = buckets
 
     async def archive_failed(self, queue: Queue, selection: Selection, on_step: Callable[[int], bool]) -> int:
         """Archive failed messages of a queue; return their number. They keep their records until they are deleted.

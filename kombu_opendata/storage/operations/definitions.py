@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import RequestError
-from ..clock import Clock
-from ..commit.commits import Commits
 from ..effects import Effect
 from ..effects.definitions import (
     AlterQueueEffect,
@@ -17,9 +15,10 @@ from ..effects.definitions import (
     DeleteQueueEffect,
     UnbindEffect,
 )
+from ..engine_parts import EngineParts, EngineService
 from ..records.definitions import QueueOverrides
 from ..routing.queue_filters import QueueDefinition, filter_of, have_same_filter
-from ..state.store_state import Queue, QueueSettings, StoreState
+from ..state.store_state import Queue, QueueSettings
 from .message_operations import Operations
 from .queue_loader import QueueLoader
 from .repeated_requests import Call, Idempotency, RepeatedCalls
@@ -28,21 +27,19 @@ from .repeated_requests import Call, Idempotency, RepeatedCalls
 MAX_FILTER_BYTES = 0xFFFF
 
 
-class Definitions:
+class Definitions(EngineService):
     """The queues, exchanges and bindings of one instance. Each change is in the next commit."""
 
     def __init__(
         self,
-        state: StoreState,
-        clock: Clock,
-        commits: Commits,
+        parts: EngineParts,
         operations: Operations,
         loader: QueueLoader,
         idempotency: Idempotency,
         repeats: RepeatedCalls,
     ) -> None:
-        self._state, self._clock, self._commits, self._operations = state, clock, commits, operations
-        self._loader, self._idempotency, self._repeats = loader, idempotency, repeats
+        super().__init__(parts)
+        self._operations, self._loader, self._idempotency, self._repeats = operations, loader, idempotency, repeats
 
     def _define(self, effect: Effect) -> None:
         self._commits.apply(effect)

@@ -13,21 +13,18 @@ from typing import NamedTuple, Protocol
 
 from ...protocol.queue_arguments import ALL
 from ..clock import Clock
-from ..commit.commits import Commits
 from ..effects import Effect
 from ..effects.message_moves import MoveSettledEffect, MoveWaitingEffect
-from ..engine_sizes import EngineSizes
-from ..messages.payloads import Payloads
+from ..engine_parts import EngineParts, EngineService
 from ..read.membership import Membership
 from ..read.queue_pages import QueuePages
 from ..read.queue_pages import row_of as page_row_of
 from ..read.settled_buckets import SettledBuckets
 from ..read.stored_messages import after_lease, matching, measure, place, priority_of, read_metadata, row_of
 from ..records.metadata import Metadata
-from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueRow
 from ..state.settled_list import ListName
-from ..state.store_state import Queue, StoreState
+from ..state.store_state import Queue
 from .archive_and_delete import ROW_BYTES, Selection
 from .queue_loader import QueueLoader
 from .repeated_requests import Call, RepeatedCalls
@@ -183,26 +180,19 @@ class _Move(NamedTuple):
         return 0 < self.source.selection.limit <= self.done.count
 
 
-class Moves:
+class Moves(EngineService):
     """Moves and copies of messages in one instance's queues."""
 
     def __init__(
         self,
-        store: SlateStore,
-        state: StoreState,
-        clock: Clock,
-        commits: Commits,
-        payloads: Payloads,
+        parts: EngineParts,
         buckets: SettledBuckets,
         pages: QueuePages,
         loader: QueueLoader,
         repeats: RepeatedCalls,
-        sizes: EngineSizes,
     ) -> None:
-        self._step_messages = sizes.move_messages
-        self._store, self._state, self._clock, self._commits = store, state, clock, commits
-        self._payloads, self._buckets, self._pages, self._loader = payloads, buckets, pages, loader
-        self._repeats = repeats
+        super().__init__(parts)
+        self._buckets, self._pages, self._loader, self._repeats = buckets, pages, loader, repeats
 
     async def redrive(
         self,
@@ -259,7 +249,7 @@ class Moves:
             membership = await Membership.of(self._store, self._commits, move.way.target, ids)
         try:
             for bucket, bucket_ids in ids_by_bucket:
-                for part in _parts(bucket_ids, self._step_messages):
+                for part in _parts(bucket_ids, self._sizes.move_messages):
                     if not await self._step(move, bucket, part, membership):
                         return False
             return True

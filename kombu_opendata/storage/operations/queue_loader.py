@@ -44,14 +44,12 @@ import logging
 from collections.abc import Callable, Iterable
 
 from ...errors import CorruptRecord, StoreError
-from ..clock import Clock, TimeSlice
-from ..engine_sizes import EngineSizes
-from ..messages.payloads import Payloads
+from ..clock import TimeSlice
+from ..engine_parts import EngineParts, EngineService
 from ..records import active, keys
-from ..slatedb.store_writer import SlateStore
 from ..state.cold_summaries import Summary
 from ..state.queue_buckets import QueueEntry
-from ..state.store_state import Queue, StoreState
+from ..state.store_state import Queue
 from .message_operations import Operations
 
 log = logging.getLogger(__name__)
@@ -66,21 +64,12 @@ _BROKER_SESSION = bytes(16)
 Wake = Callable[[str], None]
 
 
-class QueueLoader:
+class QueueLoader(EngineService):
     """The loader of cold buckets and payloads of one instance's queues."""
 
-    def __init__(
-        self,
-        store: SlateStore,
-        state: StoreState,
-        payloads: Payloads,
-        clock: Clock,
-        operations: Operations,
-        sizes: EngineSizes,
-    ) -> None:
-        self._sizes, self._load_below = sizes, sizes.load_below
-        self._store, self._state, self._payloads = store, state, payloads
-        self._clock, self._operations = clock, operations
+    def __init__(self, parts: EngineParts, operations: Operations) -> None:
+        super().__init__(parts)
+        self._operations, self._load_below = operations, self._sizes.load_below
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     def next_entry(self, queue: Queue, now: int, wake: Wake = lambda _queue: None) -> tuple[QueueEntry | None, bool]:

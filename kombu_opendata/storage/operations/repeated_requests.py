@@ -14,14 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..clock import Clock
-from ..commit.commits import Commits
 from ..effects.publishes import NoteRemovalEffect, SentWithKeyEffect
+from ..engine_parts import EngineParts, EngineService
 from ..records import idempotency, keys
 from ..records.idempotency import DIGEST_BYTES, Sending
 from ..records.session_records import Removal
-from ..slatedb.store_writer import SlateStore
-from ..state.store_state import StoreState
 
 #: records that one sweep reads
 _SWEEP_ROWS = 2000
@@ -32,13 +29,12 @@ _LOADED_AT_ONCE = 64
 MAX_KEY_TTL_MS = 30 * 86_400_000
 
 
-class Idempotency:
+class Idempotency(EngineService):
     """The operations on the keys of one instance."""
 
-    def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
-        self._store, self._state = store, state
-        self._clock, self._commits = clock, commits
-        self._keys = state.idempotency
+    def __init__(self, parts: EngineParts) -> None:
+        super().__init__(parts)
+        self._keys = parts.state.idempotency
         self._swept_to = b""
 
     def find(self, name: bytes, queue: str = "") -> tuple[bool, Sending | None]:
@@ -124,11 +120,8 @@ class Call(NamedTuple):
     number: int
 
 
-class RepeatedCalls:
+class RepeatedCalls(EngineService):
     """The last call of each session of one instance that removes messages from a queue, moves or copies them."""
-
-    def __init__(self, state: StoreState, clock: Clock, commits: Commits) -> None:
-        self._state, self._clock, self._commits = state, clock, commits
 
     def before(self, call: Call | None) -> Removal:
         """Return the progress of this call before its client repeated it."""

@@ -15,15 +15,13 @@ from itertools import groupby
 from ...errors import InvalidURL, OpenDataError
 from ...staging.batch_block import IndexBlock
 from ...staging.folder_url import StagedFolder
-from ..clock import Clock
-from ..commit.commits import Commits
 from ..effects.staged_jobs import CommitStagedEffect, RouteStagedEffect, StagedChunk, records_of
+from ..engine_parts import EngineParts, EngineService
 from ..records import field_types, keys, staged_jobs
 from ..records.staged_jobs import StagedJob
-from ..slatedb.store_writer import SlateStore
 from ..state.queue_state import QueueState
 from ..state.staged_state import StagedBatch
-from ..state.store_state import Queue, StoreState
+from ..state.store_state import Queue
 from .message_operations import Operations
 
 log = logging.getLogger(__name__)
@@ -41,19 +39,11 @@ _PAGE_COUNTS = 20_000
 _BATCH_BYTES = 150
 
 
-class Staging:
-    def __init__(
-        self,
-        store: SlateStore,
-        state: StoreState,
-        clock: Clock,
-        commits: Commits,
-        operations: Operations,
-        folder: StagedFolder,
-    ) -> None:
-        self._store, self._state = store, state
-        self._clock, self._commits, self._operations = clock, commits, operations
-        self.state = state.staged
+class Staging(EngineService):
+    def __init__(self, parts: EngineParts, operations: Operations, folder: StagedFolder) -> None:
+        super().__init__(parts)
+        self._operations = operations
+        self.state = parts.state.staged
         self.folder = folder
         self.orphan_age_ms = ORPHAN_AGE_MS
         self.removed = 0  # objects, since startup

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from ..clock import Clock
-from ..commit.commits import Commits
 from ..effects import Effect
 from ..effects.tasks import CloseChordEffect, ForgetResultsEffect, OpenChordEffect, StoreResultEffect
+from ..engine_parts import EngineParts, EngineService
 from ..records import keys
 from ..records import results as records
 from ..records.results import FINAL, Result
-from ..slatedb.store_writer import SlateStore
 from ..state.result_state import HAS_REVOCABLE
-from ..state.store_state import StoreState
 
 #: the most expired results that one sweep removes, and the number in one read
 _SWEEP_LIMIT = 50_000
@@ -22,16 +19,15 @@ _SWEEP_PAGE = 100
 _AGE_SLACK_MS = 1000
 
 
-class ResultStore:
+class ResultStore(EngineService):
     """The results of one instance. No client may see a change before the commit.
 
     ``stored`` counts results, and ``chords_completed`` the chords whose callbacks were sent, since startup.
     """
 
-    def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
-        self._store, self._state = store, state
-        self._clock, self._commits = clock, commits
-        self.state = state.results
+    def __init__(self, parts: EngineParts) -> None:
+        super().__init__(parts)
+        self.state = parts.state.results
         self.stored = self.chords_completed = 0
 
     # ------------------------------------------------------------------ reading

@@ -9,9 +9,6 @@ from msgspec.structs import replace
 
 from ...errors import StoreFull
 from ...protocol.task_reports import TaskReport, TaskState, shortened
-from ..clock import Clock
-from ..commit.commits import Commits
-from ..effects import Effect
 from ..effects.deliveries import AckEffect
 from ..effects.tasks import (
     Failures,
@@ -22,11 +19,10 @@ from ..effects.tasks import (
     StartEffect,
     finish,
 )
-from ..engine_sizes import EngineSizes
-from ..messages.payloads import Payloads
+from ..engine_parts import EngineParts, EngineService
 from ..records.session_records import RunningTask
 from ..state.queue_buckets import QueueEntry
-from ..state.store_state import Queue, StoreState
+from ..state.store_state import Queue
 from ..state.task_state import Lease
 from .message_operations import Operations
 
@@ -44,27 +40,11 @@ class LostTask(NamedTuple):
     report: TaskReport
 
 
-class TaskRuns:
-    def __init__(
-        self,
-        state: StoreState,
-        payloads: Payloads,
-        clock: Clock,
-        commits: Commits,
-        operations: Operations,
-        sizes: EngineSizes,
-        *,
-        enabled: bool,
-    ) -> None:
+class TaskRuns(EngineService):
+    def __init__(self, parts: EngineParts, operations: Operations, *, enabled: bool) -> None:
         """Create the runs. If not ``enabled``, a start is an ack; tasks that already run end by :meth:`lose`."""
-        self.enabled = enabled
-        self._max_running, self._max_report_bytes = sizes.running_tasks, sizes.report_bytes
-        self._state = state
-        self._payloads = payloads
-        self._clock = clock
-        self._commits = commits
-        self._operations = operations
-        self._effects: list[Effect] = commits.effects
+        super().__init__(parts)
+        self.enabled, self._operations, self._effects = enabled, operations, parts.commits.effects
 
     def start(self, queue: Queue, entries: Iterable[QueueEntry]) -> None:
         """Move messages from in flight to done; their tasks, all of one session, run until :meth:`finish`."""
@@ -83,7 +63,7 @@ class TaskRuns:
         else:
             self._effects.append(effect)
         session_tasks = self._state.running.by_session.get(session, {})
-        if len(session_tasks) > self._max_running:  # a client that sends no reports
+        if len(session_tasks) > self._sizes.running_tasks:  # a client that sends no reports
             self.finish(next(iter(session_tasks)), TaskReport(TaskState.LOST))
 
     def note_late(self, session: bytes, running_ms: dict[Lease, int]) -> None:
@@ -155,7 +135,7 @@ class TaskRuns:
             commits.check_room(size)
         except StoreFull:
             return replace(report, error="", traceback="")
-        if commits.text_bytes + size > self._max_report_bytes:
+        if commits.text_bytes + size > self._sizes.report_bytes:
             report = replace(report, error=shortened(report.error, SHORT_ERROR), traceback=LEFT_OUT)
         commits.text_bytes += len(report.error) + len(report.traceback)
         return report

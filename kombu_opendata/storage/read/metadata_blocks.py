@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 from typing import NamedTuple
 
-from ..commit.commits import Commits
+from ..engine_parts import EngineParts, EngineService
 from ..records import keys
 from ..slatedb.rows import Pair
 from ..slatedb.store_writer import SlateStore
@@ -40,16 +40,15 @@ class MetadataBlock(NamedTuple):
         return len(self.collected) > _MAX_COLLECTED
 
 
-class BlockReader:
+class BlockReader(EngineService):
     """The reader of one cursor's blocks; must be closed.
 
     Attributes:
         block: the last block; None before the first, after a failure and after :meth:`close`.
     """
 
-    def __init__(self, store: SlateStore, commits: Commits, block_rows: int) -> None:
-        self._block_rows = block_rows
-        self._store, self._commits = store, commits
+    def __init__(self, parts: EngineParts) -> None:
+        super().__init__(parts)
         self.block: MetadataBlock | None = None
         self._ahead: asyncio.Task[MetadataBlock] | None = None
         self._ahead_start = -1
@@ -96,7 +95,7 @@ class BlockReader:
         async with self._commits.checkpointing:  # a running checkpoint may delete records that a read still sees
             self._commits.watches.append(collected)
         try:
-            rows, upto = await read_block(self._store, start, end, self._block_rows, self._row_bytes)
+            rows, upto = await read_block(self._store, start, end, self._sizes.block_rows, self._row_bytes)
             self._row_bytes = mean_bytes(rows) if rows else 0
             return MetadataBlock(rows, upto, collected)
         except BaseException:

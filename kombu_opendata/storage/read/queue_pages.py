@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..clock import Clock
-from ..commit.commits import Commits
-from ..engine_sizes import EngineSizes
-from ..messages.payloads import Payloads
+from ..engine_parts import EngineParts, EngineService
 from ..records import active, keys, settled
 from ..records.metadata import Metadata
 from ..records.session_records import RunningTask
-from ..slatedb.store_writer import SlateStore
 from ..state.cold_summaries import Summary
 from ..state.queue_buckets import QueueEntry
 from ..state.queue_state import QueueState
@@ -115,21 +111,12 @@ def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
     return None if entry is None else row_of(entry, now)
 
 
-class QueuePages:
+class QueuePages(EngineService):
     """The messages of durable queues, read from memory and from the store."""
 
-    def __init__(
-        self,
-        store: SlateStore,
-        clock: Clock,
-        commits: Commits,
-        payloads: Payloads,
-        buckets: SettledBuckets,
-        sizes: EngineSizes,
-    ) -> None:
-        self._count_buckets = sizes.count_buckets
-        self._store, self._clock, self._commits = store, clock, commits
-        self._payloads, self._buckets = payloads, buckets
+    def __init__(self, parts: EngineParts, buckets: SettledBuckets) -> None:
+        super().__init__(parts)
+        self._buckets = buckets
 
     async def waiting(self, queue: Queue, after: int, limit: int, states: tuple[str, ...]) -> tuple[list[Row], int]:
         """Return available or delayed messages with ids above ``after``, and the id of the next page; -1 at the end."""
@@ -195,7 +182,7 @@ class QueuePages:
         log = queue.settled_list(which)
         while log.unread > (oldest := max(log.first, log.tail - _COUNTED)):
             async with self._commits.checkpointing:
-                numbers = range(max(oldest, log.unread - self._count_buckets), log.unread)
+                numbers = range(max(oldest, log.unread - self._sizes.count_buckets), log.unread)
                 values = await self._store.get_many([bucket_key(queue.name, which, number) for number in numbers])
                 log.learn(numbers.start, [0 if value is None else settled.count_of(value) for value in values])
         return log.length

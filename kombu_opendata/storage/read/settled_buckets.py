@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from ..commit.commits import Commits
+from ..engine_parts import EngineService
 from ..records import settled
-from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueRow
 from ..state.settled_list import ListName, bucket_key
-from ..state.store_state import Queue, StoreState
+from ..state.store_state import Queue
 
 
 def rows_at_hand(queue: Queue, which: ListName, number: int) -> list[settled.SettledEntry]:
@@ -22,11 +21,8 @@ def rows_at_hand(queue: Queue, which: ListName, number: int) -> list[settled.Set
     return settled.decode(b"", settled.join(rows))
 
 
-class SettledBuckets:
+class SettledBuckets(EngineService):
     """The settled lists of one instance's queues."""
-
-    def __init__(self, store: SlateStore, state: StoreState, commits: Commits) -> None:
-        self._store, self._state, self._commits = store, state, commits
 
     async def read(self, queue: Queue, which: ListName, number: int) -> list[settled.SettledEntry]:
         """Return the current rows of one bucket of a list."""

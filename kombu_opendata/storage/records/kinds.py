@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Self
 
+from ...errors import RequestError
 from . import field_types
 
 #: message ids are below this
@@ -35,10 +36,28 @@ U32 = struct.Struct(">I")  # chunk number
 U64 = struct.Struct(">Q")  # message id or bucket
 
 
-# ---- readers of fields: (key, offset) → (value, offset of the next field)
+# ---- fields
+class KeyField(NamedTuple):
+    """A field of keys: its name in :class:`ParsedKey`, its reader, and the writers of its values, one for each.
+
+    The reader receives a key and an offset; it returns the value and the offset of the next field.
+    """
+
+    name: str
+    read: Callable[[bytes, int], tuple[Any, int]]
+    writers: tuple[Callable[[Any], bytes], ...]
+
+
 def _name(key: bytes, offset: int) -> tuple[str, int]:
     raw, end = field_types.read_terminated(key, offset)
     return raw.decode("utf-8", "surrogateescape"), end
+
+
+def _write_name(name: str) -> bytes:
+    try:
+        return field_types.terminated(name.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError as error:
+        raise RequestError(f"a name that has no UTF-8 form: {name[:40]!a}") from error
 
 
 def _number(layout: struct.Struct, key: bytes, offset: int) -> tuple[int, int]:
@@ -52,6 +71,12 @@ def _id(key: bytes, offset: int) -> tuple[int, int]:
     return message_id, end
 
 
+def write_id(message_id: int) -> bytes:
+    if not 0 <= message_id < MAX_MESSAGE_ID:
+        raise RequestError(f"message id {message_id} is not in 0 … {MAX_MESSAGE_ID - 1}", message_id=message_id)
+    return U64.pack(message_id)
+
+
 def _bucket(key: bytes, offset: int) -> tuple[int, int]:
     if offset == len(key):
         return 0, offset
@@ -61,11 +86,21 @@ def _bucket(key: bytes, offset: int) -> tuple[int, int]:
     return bucket, end
 
 
+def _write_bucket(bucket: int) -> bytes:
+    return field_types.pack(U64, "bucket", bucket) if bucket else b""
+
+
 def _bytes(size: int, name: str, key: bytes, offset: int) -> tuple[bytes, int]:
     end = offset + size
     if len(key) < end:
         raise field_types.corrupt(key, offset, f"{name} of {len(key) - offset} bytes")
     return key[offset:end], end
+
+
+def _write_bytes(size: int, name: str, raw: bytes) -> bytes:
+    if len(raw) != size:
+        raise RequestError(f"{name} has {size} bytes, not {len(raw)}")
+    return raw
 
 
 def _digest(key: bytes, offset: int) -> tuple[bytes | None, int]:
@@ -87,32 +122,43 @@ def _numbers(layouts: dict[str, struct.Struct], key: bytes, offset: int) -> tupl
     return tuple(numbers), offset
 
 
-#: the name of a field in :class:`ParsedKey`, and its reader
-_Field = tuple[str, Callable[[bytes, int], tuple[Any, int]]]
+def _history(**layouts: struct.Struct) -> KeyField:
+    writers = [partial(field_types.pack, layout, name) for name, layout in layouts.items()]
+    return KeyField("numbers", partial(_numbers, layouts), tuple(writers))
 
 
-def _history(**layouts: struct.Struct) -> _Field:
-    return "numbers", partial(_numbers, layouts)
+def _text(name: str) -> KeyField:
+    return KeyField(name, _name, (_write_name,))
 
 
-_NAME: _Field = ("name", _name)
-_BUCKET: _Field = ("bucket", _bucket)
-_ID: _Field = ("id", _id)
-_SESSION: _Field = ("session", partial(_bytes, SESSION_BYTES, "a session id"))
-_CHUNK: _Field = ("chunk", partial(_number, U32))
-_RESULT: _Field = ("result", field_types.read_terminated)
-_EXPIRES_AT: _Field = ("expires_at_ms", partial(_number, U64))
-_CHORD: _Field = ("chord", field_types.read_terminated)
-_OWNER: _Field = ("owner", field_types.read_terminated)
+def _raw(name: str) -> KeyField:
+    return KeyField(name, field_types.read_terminated, (field_types.terminated,))
+
+
+def _integer(name: str, layout: struct.Struct) -> KeyField:
+    return KeyField(name, partial(_number, layout), (partial(field_types.pack, layout, name),))
+
+
+def _fixed(name: str, size: int, noun: str) -> KeyField:
+    return KeyField(name, partial(_bytes, size, noun), (partial(_write_bytes, size, noun),))
+
+
+_NAME, _RESULT, _CHORD, _OWNER = _text("name"), _raw("result"), _raw("chord"), _raw("owner")
+_BUCKET = KeyField("bucket", _bucket, (_write_bucket,))
+_ID = KeyField("id", _id, (write_id,))
+_SESSION, _HASH = _fixed("session", SESSION_BYTES, "a session id"), _fixed("hash", HASH_BYTES, "a hash")
+_CHUNK, _EXPIRES_AT = _integer("chunk", U32), _integer("expires_at_ms", U64)
+_DIGEST = KeyField("digest", _digest, (bytes,))
+_BLOCK = KeyField("numbers", _block, ())
 
 
 class RecordKind(enum.Enum):
     """A kind of record: its name, the prefix of its keys (or the whole key), and the fields after the prefix."""
 
     prefix: bytes
-    fields: tuple[_Field, ...]
+    fields: tuple[KeyField, ...]
 
-    def __new__(cls, name: str, prefix: bytes, *fields: _Field) -> Self:
+    def __new__(cls, name: str, prefix: bytes, *fields: KeyField) -> Self:
         kind = object.__new__(cls)
         kind._value_, kind.prefix, kind.fields = name, prefix, fields
         return kind
@@ -127,20 +173,20 @@ class RecordKind(enum.Enum):
     CONFIG = "config", b"\x01\x06", _NAME
     STORE_HEADER = "store header", b"\x01\x10"
     EXCHANGE = "exchange", b"\x01\x11", _NAME
-    BINDING = "binding", b"\x01\x12", _NAME, ("queue", _name), ("routing_key", _name), ("digest", _digest)
+    BINDING = "binding", b"\x01\x12", _NAME, _text("queue"), _text("routing_key"), _DIGEST
     OPTIONS = "options", b"\x01\x13", _NAME
     PRODUCER = "producer", b"\x01\x14", _SESSION
     LEASES = "leases", b"\x01\x15", _SESSION
     CHUNK = "chunk", b"\x01\x16", _ID, _CHUNK
-    ROUTES_BLOCK = "routes block", b"\x01\x29", ("numbers", _block)
+    ROUTES_BLOCK = "routes block", b"\x01\x29", _BLOCK
     JOURNAL_POSITION = "journal position", b"\x01\x18"
     RESULT = "result", b"\x01\x19", _RESULT
     RESULT_EXPIRY = "result expiry", b"\x01\x1a", _EXPIRES_AT, _RESULT
     CHORD = "chord", b"\x01\x1e", _CHORD
-    CHORD_PART = "chord part", b"\x01\x1f", _CHORD, ("header_index", partial(_number, U32)), _RESULT
+    CHORD_PART = "chord part", b"\x01\x1f", _CHORD, _integer("header_index", U32), _RESULT
     DEAD_LETTER = "dead letter", b"\x01\x1b", _ID, _NAME
     CURSOR = "routing cursor", b"\x01\x1c", _NAME
-    IDEMPOTENCY = "idempotency", b"\x01\x1d", ("hash", partial(_bytes, HASH_BYTES, "a hash"))
+    IDEMPOTENCY = "idempotency", b"\x01\x1d", _HASH
     STAGED_JOB = "staged job", b"\x01\x26", _NAME
     STAGED_OBJECT = "staged object", b"\x01\x27", _ID
     STAGED_EXPIRY = "staged job expiry", b"\x01\x28", _EXPIRES_AT, _NAME
@@ -207,8 +253,8 @@ def parse(key: bytes) -> ParsedKey:
     kind = _kind(key)
     fields: dict[str, Any] = {}
     offset = len(kind.prefix)
-    for name, read in kind.fields:
-        fields[name], offset = read(key, offset)
+    for field in kind.fields:
+        fields[field.name], offset = field.read(key, offset)
     field_types.check_end(key, key, offset)
     return ParsedKey(kind, **fields)
 

@@ -13,7 +13,7 @@ import contextlib
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from .ffi import Range, ScanSettings, SlateBinding, WriteBatch, public, stock_scan_options
 from .ffi_polls import Polls, Wait
@@ -33,6 +33,14 @@ class _RustBuffer(ctypes.Structure):
 class _ForeignBytes(ctypes.Structure):
     # c_char_p, where the generated code has POINTER(c_char): it accepts a bytes object without a conversion.
     _fields_ = (("len", ctypes.c_int32), ("data", ctypes.c_char_p))
+
+
+class FutureKind(NamedTuple, Generic[T]):
+    """The native functions for futures with results of one kind, a buffer or an iterator."""
+
+    poll: Any
+    take: Callable[[int], T]
+    free: Any
 
 
 class _Native:
@@ -65,10 +73,16 @@ class _Native:
         self.batch_put = bind(_SYMBOL + "method_writebatch_put", None, u64, buffer, buffer, status)
         self.batch_delete = bind(_SYMBOL + "method_writebatch_delete", None, u64, buffer, status)
         shared = self.generated._UniffiLib  # these release the interpreter lock
-        self.poll_buffer = shared.ffi_slatedb_uniffi_rust_future_poll_rust_buffer
-        self.poll_handle = shared.ffi_slatedb_uniffi_rust_future_poll_u64
-        self.free_buffer_future = shared.ffi_slatedb_uniffi_rust_future_free_rust_buffer
-        self.free_handle_future = shared.ffi_slatedb_uniffi_rust_future_free_u64
+        self.buffer = FutureKind(
+            shared.ffi_slatedb_uniffi_rust_future_poll_rust_buffer,
+            self._take_bytes,
+            shared.ffi_slatedb_uniffi_rust_future_free_rust_buffer,
+        )
+        self.iterator = FutureKind(
+            shared.ffi_slatedb_uniffi_rust_future_poll_u64,
+            self._take_iterator,
+            shared.ffi_slatedb_uniffi_rust_future_free_u64,
+        )
         self._polls = Polls(self.generated)
         kinds = ("db", "dbreader")
         self.clone = {kind: bind(f"{_SYMBOL}clone_{kind}", u64, u64, status) for kind in (*kinds, "dbiterator")}
@@ -105,39 +119,20 @@ class _Native:
         finally:
             self.free(buffer, ctypes.byref(self.status_type()))
 
-    async def call(self, future: int, *, rows: int = 1, in_thread: bool = False) -> bytes:
-        """Wait for a native future that returns a buffer with about this number of rows."""
+    async def call(self, future: int, kind: FutureKind[T], *, rows: int = 1, in_thread: bool = False) -> T:
+        """Wait for a native future with about this number of rows."""
         try:
-            cancelled = await self._polls.ready(future, self.poll_buffer, rows, in_thread=in_thread)
-            content = self._take_bytes(future)
+            cancelled = await self._polls.ready(future, kind.poll, rows, in_thread=in_thread)
+            result = kind.take(future)
         finally:
-            self.free_buffer_future(future)
+            kind.free(future)
         if cancelled is not None:
-            raise cancelled  # only now, because the buffer had to be freed
-        return content
+            raise cancelled  # only now, because the result had to be freed
+        return result
 
-    async def call_for_iterator(self, future: int, *, in_thread: bool = False) -> Any:
-        """Wait for a native future that returns a scan iterator."""
-        try:
-            cancelled = await self._polls.ready(future, self.poll_handle, 1, in_thread=in_thread)
-            iterator = self._take_iterator(future)
-        finally:
-            self.free_handle_future(future)
-        if cancelled is not None:
-            raise cancelled
-        return iterator
-
-    async def call_all(self, futures: Sequence[int]) -> list[bytes]:
-        """Wait for several native futures that return buffers."""
-        return await self._all(futures, self.poll_buffer, self._take_bytes, self.free_buffer_future)
-
-    async def call_all_for_iterators(self, futures: Sequence[int]) -> list[Any]:
-        """Wait for several native futures that return scan iterators."""
-        return await self._all(futures, self.poll_handle, self._take_iterator, self.free_handle_future)
-
-    async def _all(self, futures: Sequence[int], poll: Any, take: Callable[[int], T], free: Any) -> list[T]:
+    async def call_all(self, futures: Sequence[int], kind: FutureKind[T]) -> list[T]:
         """Poll each future once, then those that wake, until all are ready: a future runs only while it is polled."""
-        polls = self._polls
+        polls, (poll, take, free) = self._polls, kind
         waits: list[Wait] = []
         results: list[T] = []
         try:
@@ -269,19 +264,20 @@ class FastBinding(SlateBinding):
         native = self._native
         lowered = native.lower(encode_bytes(key))
         future = native.get[_kind(db)](native.handle(db), lowered)
-        return decode_optional_bytes(await native.call(future))
+        return decode_optional_bytes(await native.call(future, native.buffer))
 
     async def get_many(self, db: Any, keys: Sequence[bytes]) -> list[bytes | None]:
         native = self._native
         start = native.get[_kind(db)]
         lowered = [native.lower(encode_bytes(key)) for key in keys]
         futures = [start(native.handle(db), key) for key in lowered]
-        return list(map(decode_optional_bytes, await native.call_all(futures)))
+        return list(map(decode_optional_bytes, await native.call_all(futures, native.buffer)))
 
     async def scan(
         self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings, *, in_thread: bool = False
     ) -> Any:
-        return await self._native.call_for_iterator(self._begin_scan(db, start, end, settings), in_thread=in_thread)
+        native = self._native
+        return await native.call(self._begin_scan(db, start, end, settings), native.iterator, in_thread=in_thread)
 
     def _begin_scan(self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings) -> int:
         """Return the native future of an iterator."""
@@ -294,18 +290,19 @@ class FastBinding(SlateBinding):
     async def next_batch(self, iterator: Any, limit: int, *, in_thread: bool = False) -> list[Pair]:
         native = self._native
         future = native.next_batch(native.handle(iterator), limit)
-        return decode_pairs(await native.call(future, rows=limit, in_thread=in_thread))
+        return decode_pairs(await native.call(future, native.buffer, rows=limit, in_thread=in_thread))
 
     async def next_rows(self, iterator: Any, limit: int) -> Rows:
         native = self._native
-        return decode_rows(await native.call(native.next_batch(native.handle(iterator), limit), rows=limit))
+        future = native.next_batch(native.handle(iterator), limit)
+        return decode_rows(await native.call(future, native.buffer, rows=limit))
 
     async def scan_many(self, db: Any, ranges: Sequence[Range], limit: int, settings: ScanSettings) -> list[list[Pair]]:
         native = self._native
         scans = [self._begin_scan(db, *bounds, settings) for bounds in ranges]
-        iterators = await native.call_all_for_iterators(scans)
+        iterators = await native.call_all(scans, native.iterator)
         futures = [native.next_batch(native.handle(iterator), limit) for iterator in iterators]
-        return list(map(decode_pairs, await native.call_all(futures)))
+        return list(map(decode_pairs, await native.call_all(futures, native.buffer)))
 
 
 def _kind(db: Any) -> str:

@@ -67,10 +67,7 @@ class Compaction(NamedTuple):
     is_active: bool
 
     def report(self) -> dict[str, Any]:
-        return {
-            "status": self.status, "planned_at_ms": self.planned_at_ms, "sources": self.sources,
-            "processed_bytes": self.processed_bytes,
-        }  # fmt: skip
+        return dict(zip(self._fields, self[:4], strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +90,6 @@ class DiskUse:
     runs: int = 0
     unsorted: int = 0
     compactions: tuple[Compaction, ...] = ()
-
-    @property
-    def held_bytes(self) -> int:
-        return sum(self.held.values())
 
 
 class SlateAdmin:
@@ -237,40 +230,30 @@ class SlateAdmin:
         return {status.COMPLETED: True, status.FAILED: False}.get(compaction.status)
 
     async def collect_garbage(
-        self,
-        *,
-        tables: bool = True,
-        wal_min_age_seconds: float,
-        manifest_min_age_seconds: float,
-        compacted_min_age_seconds: float,
+        self, *, wal_seconds: float, manifest_seconds: float, table_seconds: float | None
     ) -> None:
         """Delete the files that neither the current manifest nor a checkpoint needs and that are older than these ages.
 
         Args:
-            tables: delete tables; otherwise only the other files.
+            table_seconds: None for no deletion of tables.
         """
-        with translated(self._url):
-            if tables:  # separately and first: soon after the caller has checked that this is allowed
-                await self._collect(compacted=compacted_min_age_seconds)
-            await self._collect(wal=wal_min_age_seconds, manifest=manifest_min_age_seconds)
-
-    async def _collect(
-        self, *, wal: float | None = None, manifest: float | None = None, compacted: float | None = None
-    ) -> None:
         u = ffi.public()
 
         def older_than(seconds: float | None) -> Any:
             options = u.GarbageCollectorDirectoryOptions
             return None if seconds is None else options(min_age_ms=int(seconds * 1000), dry_run=False)
 
-        await self._admin.run_gc_once(
-            u.GarbageCollectorOptions(
-                wal_options=older_than(wal),
-                manifest_options=older_than(manifest),
-                compactions_options=older_than(manifest),
-                compacted_options=older_than(compacted),
-            )
-        )
+        async def collect(wal: float | None, manifest: float | None, tables: float | None) -> None:
+            options = u.GarbageCollectorOptions(
+                wal_options=older_than(wal), manifest_options=older_than(manifest),
+                compactions_options=older_than(manifest), compacted_options=older_than(tables),
+            )  # fmt: skip
+            await self._admin.run_gc_once(options)
+
+        with translated(self._url):
+            if table_seconds is not None:  # first: soon after the caller has checked that this is allowed
+                await collect(None, None, table_seconds)
+            await collect(wal_seconds, manifest_seconds, None)
 
 
 async def collect_all(admin: SlateAdmin) -> None:
@@ -278,7 +261,7 @@ async def collect_all(admin: SlateAdmin) -> None:
     for checkpoint in await admin.checkpoints():
         if not checkpoint.name:
             await admin.delete_checkpoint(checkpoint.id)
-    await admin.collect_garbage(wal_min_age_seconds=0, manifest_min_age_seconds=60, compacted_min_age_seconds=0)
+    await admin.collect_garbage(wal_seconds=0, manifest_seconds=60, table_seconds=0)
 
 
 def _checkpoint(record: Any) -> Checkpoint:

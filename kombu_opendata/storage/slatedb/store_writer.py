@@ -271,11 +271,9 @@ class SlateStore(Reads):
         if compacted_min_age_seconds is None:
             compacted_min_age_seconds = self.settings.table_min_age_seconds
         await self.admin.collect_garbage(
-            tables=may_delete,
-            wal_min_age_seconds=wal_min_age_seconds,
-            manifest_min_age_seconds=manifest_min_age_seconds,
-            compacted_min_age_seconds=compacted_min_age_seconds,
-        )
+            wal_seconds=wal_min_age_seconds, manifest_seconds=manifest_min_age_seconds,
+            table_seconds=compacted_min_age_seconds if may_delete else None,
+        )  # fmt: skip
         return may_delete
 
 

@@ -9,7 +9,6 @@ value is deleted or changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...errors import CorruptRecord
@@ -133,52 +132,22 @@ class ResultState:
         return bool(caches or self._expired or self._deleted_keys or self._dirty_chords)
 
     # ------------------------------------------------------------------ changes by effects
-    def store(
-        self,
-        name: bytes,
-        kind: int,
-        expires_at_ms: int,
-        value: bytes,
-        group: bytes,
-        index: int,
-        member: bytes,
-        chord_expires_at_ms: int,
-        at_ms: int = 0,
-    ) -> None:
-        """Store a result (if there is a name), a chord's part (if there is a group), or both."""
-        if name:
-            self.results.put(name, Result(kind, expires_at_ms, value), at_ms)
-            self.has_revocable = self.has_revocable or name == HAS_REVOCABLE
-        if not group:
-            return
-        chord = self.chords.get(group)
-        if chord is None:
-            chord = self.chords[group] = ChordState()
+    def store(self, name: bytes, result: Result, at_ms: int) -> None:
+        self.results.put(name, result, at_ms)
+        self.has_revocable = self.has_revocable or name == HAS_REVOCABLE
+
+    def add_part(self, group: bytes, index: int, member: bytes, value: bytes, at_ms: int, expires_at_ms: int) -> None:
+        """Store a part of a chord, unless the chord has it; ``expires_at_ms`` is the chord's."""
+        chord = self.change_chord(group)
         if (index, member) not in chord.parts:
             key = chord.parts[index, member] = keys.chord_part_key(group, index, member)
             self.parts.put(key, value, at_ms)
-        chord.expires_at_ms = chord_expires_at_ms
-        self._dirty_chords.add(group)
-
-    def forget(self, names: Iterable[bytes]) -> None:
-        for name in names:
-            self.results.put(name, None)
-
-    def open_chord(
-        self, group: bytes, expires_at_ms: int, size: int, added: int, header: bytes, again: bool, body: bytes = b""
-    ) -> None:
-        """Set a chord's size (-1: unknown), ``added`` more tasks, its header; ``again`` replaces an earlier chord."""
-        if again:
-            self.close_chord(group)
-        chord = self.chords.get(group)
-        if chord is None:
-            chord = self.chords[group] = ChordState()
         chord.expires_at_ms = expires_at_ms
-        chord.size = size if size >= 0 else chord.size
-        chord.added += added
-        chord.header = header or chord.header
-        chord.body = body or chord.body
+
+    def change_chord(self, group: bytes) -> ChordState:
+        """Return a chord, a new one if there is none, which the caller changes."""
         self._dirty_chords.add(group)
+        return self.chords.setdefault(group, ChordState())
 
     def close_chord(self, group: bytes) -> None:
         chord = self.chords.pop(group, None)

@@ -10,7 +10,6 @@ import pytest
 from kombu_opendata.selectors import compile_selector
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.operations.moves import MoveCounts, MoveTarget
-from kombu_opendata.storage.read.settled_buckets import SettledBuckets
 from kombu_opendata.storage.records import keys, settled
 from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN, Attempt
 from kombu_opendata.storage.records.keys import RecordKind
@@ -91,9 +90,7 @@ async def rows(world: World, name: str, which: ListName = "failed") -> list[sett
     log = queue.settled_list(which)
     found = []
     for number in range(log.first, log.tail + 1):
-        found += await SettledBuckets(world.engine.store, world.engine.state, world.engine.commits).read(
-            queue, which, number
-        )
+        found += await world.engine.buckets.read(queue, which, number)
     return found
 
 

@@ -221,7 +221,8 @@ def test_many_reads_wait_together() -> None:
             else:
                 polls._polled(number, polls._ready_code)
 
-        return await native._all(range(5), poll, lambda future: 10 * future, lambda _future: None)
+        kind = ffi_native.FutureKind(poll, lambda future: 10 * future, lambda _future: None)
+        return await native.call_all(range(5), kind)
 
     assert asyncio.run(main()) == [0, 10, 20, 30, 40]
     assert len(polled) == 15
