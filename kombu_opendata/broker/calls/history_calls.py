@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from inspect import signature
 from operator import attrgetter
 from typing import Any
 
@@ -23,8 +22,6 @@ from .dispatch import BrokerCalls, Context, check_range, handles
 from .failure_bulk import Bulk, Bulks
 from .replay_calls import check_limit, selector_of, stored_queue
 
-#: fields of a message that are filters of the history
-_FILTERS = frozenset(signature(query.check_filters).parameters)
 _GROUP_FIELDS = attrgetter(*FailureGroup.__struct_fields__)
 
 
@@ -162,7 +159,7 @@ class HistoryCalls(BrokerCalls):
 
 def _history_filters(msg: m.WireMessage) -> query.ListFilters:
     """Return the filters of a call. Raises InvalidFilter if a value is not valid."""
-    values: dict[str, Any] = {name: getattr(msg, name) for name in msg.__struct_fields__ if name in _FILTERS}
+    values: dict[str, Any] = {name: getattr(msg, name) for name in msg.__struct_fields__ if name in query.FILTERS}
     return query.check_filters(**values)
 
 

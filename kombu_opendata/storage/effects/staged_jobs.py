@@ -174,7 +174,7 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
             id += 1
         for target, count in zip(self.runs[::2], self.runs[1::2], strict=True):
             for name in targets[target] if target >= 0 else ():
-                state.staged.add_routed(self.job_id, name, count)
+                state.staged.jobs[self.job_id].add_routed(name, count)
         damaged = block is None
         state.staged.routed(self.job_id, self.rows, self.rows if damaged else unroutable, damaged, self.at_ms)
 

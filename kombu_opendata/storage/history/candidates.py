@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import NamedTuple
 
 from ...protocol.messages import MessageInfo, QueueStatus
 from ...protocol.task_reports import STATES
@@ -18,7 +17,7 @@ from ..records.metadata import Metadata
 from . import value_hashes
 from .query import ListFilters
 from .reader import ListReader
-from .sources import AVAILABLE, IN_FLIGHT, RUNNING, AllOf, AnyOf, CandidateSource, Fixed, Live, values_source, walk
+from .sources import AVAILABLE, IN_FLIGHT, RUNNING, AllOf, AnyOf, CandidateSource, Fixed, Live, NumberRange, walk
 
 #: number of candidates in the first batch, and the limit for a batch
 _FIRST_BATCH = 128
@@ -28,29 +27,16 @@ _FIRST_BATCH = 128
 NumberedAttempt = tuple[int, Attempt]
 
 
-class NumberRange(NamedTuple):
-    """The numbers from ``start`` to ``stop``, both included."""
-
-    start: int
-    stop: int
-    descending: bool
-
-    @property
-    def is_empty(self) -> bool:
-        return self.start < self.stop if self.descending else self.start > self.stop
-
-
 # ---------------------------------------------------------------------- messages
 async def messages(
     reader: ListReader, filters: ListFilters, way: NumberRange, count: int
 ) -> AsyncGenerator[list[MessageInfo], None]:
     """Yield the messages that match, in batches."""
+    if way.low > way.high:
+        return
     source, piece = await _message_source(reader, filters, way.descending), TimeSlice()
     if source is None:
-        everything = reader.stored_messages(
-            way.start, way.stop, descending=way.descending, batch=min(count, _FIRST_BATCH)
-        )
-        async with aclosing(everything) as batches:
+        async with aclosing(reader.stored_messages(way, min(count, _FIRST_BATCH))) as batches:
             async for batch in batches:
                 yield await _matching(reader, filters, batch)
                 await piece.pause()
@@ -69,7 +55,7 @@ async def _portions(
     size = min(count, _FIRST_BATCH)
     pending: list[int] = []
     piece = TimeSlice()
-    async with aclosing(walk(source, way.start, way.stop, descending=way.descending)) as positions_iterator:
+    async with aclosing(walk(source, way)) as positions_iterator:
         async for positions in positions_iterator:
             pending += positions
             while len(pending) >= size:
@@ -117,10 +103,10 @@ async def _message_source(reader: ListReader, filters: ListFilters, descending: 
         sources.append(await _status_source(reader, filters, descending))
     elif filters.queues:
         hashes = [hash_of(value_hashes.QUEUE, name) for name in filters.queues]
-        sources.append(await values_source(reader.store, reader.view, MESSAGES, hashes, descending=descending))
+        sources.append(await reader.having(MESSAGES, hashes, descending=descending))
     for name, texts in filters.headers:
         hashes = [hash_of(value_hashes.HEADER, name, text) for text in texts]
-        sources.append(await values_source(reader.store, reader.view, MESSAGES, hashes, descending=descending))
+        sources.append(await reader.having(MESSAGES, hashes, descending=descending))
     return AllOf(sources, descending=descending) if sources else None
 
 
@@ -141,7 +127,7 @@ async def _status_source(reader: ListReader, filters: ListFilters, descending: b
     statuses = [status for status in filters.statuses if status not in (*now, RUNNING)]
     hashes = [hash_of(value_hashes.SETTLED, status, name) for status in statuses for name in filters.queues or ("",)]
     if hashes:
-        sources.append(await values_source(reader.store, reader.view, MESSAGES, hashes, descending=descending))
+        sources.append(await reader.having(MESSAGES, hashes, descending=descending))
     return AnyOf(sources, descending=descending)
 
 
@@ -166,10 +152,11 @@ async def attempts(
     reader: ListReader, filters: ListFilters, way: NumberRange, count: int
 ) -> AsyncGenerator[list[NumberedAttempt], None]:
     """Yield the attempts that match, in batches."""
+    if way.low > way.high:
+        return
     matches, piece = _attempt_test(filters), TimeSlice()
     if not attempt_dimensions(filters):
-        everything = reader.all_attempts(way.start, way.stop, descending=way.descending)
-        async with aclosing(everything) as batches:
+        async with aclosing(reader.all_attempts(way)) as batches:
             async for batch in batches:
                 yield [attempt for attempt in batch if matches(attempt)]
                 await piece.pause()
@@ -188,7 +175,7 @@ async def attempt_numbers(
     """Yield the numbers of the attempts in the index for filters with a dimension: a superset of those that match."""
     sources: list[CandidateSource] = []
     for hashes in attempt_dimensions(filters):
-        sources.append(await values_source(reader.store, reader.view, ATTEMPTS, hashes, descending=way.descending))
+        sources.append(await reader.having(ATTEMPTS, hashes, descending=way.descending))
     async with aclosing(_portions(AllOf(sources, descending=way.descending), way, count, reader.max_batch)) as portions:
         async for numbers in portions:
             yield numbers

@@ -14,6 +14,7 @@ from ...selectors import Selector
 from ..records.failures import NO_FAILURE, TaskFailure
 from ..state.settled_list import ListName
 from . import query
+from .query import FOREVER
 
 FAILED, ARCHIVED, ACKNOWLEDGED = "failed", "archived", "acknowledged"
 KINDS = (FAILED, ACKNOWLEDGED, ARCHIVED)
@@ -85,7 +86,6 @@ class Failure(NamedTuple):
 _MAX_IDS = 100_000
 #: the most ids that are looked up in the index
 SEARCHED = 1000
-FOREVER = 1 << 62
 _CURSOR_VERSION = 1
 REASONS = (*STATES, DELIVERY_LIMIT)
 
@@ -142,66 +142,40 @@ class FailureFilterValues(NamedTuple):
 
 def check_filters(
     *,
-    queues: Iterable[str] = (),
-    kinds: Iterable[str] = (),
-    tasks: Iterable[str] = (),
-    exceptions: Iterable[str] = (),
-    reasons: Iterable[str] = (),
-    workers: Iterable[str] = (),
     ids: Iterable[int] | None = None,
     task_ids: Iterable[str] | None = None,
     selector: Selector | None = None,
     gte: int | None = None,
     lte: int | None = None,
     handled: bool = False,
+    **texts: Iterable[str],
 ) -> FailureFilterValues:
     """Return the filters, without duplicate values.
+
+    Args:
+        texts: values of the other fields of :class:`FailureFilterValues`.
 
     Raises:
         InvalidFilter: a kind or a reason that does not exist, or too many values.
     """
     values = FailureFilterValues(
-        _unique(queues),
-        _unique(kinds),
-        _unique(tasks),
-        _unique(exceptions),
-        _unique(reasons),
-        _unique(workers),
-        None if ids is None else frozenset(ids),
-        None if task_ids is None else frozenset(task_ids),
-        selector,
-        max(0, gte or 0),
-        FOREVER if lte is None else lte,
-        handled,
-    )
-    _check_values(values)
+        ids=None if ids is None else frozenset(ids), task_ids=None if task_ids is None else frozenset(task_ids),
+        selector=selector, since_ms=max(0, gte or 0), until_ms=FOREVER if lte is None else lte, handled=handled,
+        **{name: tuple(sorted(set(parts))) for name, parts in texts.items()},
+    )  # fmt: skip
+    query.check_known(values.kinds, KINDS, "kind of failure")
+    query.check_known(values.reasons, (*REASONS, ""), "reason")
+    count = sum(map(len, values[:6]))
+    if count > query.MAX_VALUES:
+        raise InvalidFilter(f"{count} filter values: use at most {query.MAX_VALUES}", limit=query.MAX_VALUES)
+    if max(len(values.ids or ()), len(values.task_ids or ())) > _MAX_IDS:
+        raise InvalidFilter(f"name at most {_MAX_IDS} ids at a time", limit=_MAX_IDS)
     for time in (gte, lte):
         if time is not None and not -FOREVER < time <= FOREVER:
             raise InvalidFilter("a time must be in milliseconds since the epoch, below 2⁶²", value=time)
     if handled:
         return values._replace(kinds=(ACKNOWLEDGED,))
     return values if values.kinds else values._replace(kinds=(FAILED, ACKNOWLEDGED))
-
-
-def _check_values(filters: FailureFilterValues) -> None:
-    for values, allowed, noun in (
-        (filters.kinds, KINDS, "kind of failure"),
-        (filters.reasons, (*REASONS, ""), "reason"),
-    ):
-        unknown = sorted(set(values).difference(allowed))
-        if unknown:
-            raise InvalidFilter(
-                f"there is no {noun} {unknown[0]!r}: use one of {', '.join(filter(None, allowed))}", value=unknown[0]
-            )
-    count = sum(map(len, filters[:6]))
-    if count > query.MAX_VALUES:
-        raise InvalidFilter(f"{count} filter values: use at most {query.MAX_VALUES}", limit=query.MAX_VALUES)
-    if max(len(filters.ids or ()), len(filters.task_ids or ())) > _MAX_IDS:
-        raise InvalidFilter(f"name at most {_MAX_IDS} ids at a time", limit=_MAX_IDS)
-
-
-def _unique(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(set(values)))
 
 
 def check_dimensions(by: Iterable[str]) -> tuple[str, ...]:

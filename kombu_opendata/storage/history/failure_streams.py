@@ -26,13 +26,12 @@ from ..state.settled_list import ListName
 from ..state.store_state import Queue
 from ..state.task_state import HandledFailures
 from . import value_hashes
-from .candidates import NumberRange, attempt_numbers
+from .candidates import attempt_numbers
 from .failure import (
     ACKNOWLEDGED,
     ARCHIVED,
     DELIVERY_LIMIT,
     FAILED,
-    FOREVER,
     SEARCHED,
     STATES,
     Facts,
@@ -42,7 +41,7 @@ from .failure import (
 )
 from .query import ListFilters as AttemptFilters
 from .reader import ListReader
-from .sources import values_source, walk
+from .sources import NumberRange, walk
 
 #: failures whose facts stay in memory, in about 20 MB
 KEPT = 65_536
@@ -254,12 +253,9 @@ async def acknowledged(
 ) -> Stream:
     """Yield the acknowledged attempts of failed tasks that the index has for these filters."""
     attempt_filters = _attempt_filters(filters)
-    low = await reader.first_attempt_since(window.since_ms) if window.since_ms else 0
-    high = await reader.first_attempt_since(window.until_ms + 1) if window.until_ms < FOREVER else reader.log.end[0]
-    low, high = max(low, reader.first_kept_attempt), min(high, reader.log.end[0]) - 1
-    if low > high:
+    way = NumberRange(*await reader.attempt_range(window.since_ms, window.until_ms), window.descending)
+    if way.low > way.high:
         return
-    way = NumberRange(high, low, True) if window.descending else NumberRange(low, high, False)
     async with aclosing(attempt_numbers(reader, attempt_filters, way, _FIRST)) as portions:
         async for numbers in portions:
             selected = [number for number in numbers if (number in handled) == filters.handled]
@@ -348,8 +344,8 @@ async def _message_ids(reader: ListReader, filters: FailureFilterValues) -> froz
     if filters.ids is not None or filters.task_ids is None or not filters.has_few_task_ids:
         return filters.ids
     hashes = [value_hashes.hash_of(value_hashes.HEADER, "id", id) for id in filters.task_ids]
-    source = await values_source(reader.store, reader.view, MESSAGES, hashes, descending=False)
+    source = await reader.having(MESSAGES, hashes, descending=False)
     ids: set[int] = set()
-    async for batch in walk(source, 0, MAX_MESSAGE_ID - 1, descending=False):
+    async for batch in walk(source, NumberRange(0, MAX_MESSAGE_ID - 1, False)):
         ids.update(batch)
     return frozenset(ids)

@@ -8,7 +8,7 @@ import hashlib
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...errors import (
     CursorOfAnotherList,
@@ -34,7 +34,8 @@ TASK_STATES = STATES[1:]
 ORDERS = ("desc", "asc")
 MESSAGES, ATTEMPTS = "messages", "attempts"
 
-_MAX_MS = 1 << 62
+#: above all times that are stored
+FOREVER = 1 << 62
 _ATTEMPT = "attempt-"
 _ATTEMPT_ID = re.compile(f"{_ATTEMPT}([0-9a-f]{{1,15}})")
 _KINDS = {MESSAGES: 1, ATTEMPTS: 2}
@@ -58,7 +59,7 @@ class ListFilters(NamedTuple):
     consumers: tuple[str, ...] = ()
     manual: bool | None = None
     since_ms: int = 0
-    until_ms: int = _MAX_MS
+    until_ms: int = FOREVER
     states: tuple[str, ...] = ()  # of attempts' tasks
     exceptions: tuple[str, ...] = ()
 
@@ -90,47 +91,33 @@ class Paging(NamedTuple):
 
 def check_filters(
     *,
-    queues: Iterable[str] | None = None,
-    statuses: Iterable[str] | None = None,
-    outcomes: Iterable[str] | None = None,
     headers: Mapping[str, Sequence[str]] | None = None,
-    ids: Iterable[int] | None = None,
-    consumers: Iterable[str] | None = None,
     manual: bool | None = None,
-    states: Iterable[str] | None = None,
-    exceptions: Iterable[str] | None = None,
     gte: int | None = None,
     lte: int | None = None,
     gt: int | None = None,
     lt: int | None = None,
+    **values: Iterable[Any] | None,
 ) -> ListFilters:
     """Return the filters, without duplicate values. None and an empty collection both mean no filter.
+
+    Args:
+        values: of the other fields of :class:`ListFilters`.
 
     Raises:
         InvalidFilter: a status or an outcome does not exist, or there are too many values.
     """
     filters = ListFilters(
-        tuple(sorted(set(queues or ()))),
-        tuple(sorted(set(statuses or ()))),
-        tuple(sorted(set(outcomes or ()))),
-        tuple(sorted((name, tuple(sorted(set(texts)))) for name, texts in (headers or {}).items() if texts)),
-        tuple(sorted(set(ids or ()))),
-        tuple(sorted(set(consumers or ()))),
-        manual,
-        max(0, *(limit for limit in (gte, None if gt is None else gt + 1) if limit is not None), 0),
-        min(_MAX_MS, *(limit for limit in (lte, None if lt is None else lt - 1) if limit is not None), _MAX_MS),
-        tuple(sorted(set(states or ()))),
-        tuple(sorted(set(exceptions or ()))),
+        headers=tuple(sorted((name, tuple(sorted(set(texts)))) for name, texts in (headers or {}).items() if texts)),
+        manual=manual,
+        since_ms=max(0, gte or 0, 0 if gt is None else gt + 1),
+        until_ms=min(FOREVER if lte is None else lte, FOREVER if lt is None else lt - 1),
+        **{name: tuple(sorted(set(parts or ()))) for name, parts in values.items()},
     )
-    for values, allowed, noun in (
-        (filters.statuses, MESSAGE_STATUSES, "status"),
-        (filters.outcomes, ATTEMPT_OUTCOMES, "outcome"),
-        (filters.states, TASK_STATES, "task state"),
-    ):
-        unknown = sorted(set(values).difference(allowed))
-        if unknown:
-            raise InvalidFilter(f"there is no {noun} {unknown[0]!r}: use one of {', '.join(allowed)}", value=unknown[0])
-    if any(limit is not None and not -_MAX_MS < limit < _MAX_MS for limit in (gte, lte, gt, lt)):
+    check_known(filters.statuses, MESSAGE_STATUSES, "status")
+    check_known(filters.outcomes, ATTEMPT_OUTCOMES, "outcome")
+    check_known(filters.states, TASK_STATES, "task state")
+    if any(limit is not None and not -FOREVER < limit < FOREVER for limit in (gte, lte, gt, lt)):
         raise InvalidFilter("a time must be in milliseconds since the epoch, below 2⁶²")
     count = sum(map(len, (filters.queues, filters.ids, filters.consumers, filters.exceptions)))
     count += sum(len(texts) for _, texts in filters.headers)
@@ -139,6 +126,18 @@ def check_filters(
     if any(not 0 <= id < 1 << 63 for id in filters.ids):
         raise InvalidFilter("a message id must be from 0 to 2⁶³ - 1")
     return filters
+
+
+#: the arguments of :func:`check_filters`
+FILTERS = frozenset({*ListFilters._fields, "gte", "lte", "gt", "lt"} - {"since_ms", "until_ms"})
+
+
+def check_known(values: Iterable[str], allowed: Iterable[str], noun: str) -> None:
+    """Raise InvalidFilter if one of these values is not allowed."""
+    unknown = sorted(set(values).difference(allowed))
+    if unknown:
+        text = f"there is no {noun} {unknown[0]!r}: use one of {', '.join(filter(None, allowed))}"
+        raise InvalidFilter(text, value=unknown[0])
 
 
 def check_paging(
@@ -193,7 +192,7 @@ def check_buckets(gte: int, lt: int, bucket_ms: int) -> TimeBuckets:
     """
     if bucket_ms < 1:
         raise InvalidFilter(f"a bucket of {bucket_ms} ms: use at least 1 ms", value=bucket_ms)
-    if not 0 <= gte < lt < _MAX_MS:
+    if not 0 <= gte < lt < FOREVER:
         text = f"no range from {gte} to {lt} ms: gte must be from 0 up, lt above it and below 2⁶²"
         raise InvalidFilter(text, gte=gte, lt=lt)
     start = gte // bucket_ms * bucket_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 
 from ...protocol.messages import QueueStatus
@@ -20,7 +20,8 @@ from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog
 from ..state.store_state import StoreState
 from .history_index import Index, View
-from .sources import AVAILABLE, IN_FLIGHT, RUNNING, ColdBuckets
+from .query import FOREVER
+from .sources import AVAILABLE, IN_FLIGHT, RUNNING, CandidateSource, ColdBuckets, NumberRange, values_source
 
 _READS = 32
 #: trails of a block in one read; blocks whose messages were settled over a long time have more
@@ -53,12 +54,24 @@ class ListReader:
         """Return the metadata by message id, without messages that were collected."""
         return await read_metadata(self.store, self.payloads, ids)
 
-    async def stored_messages(
-        self, start: int, stop: int, *, descending: bool, batch: int
-    ) -> AsyncGenerator[list[Metadata], None]:
-        """Yield all messages from ``start`` to ``stop``, both included, in order."""
-        payloads = self.payloads
-        low, high = (stop, start) if descending else (start, stop)
+    async def having(self, space: int, hashes: Sequence[int], *, descending: bool) -> CandidateSource:
+        """Return the messages or attempts that have any of these values."""
+        return await values_source(self.store, self.view, space, hashes, descending=descending)
+
+    async def message_range(self, since_ms: int, until_ms: int) -> tuple[int, int]:
+        """Return the first and the last id of messages that were received between two times, both included."""
+        low = await self.first_message_since(since_ms) if since_ms else 0
+        return low, (await self.first_message_since(until_ms + 1) if until_ms < FOREVER else MAX_MESSAGE_ID) - 1
+
+    async def attempt_range(self, since_ms: int, until_ms: int) -> tuple[int, int]:
+        """Return the first and the last number of attempts in the log that ended between two times."""
+        end, low = self.log.end[0], await self.first_attempt_since(since_ms) if since_ms else 0
+        high = await self.first_attempt_since(until_ms + 1) if until_ms < FOREVER else end
+        return max(low, self.first_kept_attempt), min(high, end) - 1
+
+    async def stored_messages(self, way: NumberRange, batch: int) -> AsyncGenerator[list[Metadata], None]:
+        """Yield all messages in a range, in order."""
+        payloads, (low, high, descending) = self.payloads, way
         unstored = {**payloads.flushing_metadata, **payloads.pending_metadata}
         unsaved = sorted(id for id in unstored if low <= id <= high)
         newest = [metadata.decode(keys.metadata_key(id), unstored[id]) for id in unsaved]
@@ -209,18 +222,15 @@ class ListReader:
                 return first, key, value
         return None
 
-    async def all_attempts(
-        self, start: int, stop: int, *, descending: bool
-    ) -> AsyncGenerator[list[tuple[int, Attempt]], None]:
-        """Yield all attempts from ``start`` to ``stop``, both included, in order."""
-        log = self.log
+    async def all_attempts(self, way: NumberRange) -> AsyncGenerator[list[tuple[int, Attempt]], None]:
+        """Yield all attempts in a range, in order."""
+        log, (low, high, descending) = self.log, way
         chunks = list(log.chunks)
         place = chunks[0].place if chunks else log.open.place
         memory_rows = [list(enumerate(chunk.attempts, chunk.first_attempt)) for chunk in chunks]
         if descending:
             for rows in reversed(memory_rows):
-                yield _cut(rows, start, stop, descending=True)
-        low, high = (stop, start) if descending else (start, stop)
+                yield way.of(rows)
         record = await self._record_of(low)
         first, _end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
         first = record[1] if record is not None else max(first, keys.history_log_key(low, 0))
@@ -231,10 +241,10 @@ class ListReader:
                 for key, value in batch:
                     number = (keys.parse(key).numbers or (0,))[0]
                     rows = list(enumerate(history_log.decode(key, value).attempts, number))
-                    yield _cut(rows, start, stop, descending=descending)
+                    yield way.of(rows)
         if not descending:
             for rows in memory_rows:
-                yield _cut(rows, start, stop, descending=False)
+                yield way.of(rows)
 
     async def first_attempt_since(self, at_ms: int) -> int:
         """Return the number of the first attempt that ended at this time or later."""
@@ -253,9 +263,3 @@ class ListReader:
 def _settled(event: TrailEvent) -> str | None:
     """Return the final status of the message after an event, if the event settled it."""
     return SETTLED_BY.get(event.what & ~MANUAL)
-
-
-def _cut(rows: list[tuple[int, Attempt]], start: int, stop: int, *, descending: bool) -> list[tuple[int, Attempt]]:
-    low, high = (stop, start) if descending else (start, stop)
-    selection = [row for row in rows if low <= row[0] <= high]
-    return selection[::-1] if descending else selection

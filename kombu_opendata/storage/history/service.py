@@ -26,13 +26,14 @@ from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog, LogChunk
 from ..state.store_state import StoreState
 from . import query
-from .candidates import NumberedAttempt, NumberRange, attempt_dimensions, attempts, message_info, messages
+from .candidates import NumberedAttempt, attempt_dimensions, attempts, message_info, messages
 from .history_index import Index
 from .index_retention import Sweep
 from .indexer import Indexer
 from .kept_headers import CollectedHeaders
 from .query import ListFilters, ListPosition, Paging, TimeBuckets
 from .reader import ListReader
+from .sources import NumberRange
 
 log = logging.getLogger(__name__)
 
@@ -167,19 +168,15 @@ class History:
         """Return a page of the messages in the store, ordered by time of receipt and id."""
         async with self.reading(indexed=True) as reader:
             records: list[MessageInfo] = []
-            low = await reader.first_message_since(filters.since_ms) if filters.since_ms else 0
-            high = await reader.first_message_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else _LAST_ID
-            way = _way(paging, low, high - 1)
-            if not way.is_empty:
-                async with aclosing(messages(reader, filters, way, paging.limit + 1)) as batches:
-                    size = 0
-                    async for batch in batches:
-                        records += batch
-                        size += sum(map(_size_of, batch))
-                        if len(records) > paging.limit or size > PAGE_BYTES:
-                            break
-                if size > PAGE_BYTES:
-                    paging = paging._replace(limit=min(paging.limit, _fitting(records)))
+            size, way = 0, _way(paging, *await reader.message_range(filters.since_ms, filters.until_ms))
+            async with aclosing(messages(reader, filters, way, paging.limit + 1)) as batches:
+                async for batch in batches:
+                    records += batch
+                    size += sum(map(_size_of, batch))
+                    if len(records) > paging.limit or size > PAGE_BYTES:
+                        break
+            if size > PAGE_BYTES:
+                paging = paging._replace(limit=min(paging.limit, _fitting(records)))
             return _page(query.MESSAGES, records, filters, paging)
 
     async def list_attempts(
@@ -191,16 +188,12 @@ class History:
         """
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
             rows: list[NumberedAttempt] = []
-            end = reader.log.end[0]
-            low = await reader.first_attempt_since(filters.since_ms) if filters.since_ms else 0
-            high = await reader.first_attempt_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else end
-            way = _way(paging, max(low, reader.first_kept_attempt), min(high, end) - 1)
-            if not way.is_empty:
-                async with aclosing(attempts(reader, filters, way, paging.limit + 1)) as batches:
-                    async for batch in batches:
-                        rows += batch
-                        if len(rows) > paging.limit:
-                            break
+            way = _way(paging, *await reader.attempt_range(filters.since_ms, filters.until_ms))
+            async with aclosing(attempts(reader, filters, way, paging.limit + 1)) as batches:
+                async for batch in batches:
+                    rows += batch
+                    if len(rows) > paging.limit:
+                        break
             infos = await _attempt_infos(reader, rows[: paging.limit + 1], bodies=bodies, tracebacks=tracebacks)
             if sum(map(_size_of_attempt, infos)) > PAGE_BYTES:
                 paging = paging._replace(limit=max(len(infos) - 1, 1))
@@ -210,26 +203,22 @@ class History:
         """Count the messages of each bucket in the store."""
         async with self.reading(indexed=True) as reader:
             counts = [0] * buckets.number
-            low = await reader.first_message_since(filters.since_ms)
-            way = NumberRange(low, await reader.first_message_since(filters.until_ms + 1) - 1, False)
-            if not way.is_empty:
-                async with aclosing(messages(reader, filters, way, reader.max_batch)) as batches:
-                    async for batch in batches:
-                        for message in batch:
-                            counts[buckets.number_of(message.received_at_ms)] += 1
+            way = NumberRange(*await reader.message_range(filters.since_ms, filters.until_ms), False)
+            async with aclosing(messages(reader, filters, way, reader.max_batch)) as batches:
+                async for batch in batches:
+                    for message in batch:
+                        counts[buckets.number_of(message.received_at_ms)] += 1
             return counts
 
     async def count_attempts(self, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
         """Count the attempts that ended in each bucket."""
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
             counts = [0] * buckets.number
-            low = max(await reader.first_attempt_since(filters.since_ms), reader.first_kept_attempt)
-            way = NumberRange(low, await reader.first_attempt_since(filters.until_ms + 1) - 1, False)
-            if not way.is_empty:
-                async with aclosing(attempts(reader, filters, way, reader.max_batch)) as batches:
-                    async for batch in batches:
-                        for _number, row in batch:
-                            counts[buckets.number_of(row.ended_at_ms)] += 1
+            way = NumberRange(*await reader.attempt_range(filters.since_ms, filters.until_ms), False)
+            async with aclosing(attempts(reader, filters, way, reader.max_batch)) as batches:
+                async for batch in batches:
+                    for _number, row in batch:
+                        counts[buckets.number_of(row.ended_at_ms)] += 1
             return counts
 
     async def message(self, id: int) -> MessageInfo | None:
@@ -305,10 +294,6 @@ def _fitting(messages: list[MessageInfo]) -> int:
     return len(messages)
 
 
-_FOREVER = ListFilters().until_ms
-_LAST_ID = 0x6F << 56
-
-
 def _way(paging: Paging, low: int, high: int) -> NumberRange:
     """Return the numbers within the time limits from the cursor or the beginning, in the direction of the page."""
     descending = paging.descending != paging.backward
@@ -317,7 +302,7 @@ def _way(paging: Paging, low: int, high: int) -> NumberRange:
             high = min(high, paging.start.number - 1)
         else:
             low = max(low, paging.start.number + 1)
-    return NumberRange(high, low, True) if descending else NumberRange(low, high, False)
+    return NumberRange(low, high, descending)
 
 
 R = TypeVar("R", MessageInfo, AttemptInfo)

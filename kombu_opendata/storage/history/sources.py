@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from ..clock import TimeSlice
 from ..records import active, history_index, keys
@@ -22,9 +22,24 @@ from ..state.store_state import Queue
 from .history_index import View
 from .index_retention import look_up
 
+T = TypeVar("T")
+
 _BATCH = 8
 #: rows that are skipped before the scan restarts at the bound
 _MAX_SKIPPED = 64
+
+
+class NumberRange(NamedTuple):
+    """The numbers from ``low`` to ``high``, both included, in one order."""
+
+    low: int
+    high: int
+    descending: bool
+
+    def of(self, rows: list[tuple[int, T]]) -> list[tuple[int, T]]:
+        """Return the ascending rows whose numbers are in the range, in its order."""
+        selection = [row for row in rows if self.low <= row[0] <= self.high]
+        return selection[::-1] if self.descending else selection
 
 
 class CandidateSource(Protocol):
@@ -173,16 +188,18 @@ async def values_source(
     return AnyOf([Fixed(positions, descending=descending), *sources], descending=descending)
 
 
-async def walk(source: CandidateSource, start: int, stop: int, *, descending: bool) -> AsyncGenerator[list[int], None]:
-    """Yield the positions from ``start`` to ``stop``, both included, in order, segment by segment."""
-    bound, last = start >> SEGMENT_BITS, stop >> SEGMENT_BITS
+async def walk(source: CandidateSource, way: NumberRange) -> AsyncGenerator[list[int], None]:
+    """Yield the positions in a range, in order, segment by segment."""
+    low, high, descending = way
+    bound, last = low >> SEGMENT_BITS, high >> SEGMENT_BITS
+    if descending:
+        bound, last = last, bound
     while bound >= 0 and (bound >= last if descending else bound <= last):
         candidate = await source.at(bound)
         if candidate is None or (candidate[0] < last if descending else candidate[0] > last):
             return
         segment, mask = candidate
         base = segment << SEGMENT_BITS
-        low, high = (stop, start) if descending else (start, stop)
         if high < base + OFFSET_MASK:
             mask &= (1 << (high - base + 1)) - 1
         if low > base:

@@ -6,10 +6,10 @@ effect, so an interruption leaves every message in exactly one place, or a copy 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ...protocol.queue_arguments import ALL
 from ..clock import Clock
@@ -30,36 +30,12 @@ from .queue_loader import QueueLoader
 from .repeated_requests import Call, RepeatedCalls
 
 
-class MoveSource(Protocol):
-    """Messages of a queue, by bucket. Messages that are added during the move are left out."""
-
-    @property
-    def queue(self) -> Queue: ...
-
-    @property
-    def selection(self) -> Selection:
-        """The conditions of the move. The source checks ids and times; its caller checks the others."""
-
-    def buckets(self) -> Iterable[int]:
-        """Return the buckets that may have such messages now."""
-
-    async def ids_in(self, bucket: int) -> list[int]:
-        """Return the messages in a bucket that may be moved."""
-
-    def hold(self, bucket: int) -> AbstractAsyncContextManager[Mapping[int, int | None]]:
-        """Return the messages that are in the bucket now; until the end of the block the bucket is in memory.
-
-        The values are the times from which the messages are visible, ms since the epoch; None means as published. No
-        checkpoint may be running.
-        """
-
-    def effect(self, at: int, bucket: int, target: str, rows: list[QueueRow]) -> Effect:
-        """Build the effect that makes these messages available in the target."""
-
-
 @dataclass(frozen=True, slots=True)
 class SettledSource:
-    """A settled list, or only one of its buckets."""
+    """A settled list, or only one of its buckets. Messages that are added during the move are left out.
+
+    The source checks the ids and times of the selection, its caller the other conditions.
+    """
 
     queue: Queue
     selection: Selection
@@ -68,27 +44,38 @@ class SettledSource:
     only: int | None = None
 
     def buckets(self) -> Iterable[int]:
+        """Return the buckets that may have such messages now."""
         if self.only is not None:
             return (self.only,)
         log = self.queue.settled_list(self.which)
         return range(log.first, log.tail + 1)
 
     async def ids_in(self, bucket: int) -> list[int]:
+        """Return the messages in a bucket that may be moved."""
         rows = await self._buckets.read(self.queue, self.which, bucket)
         return [row.message_id for row in rows if self.selection.takes(row)]
 
     @asynccontextmanager
     async def hold(self, bucket: int) -> AsyncIterator[Mapping[int, int | None]]:
+        """Return the messages that are in the bucket now; until the end of the block the bucket is in memory.
+
+        The values are the times from which the messages are visible, ms since the epoch; None means as published. No
+        checkpoint may be running.
+        """
         async with self._buckets.hold(self.queue, self.which, bucket) as rows:
             yield {row.message_id: None for row in rows}
 
     def effect(self, at: int, bucket: int, target: str, rows: list[QueueRow]) -> Effect:
+        """Build the effect that makes these messages available in the target."""
         return MoveSettledEffect(self.queue.name, at, self.which, bucket, [row.id for row in rows], target, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingSource:
-    """Available and delayed messages with ids below ``end``, which ``copies`` leaves in their queue."""
+    """Available and delayed messages with ids below ``end``, which ``copies`` leaves in their queue.
+
+    The methods are those of :class:`SettledSource`.
+    """
 
     queue: Queue
     selection: Selection
@@ -124,6 +111,8 @@ class WaitingSource:
         pairs = [] if self.copies else [part for row in rows for part in (row.id, bucket)]
         return MoveWaitingEffect(self.queue.name, at, pairs, target, rows)
 
+
+MoveSource = SettledSource | WaitingSource
 
 #: messages whose membership in the target is read together
 _WINDOW = 65_536
@@ -244,13 +233,13 @@ class Moves(EngineService):
 
     async def _window(self, move: _Move, ids_by_bucket: list[tuple[int, list[int]]], ids: set[int]) -> bool:
         """Move the messages of some buckets; return True to continue."""
-        membership = None
+        membership, size = None, self._sizes.move_messages
         if move.source.queue is not move.way.target and ids:
             membership = await Membership.of(self._store, self._commits, move.way.target, ids)
         try:
             for bucket, bucket_ids in ids_by_bucket:
-                for part in _parts(bucket_ids, self._sizes.move_messages):
-                    if not await self._step(move, bucket, part, membership):
+                for start in range(0, len(bucket_ids), size):
+                    if not await self._step(move, bucket, bucket_ids[start : start + size], membership):
                         return False
             return True
         finally:
@@ -332,8 +321,3 @@ class Moves(EngineService):
         counts.count += len(rows)
         self._repeats.note(move.way.call, counts.count)
         self._commits.needs_sync = True
-
-
-def _parts(ids: list[int], size: int) -> Iterator[list[int]]:
-    for start in range(0, len(ids), size):
-        yield ids[start : start + size]

@@ -76,13 +76,13 @@ class StagedJob:
     settled_at_ms: int = 0
     queues: dict[str, list[int]] = field(default_factory=dict)
 
-    def counts(self, queue: str, *, new: bool = False) -> list[int] | None:
-        """Return the counts of a queue; if there are none yet, None or, with ``new``, new ones."""
-        queue_counts = self.queues.get(queue)
-        if queue_counts is None and (new or "" in self.queues):
-            name = queue if len(self.queues) < _MAX_QUEUES else ""
-            queue_counts = self.queues.setdefault(name, [0, 0, 0, 0]) if new else self.queues.get("")
-        return queue_counts
+    def counts(self, queue: str) -> list[int] | None:
+        """Return the counts of a queue, if there are any."""
+        return self.queues.get(queue) or self.queues.get("")
+
+    def add_routed(self, queue: str, count: int) -> None:
+        name = queue if queue in self.queues or len(self.queues) < _MAX_QUEUES else ""
+        self.queues.setdefault(name, [0, 0, 0, 0])[0] += count
 
     @property
     def is_routed(self) -> bool:

@@ -100,35 +100,25 @@ class StagedState:
         self._dirty_jobs.add(job_id)
         self._settle_if_over(job, at)
 
-    def add_routed(self, job_id: str, queue: str, count: int) -> None:
-        counts = self.jobs[job_id].counts(queue, new=True)
-        assert counts is not None
-        counts[ROUTED] += count
-
     def count(self, queue: str, id: int, kind: int, at: int = 0) -> None:
         """Count a message that left a queue permanently. Only needed if there are ``active`` jobs."""
-        job = self._waiting_job(id)
-        counts = job.counts(queue) if job is not None else None
-        if job is None or counts is None:
-            return
-        counts[kind] += 1
-        self._dirty_jobs.add(job.id)
-        if counts[0] == counts[1] + counts[2] + counts[3]:
-            self._settle_if_over(job, at)
+        job, counts = self._waiting_job(id, queue)
+        if job is not None and counts is not None:
+            counts[kind] += 1
+            self._dirty_jobs.add(job.id)
+            if counts[0] == counts[1] + counts[2] + counts[3]:
+                self._settle_if_over(job, at)
 
     def joined(self, queue: str, id: int) -> None:
         """Count a stored message that was added to a queue by a replay, a redrive, a move or a copy."""
-        job = self._waiting_job(id)
+        job, _counts = self._waiting_job(id, queue)
         if job is not None:
-            counts = job.counts(queue, new=True)
-            assert counts is not None
-            counts[ROUTED] += 1
+            job.add_routed(queue, 1)
             self._dirty_jobs.add(job.id)
 
     def back(self, queue: str, id: int, kind: int, *, moved: bool = False) -> None:
         """Count a settled message that is ready again, in its queue or, if it ``moved``, in another one."""
-        job = self._waiting_job(id)
-        counts = job.counts(queue) if job is not None else None
+        job, counts = self._waiting_job(id, queue)
         if job is not None and counts is not None and counts[kind]:
             counts[kind] -= 1
             counts[ROUTED] -= moved
@@ -136,20 +126,19 @@ class StagedState:
 
     def moved(self, queue: str, id: int) -> None:
         """Count a waiting message that left its queue for another one, where it was counted before."""
-        job = self._waiting_job(id)
-        counts = job.counts(queue) if job is not None else None
+        job, counts = self._waiting_job(id, queue)
         if job is not None and counts is not None:
             counts[ROUTED] -= 1
             self._dirty_jobs.add(job.id)
 
-    def _waiting_job(self, id: int) -> StagedJob | None:
-        """Return the job of a message, unless the job is settled."""
+    def _waiting_job(self, id: int, queue: str) -> tuple[StagedJob | None, list[int] | None]:
+        """Return the job of a message, unless the job is settled, and the job's counts of a queue, if it has any."""
         jobs = self.active
         place = bisect_right(jobs, id, key=_first_id) - 1
-        if place < 0:
-            return None
-        job = jobs[place]
-        return job if id < job.first_id + job.rows and not job.settled_at_ms else None
+        job = jobs[place] if place >= 0 else None
+        if job is None or id >= job.first_id + job.rows or job.settled_at_ms:
+            return None, None
+        return job, job.counts(queue)
 
     def _settle_if_over(self, job: StagedJob, at: int) -> None:
         self._newest_ms = max(self._newest_ms, at)
