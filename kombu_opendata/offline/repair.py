@@ -107,16 +107,8 @@ async def repair(folder_or_url: str | Path, instance: str | None = None, *, dele
                 offset=0,
             )
         position = store.journal.position
-    report = Repair()
     with _locked(location.root) if delete_damaged else contextlib.nullcontext():
-        _repair_headers(report, location.journal, position, delete=delete_damaged)
-        place = _read(location, position).lost_from
-        if place is not None and (delete_damaged or not report.headers):
-            report.first = place._replace(sequence=max(place.sequence, position + 1))
-            _delete_records(report, location.journal, delete=delete_damaged)
-        if delete_damaged:
-            sync_folder(location.journal)
-    return report
+        return _JournalRepair(location, location.journal, position, delete=delete_damaged).run()
 
 
 def _check_stopped(root: Path) -> None:
@@ -138,77 +130,94 @@ def _locked(root: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _read(location: StoreLocation, position: int) -> JournalTail:
-    assert location.journal is not None
-    return JournalTail(location.journal, position, power_lost=power_lost(location))
+class _JournalRepair:
+    """The repair of a journal whose records up to ``position`` the store has; without ``delete``, only the report."""
 
+    def __init__(self, location: StoreLocation, folder: Path, position: int, *, delete: bool) -> None:
+        self._location, self._folder, self._position, self._delete = location, folder, position, delete
+        self._report = Repair()
 
-# ---- headers
-def _repair_headers(report: Repair, folder: Path, position: int, *, delete: bool) -> None:
-    """Restore damaged headers; set aside a file without a header and without records that the store lacks."""
-    for path in sorted(folder.glob("*.journal")):
-        data = path.read_bytes()
-        header, record = journal_format.parse_header(data), journal_format.record_at(data, HEADER_BYTES)
-        is_sound = header is not None and header.is_sound(path)
-        if record is not None and path.stem.isdigit():
-            if is_sound and (header is None or header.first == record.sequence or record.sequence <= position):
+    def run(self) -> Repair:
+        self._repair_headers()
+        place = JournalTail(self._folder, self._position, power_lost=power_lost(self._location)).lost_from
+        if place is not None and (self._delete or not self._report.headers):
+            self._report.first = place._replace(sequence=max(place.sequence, self._position + 1))
+            self._delete_records(self._report.first)
+        if self._delete:
+            sync_folder(self._folder)
+        return self._report
+
+    def _repair_headers(self) -> None:
+        """Restore damaged headers; set aside a file without a header and without records that the store lacks."""
+        position = self._position
+        for path in sorted(self._folder.glob("*.journal")):
+            data = path.read_bytes()
+            header, record = journal_format.parse_header(data), journal_format.record_at(data, HEADER_BYTES)
+            is_sound = header is not None and header.is_sound(path)
+            if record is not None and path.stem.isdigit():
+                if is_sound and (header is None or header.first == record.sequence or record.sequence <= position):
+                    continue
+                self._report.headers.append(path)
+                self._overwrite(path, 0, journal_format.encode_header(int(path.stem), record.sequence))
+            elif not is_sound and not any(journal_format.complete_records(data, position + 1, position)):
+                self._report.headers.append(path)
+                self._set_aside(path)
+
+    def _delete_records(self, place: JournalPlace) -> None:
+        """Delete all records from the first lost one on: the rest of its file, and the files after it."""
+        expected = place.sequence
+        for path in sorted(self._folder.glob("*.journal")):
+            if path < place.path:
                 continue
-            report.headers.append(path)
-            if delete:
-                report.kept.append(_copy(path))
-                _overwrite(path, 0, journal_format.encode_header(int(path.stem), record.sequence))
-        elif not is_sound and not any(journal_format.complete_records(data, position + 1, position)):
-            report.headers.append(path)
-            if delete:
-                report.kept.append(path.rename(_kept_path(path)))
+            start, data = place.offset if path == place.path else 0, path.read_bytes()
+            expected = self._add_losses(data, max(start, HEADER_BYTES), expected)
+            if start:
+                self._overwrite(path, start, bytes(len(data) - start))
+            else:
+                self._set_aside(path)
 
+    def _add_losses(self, data: bytes, offset: int, expected: int) -> int:
+        """Add a file's records from ``offset`` on, the first with this number; return the number after the last."""
+        report = self._report
+        for record in journal_format.complete_records(data, expected, expected - 1, offset=offset):
+            if record.start > offset:
+                report.unread += max(record.sequence - expected, 1)
+                self._add_damaged(data[offset : record.start])
+            report.records += 1
+            try:
+                report.add(codec.decode(record.payload))
+            except CorruptRecord:
+                report.records, report.unread = report.records - 1, report.unread + 1
+            offset, expected = record.end, record.sequence + 1
+        if journal_format.begun_record(data, offset, expected):
+            report.unread, expected = report.unread + 1, expected + 1
+            self._add_damaged(data[offset:])
+        return expected
 
-# ---- records
-def _delete_records(report: Repair, folder: Path, *, delete: bool) -> None:
-    """Delete all records from the first lost one on: the rest of its file, and the files after it."""
-    place = report.first
-    assert place is not None
-    expected = place.sequence
-    for path in sorted(folder.glob("*.journal")):
-        if path < place.path:
-            continue
-        start = place.offset if path == place.path else 0
-        expected = _add_losses(report, path.read_bytes(), max(start, HEADER_BYTES), expected)
-        if delete and start:
-            report.kept.append(_copy(path))
-            _overwrite(path, start, bytes(path.stat().st_size - start))
-        elif delete:
-            report.kept.append(path.rename(_kept_path(path)))
+    def _add_damaged(self, data: bytes) -> None:
+        """Add the readable part of a damaged record, if it is a single one."""
+        if len(data) < journal_format.RECORD_BYTES:
+            return
+        length = journal_format.RECORD.unpack_from(data)[0]
+        payload = data[journal_format.RECORD_BYTES :][:length]
+        with contextlib.suppress(CorruptRecord):
+            self._report.add(codec.decode(payload))
+            self._report.unread -= 1
+            self._report.uncertain += 1
 
+    def _set_aside(self, path: Path) -> None:
+        if self._delete:
+            self._report.kept.append(path.rename(_kept_path(path)))
 
-def _add_losses(report: Repair, data: bytes, offset: int, expected: int) -> int:
-    """Add the records of a file from ``offset`` on, the first with this number; return the number after the last."""
-    for record in journal_format.complete_records(data, expected, expected - 1, offset=offset):
-        if record.start > offset:
-            report.unread += max(record.sequence - expected, 1)
-            _add_damaged(report, data[offset : record.start])
-        report.records += 1
-        try:
-            report.add(codec.decode(record.payload))
-        except CorruptRecord:
-            report.records, report.unread = report.records - 1, report.unread + 1
-        offset, expected = record.end, record.sequence + 1
-    if journal_format.begun_record(data, offset, expected):
-        report.unread, expected = report.unread + 1, expected + 1
-        _add_damaged(report, data[offset:])
-    return expected
-
-
-def _add_damaged(report: Repair, data: bytes) -> None:
-    """Add the readable part of a damaged record, if it is a single one."""
-    if len(data) < journal_format.RECORD_BYTES:
-        return
-    length = journal_format.RECORD.unpack_from(data)[0]
-    payload = data[journal_format.RECORD_BYTES :][:length]
-    with contextlib.suppress(CorruptRecord):
-        report.add(codec.decode(payload))
-        report.unread -= 1
-        report.uncertain += 1
+    def _overwrite(self, path: Path, offset: int, data: bytes) -> None:
+        """Change a part of a file of which a copy is kept."""
+        if self._delete:
+            self._report.kept.append(_copy(path))
+            with path.open("r+b") as file:
+                file.seek(offset)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
 
 
 # ---- files
@@ -231,11 +240,3 @@ def _kept_path(path: Path) -> Path:
     numbers = chain([""], (f".{number}" for number in count(2)))
     candidates = (path.with_name(f"{path.name}{_SUFFIX}{number}") for number in numbers)
     return next(candidate for candidate in candidates if not candidate.exists())
-
-
-def _overwrite(path: Path, offset: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(offset)
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

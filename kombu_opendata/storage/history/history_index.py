@@ -51,18 +51,10 @@ class Part:
         if single:
             positions_by_hash = self._single[space]
             for hash in single:
-                positions = positions_by_hash.get(hash)
-                if positions is None:
-                    positions_by_hash[hash] = [position]
-                else:
-                    positions.append(position)
+                positions_by_hash.setdefault(hash, []).append(position)
 
     def event(self, event: TrailEvent) -> None:
-        events = self.events.get(event[0] >> BLOCK_BITS)
-        if events is None:
-            self.events[event[0] >> BLOCK_BITS] = [event]
-        else:
-            events.append(event)
+        self.events.setdefault(event[0] >> BLOCK_BITS, []).append(event)
 
     def find(self, space: int, hash: int) -> list[int]:
         """Return the positions of a value, unordered."""
@@ -264,11 +256,8 @@ class Index:
             self._flushing = None
             return
         queued, self._queued = self._queued, []
-        for key, value in queued:
-            if value is None:
-                batch.delete(key)
-            else:
-                batch.put(key, value)
+        for row in queued:
+            batch.put_or_delete(*row)
         batch.put(keys.HISTORY_HEAD_KEY, history_index.encode_head(self.planned))
         self._flushing = self.planned, self._queued_parts, self._retiring
         self._queued_parts, self._retiring = [], []

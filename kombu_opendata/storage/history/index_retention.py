@@ -72,98 +72,6 @@ async def _pages(
     ]
 
 
-class Merger:
-    """The merge of runs, without the positions of removed messages and attempts.
-
-    Args:
-        saved: waits until the queued records are in the store.
-        alive: returns the segments in a range that still have messages.
-        fan_in: number of runs of a level that are merged into one of the next.
-    """
-
-    def __init__(
-        self,
-        store: SlateStore,
-        index: Index,
-        saved: Callable[[], Awaitable[None]],
-        alive: Callable[[int, int], Awaitable[Set[int]]],
-        fan_in: int,
-    ) -> None:
-        self._fan_in = fan_in
-        self._store, self._index, self._saved, self._alive = store, index, saved, alive
-        self._next = 0
-
-    async def merge_some(self) -> bool:
-        """Merge the runs of one level if there are enough; return True if runs were merged."""
-        by_level: dict[tuple[int, int], list[PostingRun]] = {}
-        for run in self._index.head.runs:
-            same = by_level.setdefault((run.space, run.level), [])
-            same.append(run)
-            if len(same) == self._fan_in:
-                await self.merge(same, run.level + 1)
-                return True
-        return False
-
-    async def prune_one(self) -> None:
-        """Check one run: remove it if none of its segments is alive, rewrite it if at most half of them are."""
-        runs = self._index.head.runs
-        if not runs:
-            return
-        self._next = (self._next + 1) % len(runs)
-        run = runs[self._next]
-        segments = await self._living([run])
-        span = (run.high >> SEGMENT_BITS) - (run.low >> SEGMENT_BITS) + 1
-        if not segments or (2 * len(segments) <= span and run.level):
-            await self.merge([run], run.level)
-
-    async def _living(self, runs: list[PostingRun]) -> Set[int]:
-        """Return the segments of these runs that have messages or attempts."""
-        low, high = min(run.low for run in runs) >> SEGMENT_BITS, max(run.high for run in runs) >> SEGMENT_BITS
-        if runs[0].space == MESSAGES:
-            return await self._alive(low, high)
-        return set(range(max(low, self._index.planned.kept >> SEGMENT_BITS), high + 1))
-
-    async def merge(self, runs: list[PostingRun], level: int) -> None:
-        """Merge these runs into one, without removed positions; into none if no position remains."""
-        space = runs[0].space
-        bits = runs[0].page_bits
-        extra_bits = _SPLIT_BITS if level > runs[0].level and level >= _SPLIT_LEVEL else 0
-        out = _Output(space, self._index.take_runs(1), level, min(bits + extra_bits, _MAX_PAGE_BITS))
-        living, piece = await self._living(runs), TimeSlice()
-        for page in range(1 << bits) if living else ():
-            pages = await _pages(self._store, space, [(run.number, page) for run in runs])
-            for columns in pages:
-                out.add(*columns, living)
-                await piece.pause()
-            out.end_page()
-            if out.size > _PIECE_BYTES:
-                self._index.queue(out.take())
-                await self._saved()
-        old_keys = [
-            keys.history_page_key(space, run.number, page) for run in runs for page in range(1 << run.page_bits)
-        ]  # fmt: skip
-        self._index.queue(out.take())
-        self._index.replace_runs(runs, out.runs(), old_keys)
-        await self._saved()  # the next merge uses the stored head
-
-    async def remove_orphans(self) -> None:
-        """Remove the pages of runs whose merge was interrupted by a crash. Call it before any merge."""
-        run_numbers = {(run.space, run.number) for run in self._index.planned.runs}
-        for space in (MESSAGES, ATTEMPTS):
-            number = 0
-            while True:
-                first = keys.history_page_key(space, number, 0)
-                end = keys.history_page_key(space, self._index.head.run, 0)
-                rows = await self._store.scan(first, end, limit=1)
-                if not rows:
-                    break
-                _space, number, _page_number = keys.parse(rows[0][0]).numbers or (0, 0, 0)
-                if (space, number) not in run_numbers:
-                    pages = await self._store.scan(rows[0][0], keys.history_page_key(space, number + 1, 0))
-                    self._index.queue((key, None) for key, _value in pages)
-                number += 1
-
-
 class _Output:
     """A merged run under construction."""
 
@@ -235,19 +143,30 @@ class Sweep:
         self._index = index
         self._checkpoint = checkpoint
         self._retention_ms = retention_ms
-        self._merger = Merger(store, index, checkpoint, self.living_segments, state.sizes.index_merge_runs)
         self._lock = asyncio.Lock()
-        self._next_segment = 0
+        self._next_segment = self._next_run = 0
 
     async def begin(self) -> None:
         """Remove incomplete records that remained after a crash."""
         async with self._lock:
-            await self._merger.remove_orphans()
+            await self._remove_orphans()
 
-    async def merge_some(self) -> bool:
-        """Merge some runs if there are many; return True if runs were merged."""
-        async with self._lock:
-            return await self._merger.merge_some()
+    async def _remove_orphans(self) -> None:
+        """Remove the pages of runs whose merge was interrupted by a crash. Call it before any merge."""
+        run_numbers = {(run.space, run.number) for run in self._index.planned.runs}
+        for space in (MESSAGES, ATTEMPTS):
+            number = 0
+            while True:
+                first = keys.history_page_key(space, number, 0)
+                end = keys.history_page_key(space, self._index.head.run, 0)
+                rows = await self._store.scan(first, end, limit=1)
+                if not rows:
+                    break
+                _space, number, _page_number = keys.parse(rows[0][0]).numbers or (0, 0, 0)
+                if (space, number) not in run_numbers:
+                    pages = await self._store.scan(rows[0][0], keys.history_page_key(space, number + 1, 0))
+                    self._index.queue((key, None) for key, _value in pages)
+                number += 1
 
     async def sweep(self, now: int) -> None:
         """Remove a part of the old attempts and of the index of deleted messages."""
@@ -255,7 +174,7 @@ class Sweep:
             await self._sweep_log(now - self._retention_ms)
             await self._sweep_attempts()
             await self._sweep_messages()
-            await self._merger.prune_one()
+            await self._prune_one()
 
     async def _sweep_log(self, limit_ms: int) -> None:
         """Remove indexed chunks whose last attempt ended before ``limit_ms``.
@@ -355,6 +274,61 @@ class Sweep:
         first = segment * SEGMENT_SIZE
         start, end = keys.metadata_key(first), keys.metadata_key(first + SEGMENT_SIZE)
         return bool(await self._store.scan(start, end, limit=1, read_ahead_bytes=1 << 12))
+
+    # ------------------------------------------------------------------ merges
+    async def merge_some(self) -> bool:
+        """Merge the runs of one level if there are enough; return True if runs were merged."""
+        async with self._lock:
+            by_level: dict[tuple[int, int], list[PostingRun]] = {}
+            for run in self._index.head.runs:
+                same = by_level.setdefault((run.space, run.level), [])
+                same.append(run)
+                if len(same) == self._state.sizes.index_merge_runs:
+                    await self._merge(same, run.level + 1)
+                    return True
+            return False
+
+    async def _prune_one(self) -> None:
+        """Check one run: remove it if none of its segments is alive, rewrite it if at most half of them are."""
+        runs = self._index.head.runs
+        if not runs:
+            return
+        self._next_run = (self._next_run + 1) % len(runs)
+        run = runs[self._next_run]
+        segments = await self._living([run])
+        span = (run.high >> SEGMENT_BITS) - (run.low >> SEGMENT_BITS) + 1
+        if not segments or (2 * len(segments) <= span and run.level):
+            await self._merge([run], run.level)
+
+    async def _living(self, runs: list[PostingRun]) -> Set[int]:
+        """Return the segments of these runs that have messages or attempts."""
+        low, high = min(run.low for run in runs) >> SEGMENT_BITS, max(run.high for run in runs) >> SEGMENT_BITS
+        if runs[0].space == MESSAGES:
+            return await self.living_segments(low, high)
+        return set(range(max(low, self._index.planned.kept >> SEGMENT_BITS), high + 1))
+
+    async def _merge(self, runs: list[PostingRun], level: int) -> None:
+        """Merge these runs into one, without removed positions; into none if no position remains."""
+        space = runs[0].space
+        bits = runs[0].page_bits
+        extra_bits = _SPLIT_BITS if level > runs[0].level and level >= _SPLIT_LEVEL else 0
+        out = _Output(space, self._index.take_runs(1), level, min(bits + extra_bits, _MAX_PAGE_BITS))
+        living, piece = await self._living(runs), TimeSlice()
+        for page in range(1 << bits) if living else ():
+            pages = await _pages(self._store, space, [(run.number, page) for run in runs])
+            for columns in pages:
+                out.add(*columns, living)
+                await piece.pause()
+            out.end_page()
+            if out.size > _PIECE_BYTES:
+                self._index.queue(out.take())
+                await self._checkpoint()
+        old_keys = [
+            keys.history_page_key(space, run.number, page) for run in runs for page in range(1 << run.page_bits)
+        ]  # fmt: skip
+        self._index.queue(out.take())
+        self._index.replace_runs(runs, out.runs(), old_keys)
+        await self._checkpoint()  # the next merge uses the stored head
 
 
 def _records_of(segments: Iterable[tuple[bytes, bytes]]) -> Iterable[Row]:

@@ -166,12 +166,8 @@ class Router(EngineService):
 
     def _is_current(self, reader: CursorReader, queue: Queue, cursor: Cursor) -> bool:
         """Return True if the cursor did not change while the store was read."""
-        state, name = self._state, queue.name
-        return (
-            self._readers.get(name) is reader
-            and state.queues.get(name) is queue
-            and state.cursors.get(name) == cursor
-        )  # fmt: skip
+        current = self._readers.get(queue.name), self._state.queues.get(queue.name)
+        return current == (reader, queue) and self._state.cursors.get(queue.name) == cursor
 
     async def _take_over(self, reader: CursorReader, queue: Queue, cursor: Cursor, selection: MatchedRows) -> Step:
         """Add the messages to the queue. No checkpoint is running, so the store has all records that are not dirty."""
@@ -219,9 +215,12 @@ class Router(EngineService):
                 place = membership.settled_in(id)
                 if place is not None and not cursor.again:
                     continue
-                if place is not None and id in _ids_at(queue, place, present):
-                    taken_ids.setdefault(place, []).append(id)
-                    stored_messages.after_lease(row, at)
+                if place is not None:
+                    if place not in present:
+                        present[place] = {row.message_id for row in rows_at_hand(queue, *place)}
+                    if id in present[place]:
+                        taken_ids.setdefault(place, []).append(id)
+                        stored_messages.after_lease(row, at)
             accepted.append(row)
         return accepted, [Taken(which, number, ids) for (which, number), ids in taken_ids.items()]
 
@@ -234,10 +233,3 @@ def _fitting(rows: list[QueueRow], accepts: Accepts) -> int:
         if not accepts(number + 1, size):
             return number
     return len(rows)
-
-
-def _ids_at(queue: Queue, place: tuple[ListName, int], cache: dict[tuple[ListName, int], set[int]]) -> set[int]:
-    """Return the messages in a bucket of a settled list, which is in memory."""
-    if place not in cache:
-        cache[place] = {row.message_id for row in rows_at_hand(queue, *place)}
-    return cache[place]

@@ -173,18 +173,14 @@ class Collector(EngineService):
             if self._state.queues.get(queue.name) is not queue:
                 continue
             async with self._commits.checkpointing:
-                removed_count += await self._sweep_queue(queue, now)
+                removed_count += await self._sweep_list(queue, "done", queue.options.done_retention_seconds, now)
+                removed_count += await self._sweep_list(queue, "failed", queue.options.failed_retention_seconds, now)
             await self.expire(queue, now)
             await piece.pause()
         for sweeper in self._sweepers:
             await sweeper.sweep(now)
         self._forget_producers(now)
         return removed_count
-
-    async def _sweep_queue(self, queue: Queue, now: int) -> int:
-        options = queue.options
-        count = await self._sweep_list(queue, "done", options.done_retention_seconds, now)
-        return count + await self._sweep_list(queue, "failed", options.failed_retention_seconds, now)
 
     async def expire(self, queue: Queue, now: int) -> int:
         """Remove messages past their deadline, also from queues without a consumer; return their number."""

@@ -105,26 +105,20 @@ class PayloadReader:
 
 def _read_batches(folder: Folder, places: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:
     """Read payloads, sorted by their places, from batch objects."""
-    for _path, batch in groupby(places, key=lambda item: item[1].path):
-        _read_batch(folder, list(batch), envelopes)
-
-
-def _read_batch(folder: Folder, places: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:
-    runs = _runs(places)
-    starts = [run[0][1].offset for run in runs]
-    ranges = [(at, run[-1][1].offset + run[-1][1].length - at) for at, run in zip(starts, runs, strict=True)]
-    try:
-        parts = folder.read(places[0][1].path, ranges)
-    except CorruptRecord as exc:
-        envelopes.update((id, exc) for id, _place in places)
-        return
-    for at, run, data in zip(starts, runs, parts, strict=True):
-        for id, place in run:
-            envelope = data[place.offset - at : place.offset - at + place.length]
-            if len(envelope) == place.length and crc32(envelope) == place.checksum:
-                envelopes[id] = envelope
-            else:
-                envelopes[id] = _damaged(id, place, len(envelope))
+    for path, batch in groupby(places, key=lambda item: item[1].path):
+        runs = _runs(list(batch))
+        starts = [run[0][1].offset for run in runs]
+        ranges = [(at, run[-1][1].offset + run[-1][1].length - at) for at, run in zip(starts, runs, strict=True)]
+        try:
+            parts = folder.read(path, ranges)
+        except CorruptRecord as exc:
+            envelopes.update((id, exc) for run in runs for id, _place in run)
+            continue
+        for at, run, data in zip(starts, runs, parts, strict=True):
+            for id, place in run:
+                envelope = data[place.offset - at : place.offset - at + place.length]
+                whole = len(envelope) == place.length and crc32(envelope) == place.checksum
+                envelopes[id] = envelope if whole else _damaged(id, place, len(envelope))
 
 
 def _runs(places: list[tuple[int, EnvelopePlace]]) -> list[list[tuple[int, EnvelopePlace]]]:

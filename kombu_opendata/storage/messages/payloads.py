@@ -60,9 +60,8 @@ class Payloads:
         self._cache_bytes = cache_bytes
         self._size = 0
         self._mean_bytes = _CALL_BYTES // _SCAN_ROWS  # average of the records of the last read
-        self._hot: OrderedDict[int, bytes] = (
-            OrderedDict()
-        )  # removing the oldest item of a plain dict slows down with each removal
+        # removing the oldest item of a plain dict slows down with each removal
+        self._hot: OrderedDict[int, bytes] = OrderedDict()
         self.pending_staged: dict[int, NewMessage] = {}  # as `pending`, with ids that are not the newest
         self._flushing_staged: dict[int, NewMessage] = {}
         self.pending: dict[int, bytes] = {}
@@ -80,13 +79,8 @@ class Payloads:
 
     def unstored_metadata(self, id: int) -> bytes | None:
         """Return the metadata record of a message, if the store does not have it yet."""
-        staged = self._unstored_staged(id)
-        if staged is not None:
-            return staged.metadata
-        return self.pending_metadata.get(id) or self.flushing_metadata.get(id)
-
-    def _unstored_staged(self, id: int) -> NewMessage | None:
-        return self.pending_staged.get(id) or self._flushing_staged.get(id)
+        staged = self.pending_staged.get(id) or self._flushing_staged.get(id)
+        return staged.metadata if staged else self.pending_metadata.get(id) or self.flushing_metadata.get(id)
 
     def drop(self, id: int) -> None:
         """Remove a payload from the cache: its message was delivered or settled."""
@@ -102,13 +96,10 @@ class Payloads:
 
     def end_flush(self, ids: Iterable[int]) -> None:
         """End a checkpoint, which is in the store; cache the payloads of ``ids`` among those that it wrote."""
-        flushed, self.flushing = self.flushing, {}
-        self._flushing_staged = {}
-        self.flushing_metadata = {}
+        flushed, self.flushing, self._flushing_staged, self.flushing_metadata = self.flushing, {}, {}, {}
         for id in ids:
-            envelope = flushed.get(id)
-            if envelope is not None:
-                self._keep(id, envelope)
+            if id in flushed:
+                self._keep(id, flushed[id])
 
     def _keep(self, id: int, envelope: bytes) -> None:
         hot = self._hot
@@ -175,8 +166,8 @@ class Payloads:
 
     def _unstored_uri(self, id: int) -> bytes | None:
         """Return the payload record of a staged message, if the store does not have it yet."""
-        staged = self._unstored_staged(id)
-        return None if staged is None else staged.uri
+        staged = self.pending_staged.get(id) or self._flushing_staged.get(id)
+        return staged.uri if staged else None
 
     async def _scan(self, ids: list[int]) -> dict[bytes, bytes]:
         """Return the records of ids that are close together, until half the cache is full; ``ids`` are sorted."""

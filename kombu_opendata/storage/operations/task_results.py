@@ -120,7 +120,8 @@ class ResultStore(EngineService):
             current = self.find(name)[1]
             if current is not None and current.kind == FINAL:
                 name, is_stored = b"", False
-        if group and self._has_part(group, index, member):
+        chord = self.state.chords.get(group)
+        if chord is not None and (index, member) in chord.parts:
             group = b""
         if not name and not group:
             return is_stored
@@ -132,10 +133,6 @@ class ResultStore(EngineService):
         )
         self.stored += is_stored
         return is_stored
-
-    def _has_part(self, group: bytes, index: int, member: bytes) -> bool:
-        chord = self.state.chords.get(group)
-        return chord is not None and (index, member) in chord.parts
 
     def forget(self, names: list[bytes]) -> None:
         self._apply(ForgetResultsEffect(names))
@@ -179,18 +176,13 @@ class ResultStore(EngineService):
             self.close_chord(group)
         start, end = keys.kind_range(keys.RecordKind.RESULT_EXPIRY)[0], keys.result_expiry_key(now + 1, b"")
         removed_count = examined = 0
-        while examined < _SWEEP_LIMIT and await self._store.scan(
-            start, end, limit=1
-        ):  # commits do not wait for this read
-            async with (
-                self._commits.checkpointing
-            ):  # values that are stored during this block remain pending, and so in memory
+        # commits do not wait for the first read; values that are stored during the block remain pending, and in memory
+        while examined < _SWEEP_LIMIT and await self._store.scan(start, end, limit=1):
+            async with self._commits.checkpointing:
                 rows = await self._store.scan(start, end, limit=_SWEEP_PAGE)
                 expiry_keys = [keys.parse(key) for key, _value in rows]
                 results = await asyncio.gather(*(self._peek(row.result or b"") for row in expiry_keys))
-                removed_count += sum(
-                    self._expire(row, result, now) for row, result in zip(expiry_keys, results, strict=True)
-                )
+                removed_count += sum(self._expire(*pair, now) for pair in zip(expiry_keys, results, strict=True))
             if len(rows) < _SWEEP_PAGE:
                 break
             examined += len(rows)

@@ -13,7 +13,6 @@ from ..engine_parts import EngineParts, EngineService
 from ..records import active, keys, settled
 from ..records.metadata import Metadata
 from ..records.session_records import RunningTask
-from ..state.cold_summaries import Summary
 from ..state.queue_buckets import QueueEntry
 from ..state.queue_state import QueueState
 from ..state.settled_list import LISTS, ListName, bucket_key
@@ -86,15 +85,10 @@ def _buckets(queue: Queue, after: int, states: tuple[str, ...], now: int) -> Ite
         if bucket.available and max(bucket.available) > after:
             yield min(bucket.available), number, False
     for number, summary in messages.cold.items():
-        matches_state = (DELAYED in states and summary.delayed) or (
-            AVAILABLE in states and _may_have_visible(summary, now)
-        )
+        may_have_visible = summary.delayed < summary.messages or (summary.next_visible_at or 0) <= now
+        matches_state = (DELAYED in states and summary.delayed) or (AVAILABLE in states and may_have_visible)
         if summary.highest_id > after and matches_state:
             yield summary.lowest_id, number, True
-
-
-def _may_have_visible(summary: Summary, now: int) -> bool:
-    return summary.delayed < summary.messages or (summary.next_visible_at or 0) <= now
 
 
 def in_flight(queue: Queue, after: int, limit: int) -> tuple[list[Row], int]:

@@ -186,9 +186,4 @@ def decode_exchange(key: bytes, value: bytes) -> ExchangeRecord:
     return ExchangeRecord(kind, bool(flags & _DURABLE), bool(flags & _AUTO_DELETE), arguments)
 
 
-def encode_binding(arguments: dict[str, Any]) -> bytes:
-    return field_types.json_utf8(arguments)
-
-
-def decode_binding(key: bytes, value: bytes) -> dict[str, Any]:
-    return field_types.read_last_json(key, value, 0)
+encode_binding, decode_binding = field_types.json_utf8, field_types.read_last_json

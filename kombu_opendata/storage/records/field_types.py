@@ -150,7 +150,7 @@ def read_json(key: bytes, value: bytes, offset: int) -> tuple[dict[str, Any], in
     return arguments, end
 
 
-def read_last_json(key: bytes, value: bytes, offset: int) -> dict[str, Any]:
+def read_last_json(key: bytes, value: bytes, offset: int = 0) -> dict[str, Any]:
     """Decode the JSON field at `offset`, which is the last field of `value`."""
     arguments, end = read_json(key, value, offset)
     check_end(key, value, end)

@@ -39,6 +39,7 @@ Source of the sequence block: OpenData-Log, to which RFC 0001 refers. The other 
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import NamedTuple
 
 from ...errors import NewerFormat, UnsupportedFormat
@@ -107,8 +108,9 @@ def decode_header(key: bytes, value: bytes) -> StoreHeader:
     return StoreHeader(created_at, instance, version)
 
 
-def encode_seq_block(base: int, size: int) -> bytes:
-    return field_types.pack(_BLOCK, "base sequence, block size", base, size)
+encode_seq_block = partial(field_types.pack, _BLOCK, "base sequence, block size")
+encode_journal_position = partial(field_types.pack, _POSITION, "journal sequence")
+encode_newest_time = partial(field_types.pack, _TIME, "at")
 
 
 def decode_seq_block(key: bytes, value: bytes) -> tuple[int, int]:
@@ -117,16 +119,8 @@ def decode_seq_block(key: bytes, value: bytes) -> tuple[int, int]:
     return base, size
 
 
-def encode_journal_position(sequence: int) -> bytes:
-    return field_types.pack(_POSITION, "journal sequence", sequence)
-
-
 def decode_journal_position(key: bytes, value: bytes) -> int:
     return int(field_types.read_all(_POSITION, key, value)[0])
-
-
-def encode_newest_time(at_ms: int) -> bytes:
-    return field_types.pack(_TIME, "at", at_ms)
 
 
 def decode_newest_time(key: bytes, value: bytes) -> int:

@@ -85,6 +85,13 @@ class WriteBatch:
         self._count += 1
         self.nbytes += len(key)
 
+    def put_or_delete(self, key: bytes, value: bytes | None) -> None:
+        """Put a value, or delete the key if the value is None."""
+        if value is None:
+            self.delete(key)
+        else:
+            self.put(key, value)
+
 
 class SlateBinding:
     """The calls that carry bytes. `db` is the binding's ``Db`` or ``DbReader``.

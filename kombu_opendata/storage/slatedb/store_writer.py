@@ -232,11 +232,7 @@ class SlateStore(Reads):
         u = ffi.public()
         start_ms = self.clock.now_ms()
         batch = self.batch()
-        value = await self.get(again)
-        if value is None:
-            batch.delete(again)
-        else:
-            batch.put(again, value)
+        batch.put_or_delete(again, await self.get(again))
         await self.write(batch)
         with translated(self.url):
             await self._db.flush_with_options(u.FlushOptions(flush_type=u.FlushType.MEM_TABLE))

@@ -50,10 +50,9 @@ class QueueCounts:
     __slots__ = (*NAMES, "at_start", "created_at_ms", "since_ms", "stored")
 
     def __init__(self, since_ms: int = 0) -> None:
-        self.published = self.delivered = self.redelivered = 0
-        self.acked = self.rejected = self.requeued = self.released = self.lease_expired = self.exhausted = 0
-        self.expired = self.dropped = self.purged = self.dead_lettered = self.deleted = self.archived = 0
-        self.moved = 0
+        self.published = self.delivered = self.redelivered = self.acked = self.rejected = self.requeued = 0
+        self.released = self.lease_expired = self.exhausted = self.expired = self.dropped = self.purged = 0
+        self.dead_lettered = self.deleted = self.archived = self.moved = 0
         self.created_at_ms = self.since_ms = since_ms
         self.stored: tuple[int, ...] | None = None
         self.at_start: tuple[int, ...] = ()

@@ -112,9 +112,7 @@ class Queue:
         self.messages.count_bytes(self.limits.counts_bytes)
 
     def settled_list(self, which: ListName) -> SettledList:
-        if which == "done":
-            return self.done
-        return self.failed if which == "failed" else self.archived_failed
+        return self.done if which == "done" else self.failed if which == "failed" else self.archived_failed
 
     def forget_at_hand(self) -> None:
         """Remove the buckets that were read from the store to take messages from them."""
@@ -144,9 +142,8 @@ class Dirty:
         self.queues: set[str] = set()  # changed configs and options; for their messages see StoreState.changed
         self.overrides: set[str] = set()  # queues with changed overrides
         self.deleted_queues: dict[str, list[DeletedQueue]] = {}  # by name: it may be declared and deleted again
-        self.redeclared: dict[
-            str, frozenset[bytes]
-        ] = {}  # deleted and declared again: the keys of the new queue's records
+        #: deleted and declared again: the keys of the new queue's records
+        self.redeclared: dict[str, frozenset[bytes]] = {}
         self.touched: list[Queue] = []  # queues that the current checkpoint writes
         self.exchanges: set[str] = set()
         self.bindings: set[tuple[str, str, str, str]] = set()  # queue, exchange, key, identity
@@ -186,11 +183,8 @@ class IdempotencyState(WriteBackCache[Sending]):
     def snapshot(self, batch: WriteBatch) -> None:
         """Add the changes to a checkpoint's batch."""
         for name, sending in self.begin_flush().items():
-            key = keys.idempotency_key(name)
-            if sending is None:
-                batch.delete(key)
-            else:
-                batch.put(key, idempotency.encode(sending))
+            value = None if sending is None else idempotency.encode(sending)
+            batch.put_or_delete(keys.idempotency_key(name), value)
 
 
 class LogState:
@@ -224,10 +218,8 @@ class LogState:
 
     def put_into(self, batch: WriteBatch) -> None:
         """Add the record to a checkpoint's batch."""
-        if self.record is None:
-            batch.delete(keys.LOG_RETENTION_KEY)
-        else:
-            batch.put(keys.LOG_RETENTION_KEY, store_records.encode_log_retention(self.record))
+        value = None if self.record is None else store_records.encode_log_retention(self.record)
+        batch.put_or_delete(keys.LOG_RETENTION_KEY, value)
 
 
 class StoreState:
@@ -259,13 +251,12 @@ class StoreState:
     # ------------------------------------------------------------------ messages
     def unlease(self, entry: QueueEntry) -> None:
         """End the lease of a message."""
-        session = entry.session
-        leases = self.leases.get(session)
+        leases = self.leases.get(entry.session)
         if leases is not None:
             leases.pop((entry.queue, entry.id), None)
-            self.dirty.sessions.add(session)
+            self.dirty.sessions.add(entry.session)
             if not leases:
-                del self.leases[session]
+                del self.leases[entry.session]
 
     def record_attempt(self, entry: QueueEntry, consumer: str) -> None:
         """Add a consumer to the message's attempts record.

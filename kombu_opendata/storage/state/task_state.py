@@ -45,10 +45,7 @@ class RunningTasks:
     def start(self, session: bytes, queue: str, task: RunningTask) -> None:
         lease = (queue, task.message_id, task.claimed_at_ms)
         self.by_lease[lease] = session
-        tasks = self.by_session.get(session)
-        if tasks is None:
-            tasks = self.by_session[session] = {}
-        tasks[lease] = task
+        self.by_session.setdefault(session, {})[lease] = task
         self.dirty.add(session)
 
     def end(self, lease: Lease) -> tuple[bytes, RunningTask] | None:
@@ -65,10 +62,9 @@ class RunningTasks:
 
     def find(self, queue: str, id: int) -> tuple[bytes, RunningTask] | None:
         """Return the session that runs a message's task, and the newest run, if there is one."""
-        leases = [lease for lease in self.by_lease if lease[1] == id and lease[0] == queue]
-        if not leases:
+        lease = max((lease for lease in self.by_lease if lease[1] == id and lease[0] == queue), default=None)
+        if lease is None:
             return None
-        lease = max(leases)
         session = self.by_lease[lease]
         return session, self.by_session[session][lease]
 
@@ -178,11 +174,8 @@ class HandledFailures:
 
     def _rows(self, number: int) -> list[Handled]:
         block = self._blocks.get(number)
-        return (
-            []
-            if block is None
-            else records.decode_handled(keys.handled_failures_key(number), records.join_handled(block.packed))
-        )
+        packed = None if block is None else records.join_handled(block.packed)
+        return [] if packed is None else records.decode_handled(keys.handled_failures_key(number), packed)
 
     # ------------------------------------------------------------------ changes
     def handled(self, rows: Iterable[Handled]) -> None:
@@ -207,9 +200,6 @@ class HandledFailures:
         """Add the changes to a checkpoint's batch."""
         for number in self._dirty:
             block = self._blocks.get(number)
-            key = keys.handled_failures_key(number)
-            if block is None:
-                batch.delete(key)
-            else:
-                batch.put(key, records.join_handled(block.packed))
+            value = None if block is None else records.join_handled(block.packed)
+            batch.put_or_delete(keys.handled_failures_key(number), value)
         self._dirty.clear()

@@ -20,6 +20,7 @@ class WriteBackCache(Generic[V]):
 
     Attributes:
         cache_bytes: bound of the values that the store has.
+        size_bytes: the size of the cached values that the store has, too.
         complete_since_ms: every value that was put since then, and not dropped, is in memory.
     """
 
@@ -31,16 +32,11 @@ class WriteBackCache(Generic[V]):
         self._flushing: dict[bytes, tuple[V | None, int]] = {}
         self._hot: OrderedDict[bytes, tuple[V, int]] = OrderedDict()
         self._absent: OrderedDict[bytes, None] = OrderedDict()
-        self._size = 0
+        self.size_bytes = 0
 
     @property
     def is_dirty(self) -> bool:
         return bool(self._pending)
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of the cached values that the store has, too."""
-        return self._size
 
     def find(self, name: bytes) -> tuple[bool, V | None]:
         """Return True if the value is known, and the value."""
@@ -92,7 +88,7 @@ class WriteBackCache(Generic[V]):
         self._absent.pop(name, None)
         item = self._hot.pop(name, None)
         if item is not None:
-            self._size -= self._cost(name, item[0])
+            self.size_bytes -= self._cost(name, item[0])
 
     def _cost(self, name: bytes, value: V) -> int:
         return len(name) + self._size_of(value) + _OVERHEAD_BYTES
@@ -103,8 +99,8 @@ class WriteBackCache(Generic[V]):
             self.complete_since_ms = max(self.complete_since_ms, at_ms + 1)
             return
         self._hot[name] = (value, at_ms)
-        self._size += self._cost(name, value)
-        while self._size > self.cache_bytes and self._hot:
+        self.size_bytes += self._cost(name, value)
+        while self.size_bytes > self.cache_bytes and self._hot:
             oldest, (evicted, put_at_ms) = self._hot.popitem(last=False)
-            self._size -= self._cost(oldest, evicted)
+            self.size_bytes -= self._cost(oldest, evicted)
             self.complete_since_ms = max(self.complete_since_ms, put_at_ms + 1)
