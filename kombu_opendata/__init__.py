@@ -6,6 +6,7 @@ Celery apps need no import: Kombu loads this package's entry point for the seria
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kombu.transport import TRANSPORT_ALIASES
@@ -35,13 +36,15 @@ from .url import STORE_SCHEMES
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .celery_integration.async_publisher import apply_async, apply_async_many
+    from .celery_integration.awaitable_result import AwaitableResult
     from .queue_client import AsyncQueueClient, QueueClient
 
 __all__ = [
-    "AccessRefused", "AsyncQueueClient", "Batch", "ConnectionLost", "FailedPublish", "InvalidMessage", "InvalidURL",
-    "MessageTooLarge", "NotFound", "OpenDataError", "PreconditionFailed", "ProtocolError", "PublishFailed",
+    "AccessRefused", "AsyncQueueClient", "AwaitableResult", "Batch", "ConnectionLost", "FailedPublish", "InvalidMessage",
+    "InvalidURL", "MessageTooLarge", "NotFound", "OpenDataError", "PreconditionFailed", "ProtocolError", "PublishFailed",
     "QueueClient", "RequestError", "RetryLater", "StartError", "StoreError", "StoreFull", "Unroutable",
-    "VersionMismatch", "__version__", "batch",
+    "VersionMismatch", "__version__", "apply_async", "apply_async_many", "batch",
 ]  # fmt: skip
 
 TRANSPORT_ALIASES.update(
@@ -57,12 +60,19 @@ for _scheme in STORE_SCHEMES - {"http", "https"}:
         TRANSPORT_ALIASES.setdefault(_alias, "kombu_opendata.transport:Transport")
 
 
-def __getattr__(name: str) -> Any:
-    """Load the queue client on its first use, as Celery's processes do not need it."""
-    if name in ("AsyncQueueClient", "QueueClient"):
-        from . import queue_client
+#: names that are loaded on their first use, as most processes do not need them
+_LAZY = {
+    "AsyncQueueClient": "queue_client",
+    "AwaitableResult": "celery_integration.awaitable_result",
+    "QueueClient": "queue_client",
+    "apply_async": "celery_integration.async_publisher",
+    "apply_async_many": "celery_integration.async_publisher",
+}
 
-        return getattr(queue_client, name)
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -18,6 +18,7 @@ from .session.unconfirmed import publish_failed
 
 if TYPE_CHECKING:  # only apps that use batches load it
     from .session.broker_connection import BrokerConnection
+    from .session.publish_pipeline import PublishPipeline
 
 log = logging.getLogger(__name__)
 
@@ -30,24 +31,29 @@ class Batch:
     Batches may be nested; a batch can't be entered again before its end.
 
     Attributes:
+        addresses: the addresses of the broker.
+        translate: returns the exception for an error of the client.
+        connections: connections that publishes of the batch have used.
         failures: publishes that are known to have failed, in order.
+        count_in_flight: as in :class:`.PublishInFlight`.
     """
 
     def __init__(self, addresses: list[Address], translate: Callable[[OpenDataError], Exception]) -> None:
-        self._addresses = addresses
-        self._translate = translate
-        self._connections: list[BrokerConnection] = []
+        self.addresses = addresses
+        self.translate = translate
+        self.connections: list[BrokerConnection] = []
         self._outer: Batch | None = None
         self._token: Token[Batch | None] | None = None
         self.failures: list[FailedPublish] = []
+        self.count_in_flight: Callable[[int], object] | None = None
 
     def covers(self, connection: BrokerConnection) -> bool:
         """Return True if the connection leads to this batch's broker; the batch's end then waits for its publishes."""
-        if connection in self._connections:
+        if connection in self.connections:
             return True
-        if connection.address not in self._addresses:
+        if connection.address not in self.addresses:
             return False
-        self._connections.append(connection)
+        self.connections.append(connection)
         return True
 
     def flush(self) -> None:
@@ -60,14 +66,14 @@ class Batch:
         self._raise_failures()
 
     def _confirm(self) -> None:
-        for connection in self._connections:
+        for connection in self.connections:
             connection.pipeline.confirm_all()
 
     def _raise_failures(self) -> None:
         if self.failures:
             failed = list(self.failures)
             self.failures.clear()
-            raise self._translate(publish_failed(failed))
+            raise self.translate(publish_failed(failed))
 
     def __enter__(self) -> Self:
         if self._token is not None:
@@ -85,18 +91,18 @@ class Batch:
         try:
             self._confirm()
         finally:
-            self._connections.clear()
+            self.connections.clear()
         if error is None:
             self._raise_failures()
         elif self.failures:
             log.error("%s (the batch ended with %r)", publish_failed(self.failures), error)
 
 
-def failures_list(connection: BrokerConnection) -> list[FailedPublish] | None:
-    """Return the list for failures of publishes on this connection; None if the caller waits for the reply."""
+def publish_owner(connection: BrokerConnection) -> Batch | PublishPipeline | None:
+    """Return the owner of a publish on this connection, which learns its failure; None if the caller waits for it."""
     batch = current_batch.get()
     while batch is not None:
         if batch.covers(connection):
-            return batch.failures
+            return batch
         batch = batch._outer
-    return connection.pipeline.failures if connection.options.pipelined else None
+    return connection.pipeline if connection.options.pipelined else None

@@ -17,10 +17,11 @@ import msgspec
 from kombu.exceptions import ResourceError
 from kombu.transport import virtual
 
-from ..client.publish_batch import current_batch, failures_list
+from ..client.publish_batch import Batch, current_batch, publish_owner
 from ..client.published_task import PublishedTask, published_task
 from ..client.session.broker_connection import BrokerConnection
-from ..errors import FailedPublish, OpenDataError, PreconditionFailed, RetryLater, Unroutable
+from ..client.session.publish_pipeline import PublishPipeline
+from ..errors import OpenDataError, PreconditionFailed, RetryLater, Unroutable
 from ..protocol import revocation
 from ..protocol.messages import Cancelled, Consume, Delivery, Outcome, Publish, PublishConfirm
 from ..url import Address
@@ -161,9 +162,9 @@ class Channel(VirtualChannel):
                 now_ms=int(connection.clock.wall() * 1000),
             )
             if (connection.options.pipelined or current_batch.get() is not None) and not self.deadletter_queue:
-                failures = failures_list(connection)
-                if failures is not None:
-                    self._publish_unconfirmed(request, sent["properties"], failures)
+                owner = publish_owner(connection)
+                if owner is not None:
+                    self._publish_unconfirmed(request, sent["properties"], owner)
                     return None
             return connection.io.publish(request, confirm_timeout if timeout is None else timeout)
         except Unroutable as exc:
@@ -179,13 +180,13 @@ class Channel(VirtualChannel):
             raise translate(exc) from exc
 
     def _publish_unconfirmed(
-        self, request: Publish, properties: Mapping[str, Any], failures: list[FailedPublish]
+        self, request: Publish, properties: Mapping[str, Any], owner: Batch | PublishPipeline
     ) -> None:
         pipeline = self._connection().pipeline
-        if failures is pipeline.failures:
+        if owner is pipeline:
             pipeline.raise_failures("; this message was not sent")
         message_id = properties.get("message_id") or properties.get("correlation_id") or ""
-        pipeline.publish(request, failures, str(message_id))
+        pipeline.publish(request, owner.failures, str(message_id), owner.count_in_flight)
 
     def _return_unroutable(
         self, unroutable: Unroutable, message: OutgoingMessage, exchange: str, routing_key: str

@@ -12,10 +12,12 @@ import logging
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from functools import partial
 
 from ...errors import ConnectionLost, FailedPublish, OpenDataError
 from ...protocol.messages import Publish
+from ..socket.framed_socket import FramedSocket
 from .session import ClientSession
 from .session_io import SessionIO
 from .unconfirmed import PublishInFlight, publish_failed
@@ -33,6 +35,9 @@ class PublishPipeline:
         failures: failed publishes outside of batches that were not reported yet.
     """
 
+    #: a batch may count its publishes in flight
+    count_in_flight: Callable[[int], object] | None = None
+
     def __init__(self, session: ClientSession, io: SessionIO, *, max_bytes: int = MAX_BYTES) -> None:
         self._session = session
         self._io = io
@@ -42,7 +47,13 @@ class PublishPipeline:
         self.failures: list[FailedPublish] = []
         _pipelines.add(self)
 
-    def publish(self, message: Publish, failures: list[FailedPublish], message_id: str = "") -> None:
+    def publish(
+        self,
+        message: Publish,
+        failures: list[FailedPublish],
+        message_id: str = "",
+        count_in_flight: Callable[[int], object] | None = None,
+    ) -> None:
         """Send a message; its confirmation or failure is known after :meth:`confirm_all`.
 
         The call waits only while ``pipeline_depth`` publishes, or 8 MiB of them, are in flight.
@@ -50,6 +61,7 @@ class PublishPipeline:
         Args:
             failures: receives an entry if the broker refuses the message, or the reply is lost.
             message_id: goes into that entry.
+            count_in_flight: as in :class:`.PublishInFlight`.
 
         Raises:
             MessageTooLarge: it was not sent.
@@ -58,12 +70,18 @@ class PublishPipeline:
         link = self._link
         try:
             with link.lock:
-                self._publish(message, failures, message_id)
+                self._publish(message, failures, message_id, count_in_flight)
         finally:
             if self._session.waiting:
                 link.reentrance.run()
 
-    def _publish(self, message: Publish, failures: list[FailedPublish], message_id: str) -> None:
+    def _publish(
+        self,
+        message: Publish,
+        failures: list[FailedPublish],
+        message_id: str,
+        count_in_flight: Callable[[int], object] | None,
+    ) -> None:
         link, session, in_flight = self._link, self._session, self._in_flight
         self._io.check_size(len(message.envelope))
         self._io.read_available()
@@ -73,7 +91,10 @@ class PublishPipeline:
         data = session.start_publish(message)
         rid, task_id = message.rid, message.headers.get("id", "")
         in_flight.add(
-            rid, PublishInFlight(len(data), message.exchange, message.routing_key, task_id, message_id, failures)
+            rid,
+            PublishInFlight(
+                len(data), message.exchange, message.routing_key, task_id, message_id, failures, count_in_flight
+            ),
         )
         _flush_at_exit()
         try:
@@ -108,6 +129,22 @@ class PublishPipeline:
                 self._session.fail_publishes(exc)
             finally:
                 self._io.announce_events()
+
+    def read_confirmations(self) -> FramedSocket | None:
+        """Process the confirmations that have arrived; return the socket of the next ones, None if there are none.
+
+        If the connection can't be resumed, all publishes in flight have failed; they may be stored nevertheless.
+        """
+        link = self._link
+        with link.reentrance, link.lock:
+            current = None
+            try:
+                self._io.check_alive()
+                current = link.ensure_open()
+            except OpenDataError as exc:
+                self._session.fail_publishes(exc)
+            self._io.announce_events()
+            return current if self._in_flight.by_rid else None
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every publish is durable.

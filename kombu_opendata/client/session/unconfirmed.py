@@ -8,6 +8,7 @@ attempt, by which the broker recognizes a stored message.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +23,12 @@ _LISTED_IDS = 20
 
 
 class PublishInFlight(NamedTuple):
-    """Publish in flight; ``failures`` receives an entry if it fails."""
+    """Publish in flight.
+
+    Attributes:
+        failures: receives an entry if it fails.
+        count_in_flight: called with 1 when it is in flight, and with -1 when it is confirmed or has failed.
+    """
 
     size: int
     exchange: str
@@ -30,6 +36,7 @@ class PublishInFlight(NamedTuple):
     task_id: str
     message_id: str
     failures: list[FailedPublish]
+    count_in_flight: Callable[[int], object] | None = None
 
 
 class PublishesInFlight:
@@ -49,21 +56,25 @@ class PublishesInFlight:
     def add(self, rid: int, publish: PublishInFlight) -> None:
         self.by_rid[rid] = publish
         self.bytes += publish.size
+        if publish.count_in_flight is not None:
+            publish.count_in_flight(1)
 
-    def remove(self, rid: int) -> PublishInFlight | None:
+    def remove(self, rid: int) -> None:
         """Forget a publish, which was confirmed or could not be sent."""
         publish = self.by_rid.pop(rid, None)
         if publish is not None:
             self.bytes -= publish.size
-        return publish
+            if publish.count_in_flight is not None:
+                publish.count_in_flight(-1)
 
     def fail(self, rid: int, error: OpenDataError) -> None:
         """Forget a publish and add it to its list of failures."""
-        publish = self.remove(rid)
+        publish = self.by_rid.get(rid)
         if publish is not None:
             publish.failures.append(
                 FailedPublish(publish.exchange, publish.routing_key, publish.task_id, publish.message_id, error)
             )
+            self.remove(rid)
 
 
 def publish_failed(failed: list[FailedPublish], more: str = "") -> PublishFailed:
