@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from .queue_client import AsyncQueueClient, QueueClient
 
 __all__ = [
-    "AccessRefused", "AsyncQueueClient", "AwaitableResult", "Batch", "ConnectionLost", "FailedPublish", "InvalidMessage",
-    "InvalidURL", "MessageTooLarge", "NotFound", "OpenDataError", "PreconditionFailed", "ProtocolError", "PublishFailed",
-    "QueueClient", "RequestError", "RetryLater", "StartError", "StoreError", "StoreFull", "Unroutable",
-    "VersionMismatch", "__version__", "apply_async", "apply_async_many", "batch",
+    "AccessRefused", "AsyncQueueClient", "AwaitableResult", "Batch", "ConnectionLost", "FailedPublish",
+    "InvalidMessage", "InvalidURL", "MessageTooLarge", "NotFound", "OpenDataError", "PreconditionFailed",
+    "ProtocolError", "PublishFailed", "QueueClient", "RequestError", "RetryLater", "StartError", "StoreError",
+    "StoreFull", "Unroutable", "VersionMismatch", "__version__", "apply_async", "apply_async_many", "batch",
 ]  # fmt: skip
 
 TRANSPORT_ALIASES.update(

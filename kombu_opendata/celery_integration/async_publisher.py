@@ -74,7 +74,7 @@ async def apply_async(
     """
     for name in ("producer", "publisher", "connection"):
         if options.get(name) is not None:
-            raise RequestError(f"apply_async() uses the connections of the app: remove the option {name!r}", option=name)
+            raise RequestError(f"apply_async() uses the app's connections: remove the option {name!r}", option=name)
     task_id = options["task_id"] = options.get("task_id") or uuid()
     app = _app_of(task)
     parent = app.current_worker_task

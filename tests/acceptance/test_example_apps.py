@@ -6,8 +6,11 @@ import re
 import shutil
 import sqlite3
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+
+import httpx
 
 from ..support.broker import EmbeddedBroker
 from ..support.processes import Child, Children, run, tail, wait_until
@@ -129,3 +132,27 @@ def test_the_django_project_sends_its_letters(broker_url: str, tmp_path: Path, s
     status = run([*CELERY, "-A", "project", "opendata", "status"], folder, env)
     assert re.search(r"celery +0 +0 +1\s*$", status, re.MULTILINE), status
     end(worker)
+
+
+def test_the_fastapi_app_prices_orders_in_two_processes(broker_url: str, tmp_path: Path, started: Children) -> None:
+    folder, env = EXAMPLES / "fastapi_app", {"OPENDATA_URL": broker_url}
+    worker = start(started, "worker", [*CELERY, "-A", "shop_tasks", "worker", "--loglevel=INFO"], tmp_path, folder, env)
+    command = [sys.executable, "-m", "uvicorn", "main:app", "--workers=2", "--port=0"]
+    server = start(started, "server", command, tmp_path, folder, env)
+    wait_for_line(r"(?s)(Application startup complete.*){2}", server)
+    port = re.search(r"running on http://127.0.0.1:(\d+)", server.log.read_text())
+    assert port is not None
+    with ThreadPoolExecutor(40) as threads, httpx.Client(base_url=f"http://127.0.0.1:{port[1]}", timeout=60) as client:
+        ids = list(threads.map(lambda n: client.post("/prices", params={"item": "lamp", "count": n}).json(), range(40)))
+        told = list(threads.map(lambda task_id: client.get(f"/prices/{task_id}").json(), ids))
+        assert told == [
+            {"state": "failed", "reason": "0 pieces of lamp have no price"},
+            *({"price": 4.0 * n} for n in range(1, 40)),
+        ]
+        assert client.get("/prices/unknown", params={"seconds": 0.1}).json() == {"state": "not ready"}
+        orders = threads.map(lambda n: client.post("/orders", json=["lamp", "x" * n]).json(), range(1, 9))
+        assert list(orders) == [4.0 + n for n in range(1, 9)]
+        purged = run([*CELERY, "-A", "shop_tasks", "purge", "--force"], folder, env)
+        assert "No messages purged" in purged
+    end(server)
+    assert worker.terminate() == 0, tail(worker.log)

@@ -25,7 +25,7 @@ PAGES = (
 )
 FOLDERS = (
     "deploy/docker", "deploy/kubernetes", "deploy/systemd", "examples/beat_app", "examples/canvas",
-    "examples/django_app", "examples/monitoring", "examples/quickstart", "examples/spark",
+    "examples/django_app", "examples/fastapi_app", "examples/monitoring", "examples/quickstart", "examples/spark",
 )  # fmt: skip
 LANGUAGES = {
     ".conf": "ini", ".json": "json", ".py": "python", ".service": "ini", ".timer": "ini", ".toml": "toml",
