@@ -93,8 +93,11 @@ async def pause(seconds: float) -> None:
 class UpdatePace:
     """Limits of updates, shared by all open views of a server."""
 
-    def __init__(self, pause: Callable[[float], Awaitable[None]] = pause) -> None:
+    def __init__(
+        self, pause: Callable[[float], Awaitable[None]] = pause, now: Callable[[], float] = monotonic
+    ) -> None:
         self._pause = pause
+        self._now = now
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._away_at = float("-inf")
 
@@ -104,19 +107,19 @@ class UpdatePace:
         Views that wait for a turn at this time wait for the broker, and not because the server is busy. Therefore their
         pauses are not longer, so that they show the broker as soon as it is available.
         """
-        self._away_at = monotonic()
+        self._away_at = self._now()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[float]:
         """Wait for a turn to render; yield the seconds waited on a busy server."""
-        began = monotonic()
+        began = self._now()
         async with self._turns:
-            yield 0.0 if self._away_at >= began else monotonic() - began
+            yield 0.0 if self._away_at >= began else self._now() - began
 
     async def rest(self, seconds: float, late_seconds: float) -> None:
         """Wait until the next update; wait longer on a busy server, where updates or this wait are late."""
-        began = monotonic()
+        began = self._now()
         await self._pause(seconds)
-        late = late_seconds + max(monotonic() - began - seconds, 0)
+        late = late_seconds + max(self._now() - began - seconds, 0)
         if late > seconds:
             await self._pause(min(_REST * late, _LONGEST_REST))

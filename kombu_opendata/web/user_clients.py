@@ -58,9 +58,9 @@ class _Answer:
         """Return True if the result has arrived and is older than ``seconds``."""
         return self.future.done() and now - self.at > seconds
 
-    def ended(self, future: asyncio.Future[Any]) -> None:
+    def ended(self, future: asyncio.Future[Any], now: float) -> None:
         """Record the duration of the request; its error is raised where the result is awaited, if at all."""
-        self._seconds, self.before = monotonic() - self.at, None
+        self._seconds, self.before = now - self.at, None
         self.took = min(self._seconds, self._earlier_seconds)
         if not future.cancelled():
             future.exception()
@@ -79,12 +79,20 @@ class UserBroker:
         verified: the last verification of each instance's store.
     """
 
-    def __init__(self, client: AsyncQueueClient, *, expects_standby: bool = False, key: str = "") -> None:
+    def __init__(
+        self,
+        client: AsyncQueueClient,
+        *,
+        expects_standby: bool = False,
+        key: str = "",
+        now: Callable[[], float] = monotonic,
+    ) -> None:
         self.client = client
         self.key = key
+        self._now = now
         self.was_entered = False
         self.who: Identity | None = None
-        self.used_at = monotonic()
+        self.used_at = now()
         self.expects_standby = expects_standby
         self.lease_counts: deque[tuple[float, dict[str, int]]] = deque()
         self.metrics: AllMetrics | None = None
@@ -112,12 +120,12 @@ class UserBroker:
             TimeoutError: neither this result nor an earlier one is available after ``patience`` seconds. The request
                 continues.
         """
-        now = monotonic()
+        now = self._now()
         answer = self._answers.get(key)
         if answer is None or answer.is_older(max(seconds, min(_PAUSE * answer.took, _LONGEST_PAUSE)), now):
             self._answers = {name: cached for name, cached in self._answers.items() if now - cached.at < _KEPT_SECONDS}
-            answer = self._answers[key] = _Answer(now, asyncio.ensure_future(load()), answer)
-            answer.future.add_done_callback(answer.ended)
+            started = self._answers[key] = answer = _Answer(now, asyncio.ensure_future(load()), answer)
+            answer.future.add_done_callback(lambda future: started.ended(future, self._now()))
         if (ages := _ages.get()) is not None:
             ages.append(now - answer.at - seconds)
         try:

@@ -17,6 +17,7 @@ from kombu_opendata.cli.target import Target
 from ..support.processes import Children
 from ..support.served import ServedBroker
 from ..support.users import user_table, write_users
+from ..support.waiting import turns
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_while_the_broker_is_silent_flower_does_other_things(broker: ServedBroke
         asked = asyncio.create_task(
             OpenDataBroker(Target(f"opendata://eye:x@127.0.0.1:{broker.port}")).queues(["mail"])
         )
-        await asyncio.sleep(0.2)
+        await turns(10)  # all of them would wait for a call that blocks
         assert not asked.done()
         os.kill(broker.pid, signal.SIGCONT)
         assert [queue["name"] for queue in await asked] == ["mail"]

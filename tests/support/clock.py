@@ -1,4 +1,4 @@
-"""A clock that tests turn by hand, and an event loop whose time is short."""
+"""A clock and an event loop whose times tests advance, and a loop whose time is short."""
 
 from __future__ import annotations
 
@@ -31,3 +31,17 @@ class HastyLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         self._looks += 1
         return super().time() + self._looks / 1000
+
+
+class AdvancedLoop(asyncio.SelectorEventLoop):
+    """A loop whose time a test advances, beside the time that passes: timers in between expire."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ahead_seconds = 0.0
+
+    def time(self) -> float:
+        return super().time() + self._ahead_seconds
+
+    def advance(self, seconds: float) -> None:
+        self._ahead_seconds += seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import socket
 import stat
@@ -153,9 +154,14 @@ def test_a_broker_that_dies_is_quoted_from_its_log(store_folder: Path, stand_in:
 
 
 def test_a_broker_that_never_gets_ready_is_given_up(store_folder: Path, stand_in: Any) -> None:
-    stand_in("import time; time.sleep(2)")
-    with pytest.raises(StartError, match=r"no broker answered .* within 0.5 s: see .*broker.log"):
-        attach(store_folder, start_timeout=0.5)
+    gate = store_folder / "gate"
+    os.mkfifo(gate)
+    stand_in(f"open({str(gate)!r}).close()")  # waits until the pipe has a writer
+    try:
+        with pytest.raises(StartError, match=r"no broker answered .* within 0.5 s: see .*broker.log"):
+            attach(store_folder, start_timeout=0.5)
+    finally:
+        gate.open("w").close()
 
 
 def test_a_file_is_no_folder(store_folder: Path) -> None:

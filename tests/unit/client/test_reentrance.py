@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,6 +21,7 @@ from kombu_opendata.errors import ConnectionInUse, ConnectionLost
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.url import Address
+from tests.support.processes import wait_until
 
 SECONDS = 60
 LOGGER = logging.getLogger("kombu_opendata")
@@ -241,9 +241,12 @@ def test_a_wait_for_a_result_that_interrupts_another_one_is_refused(
         broker = peer.accept()
         broker.welcome()
         broker.receive(m.WatchResults)
-        while not any(isinstance(outcome, ConnectionInUse) for outcome in outcomes):
-            interrupt()  # until the main thread waits
-            time.sleep(0.01)
+
+        def is_refused() -> bool:  # when the main thread waits
+            interrupt()
+            return any(isinstance(outcome, ConnectionInUse) for outcome in outcomes)
+
+        wait_until(is_refused, SECONDS, "the wait of the main thread")
         broker.send(m.ResultsChanged([(b"a", b"1", True)]))
 
     playing = new_client().start(play)

@@ -303,7 +303,7 @@ class _Timer:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def sleep(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now += seconds
 
 
@@ -314,7 +314,7 @@ def test_when_nobody_comes_back_the_connection_is_lost(store_folder: Any, new_cl
     connection = BrokerConnection(
         Address("tcp", host="127.0.0.1", port=port),
         Options(reconnect_timeout=10),
-        clock=ClientClock(monotonic=lambda: timer.now, sleep=timer.sleep),
+        clock=ClientClock(monotonic=lambda: timer.now, sleep=timer.advance),
     )
     connecting = new_client().start(connection.connect)
     server, _ = listener.accept()
@@ -342,12 +342,12 @@ def test_when_nobody_comes_back_the_connection_is_lost(store_folder: Any, new_cl
 def test_a_call_may_outlast_any_outage(store_folder: Path, peer: Any, is_known: bool) -> None:
     now = 0.0
 
-    def sleep(seconds: float) -> None:
+    def advance(seconds: float) -> None:
         nonlocal now
         now += seconds
 
     address = Address("unix", host=str(store_folder / "broker.sock"))
-    clock = ClientClock(monotonic=lambda: now, sleep=sleep)
+    clock = ClientClock(monotonic=lambda: now, sleep=advance)
     connection = BrokerConnection(address, Options(reconnect_timeout=1, resume_timeout=2), clock=clock)
     if is_known:
         connecting = threading.Thread(target=connection.connect)
@@ -369,13 +369,13 @@ def test_a_signal_handler_does_not_wait_within_a_call_that_does(store_folder: Pa
     handled: list[str] = []
     address = Address("unix", host=str(store_folder / "broker.sock"))
 
-    def sleep(_seconds: float) -> None:
+    def interrupt(_seconds: float) -> None:
         if not handled:
             with pytest.raises(ConnectionLost):
                 other.call(m.GetStatus(0))
             handled.append("once")
 
-    connection = BrokerConnection(address, clock=ClientClock(sleep=sleep))
+    connection = BrokerConnection(address, clock=ClientClock(sleep=interrupt))
     other = BrokerConnection(address, clock=ClientClock(sleep=lambda _seconds: pytest.fail("the handler waited")))
     token = outlasts_outage.set(Outlasting(lambda: not handled))
     try:
@@ -392,7 +392,7 @@ def test_a_broker_that_has_too_many_connections_is_not_hammered(new_client: Any)
         connection = BrokerConnection(
             Address("tcp", host="127.0.0.1", port=listener.getsockname()[1]),
             Options(connect_timeout=4),
-            clock=ClientClock(monotonic=lambda: timer.now, sleep=timer.sleep),
+            clock=ClientClock(monotonic=lambda: timer.now, sleep=timer.advance),
         )
         connecting = new_client().start(connection.connect)
         attempts = 0

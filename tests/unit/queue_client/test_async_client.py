@@ -15,6 +15,7 @@ from kombu_opendata import AsyncQueueClient, QueueClient
 from kombu_opendata.errors import RequestError
 from kombu_opendata.protocol.messages import FailuresRetried
 from kombu_opendata.queue_client import Message
+from tests.support.waiting import turns
 
 
 def calls_of(kind: type) -> dict[str, Callable[..., Any]]:
@@ -141,7 +142,7 @@ def test_a_read_that_is_cancelled_at_the_end_of_its_client_is_cancelled() -> Non
 
         client.waiting_threads.submit = submit  # type: ignore[method-assign, assignment]
         reading = asyncio.create_task(client.read_with_poll("q", max_poll_seconds=600))
-        await asyncio.sleep(0)
+        await turns()
         await client.close()
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -65,27 +65,34 @@ def test_a_page_learns_that_it_is_current_although_nothing_has_changed() -> None
 def test_a_page_that_waited_for_the_broker_does_not_rest_longer() -> None:
     """Pages that wait for a turn while others wait for a broker that is away do not find the server busy."""
 
-    async def waiting() -> tuple[float, float]:
-        pace = UpdatePace()
+    now = 0.0
 
-        async def one(seconds: float, *, is_away: bool) -> float:
+    async def waiting() -> tuple[float, float]:
+        pace = UpdatePace(now=lambda: now)
+
+        async def wait_for_turn(*, is_away: bool, ended: asyncio.Event) -> float:
             async with pace.turn() as late:
-                await asyncio.sleep(seconds)
+                await ended.wait()
                 if is_away:
                     pace.broker_was_away()
                 return late
 
         async def last_of(*, is_away: bool) -> float:
-            first = [asyncio.create_task(one(0.3, is_away=is_away)) for _ in range(AT_ONCE)]
-            await asyncio.sleep(0.1)
-            late = await one(0, is_away=False)
+            nonlocal now
+            ended = asyncio.Event()
+            first = [asyncio.create_task(wait_for_turn(is_away=is_away, ended=ended)) for _ in range(AT_ONCE)]
+            await turns()
+            last = asyncio.create_task(wait_for_turn(is_away=False, ended=ended))
+            await turns()
+            now += 0.3
+            ended.set()
             await asyncio.gather(*first)
-            return late
+            return await last
 
         return await last_of(is_away=False), await last_of(is_away=True)
 
     busy, away = asyncio.run(waiting())
-    assert busy > 0.1
+    assert busy == 0.3
     assert away == 0.0
 
 

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from kombu_opendata import AsyncQueueClient
 from kombu_opendata.web.user_clients import UserBroker, note_ages
+from tests.support.waiting import turns
 
 
 def answers(*seconds: float) -> list[int]:
     """Answers that are asked for one after the other, and take so many seconds; the last one takes no time."""
     times = [*seconds, 0.0]
-    asked = 0
+    asked, now = 0, 0.0
 
     async def show_dialog() -> int:
-        nonlocal asked
+        nonlocal asked, now
+        now += times[asked]
         asked += 1
-        await asyncio.sleep(times[asked - 1])
         return asked
+
+    async def recent(broker: UserBroker) -> int:
+        nonlocal now
+        answer = await broker.recent("figures", 0.0, show_dialog)
+        now += 0.01  # older than it may be
+        return answer
 
     async def all_answers() -> list[int]:
         async with AsyncQueueClient("opendata:///nowhere") as client:
-            broker = UserBroker(client)
-            return [await _recent(broker, show_dialog) for _ in times]
+            broker = UserBroker(client, now=lambda: now)
+            return [await recent(broker) for _ in times]
 
     return asyncio.run(all_answers())
-
-
-async def _recent(broker: UserBroker, show_dialog: Callable[[], Awaitable[int]]) -> int:
-    answer = await broker.recent("figures", 0.0, show_dialog)
-    await asyncio.sleep(0.01)  # older than it may be
-    return answer
 
 
 def test_an_answer_that_waited_for_a_new_connection_is_soon_asked_for_again() -> None:
@@ -48,7 +48,7 @@ def test_an_error_is_no_answer() -> None:
             broker = UserBroker(client)
 
             async def fail() -> int:
-                await asyncio.sleep(0.1)
+                await turns()
                 raise OSError
 
             async def show_dialog() -> int:
@@ -64,12 +64,16 @@ def test_an_error_is_no_answer() -> None:
 
 
 def test_a_task_learns_how_much_older_than_usual_its_answers_are() -> None:
+    now = 0.0
+
     async def ages() -> tuple[list[float], list[float]]:
+        nonlocal now
         async with AsyncQueueClient("opendata:///nowhere") as client:
-            broker = UserBroker(client)
+            broker = UserBroker(client, now=lambda: now)
 
             async def show_dialog() -> int:
-                await asyncio.sleep(0.1)
+                nonlocal now
+                now += 0.1
                 return 1
 
             async def record(seconds: float) -> list[float]:
@@ -80,7 +84,7 @@ def test_a_task_learns_how_much_older_than_usual_its_answers_are() -> None:
             await record(0.0)
             await record(0.0)
             fresh = await record(60.0)
-            await asyncio.sleep(0.1)
+            now += 0.1
             return fresh, await record(0.0)  # from before, as both answers took long
 
     fresh, old = asyncio.run(ages())

@@ -16,7 +16,7 @@ from kombu_opendata.protocol.messages import DeclareQueue, Get, Publish
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.maintain.retention import Collector
-from tests.support.clock import ManualClock
+from tests.support.clock import AdvancedLoop, ManualClock
 from tests.support.waiting import turns, until
 
 from ....support.caller import Caller
@@ -29,9 +29,10 @@ HOUR = 3600.0
 class World:
     """An instance with one queue ``q`` and a session that uses it."""
 
-    def __init__(self, interval_seconds: float) -> None:
+    def __init__(self, interval_seconds: float, loop: AdvancedLoop) -> None:
         self.clock = ManualClock()
         self.interval = interval_seconds
+        self.loop = loop
 
     async def open(self) -> None:
         settings = EngineSettings(retention_interval_seconds=self.interval)
@@ -58,8 +59,8 @@ class World:
 
 
 def run(steps: Callable[[World], Awaitable[None]], *, interval_seconds: float = HOUR) -> None:
-    async def main() -> None:
-        world = World(interval_seconds)
+    async def main(loop: AdvancedLoop) -> None:
+        world = World(interval_seconds, loop)
         await world.open()
         try:
             await steps(world)
@@ -67,7 +68,10 @@ def run(steps: Callable[[World], Awaitable[None]], *, interval_seconds: float = 
             await world.maintenance.close()
             await world.engine.close()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=AdvancedLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, AdvancedLoop)
+        runner.run(main(loop))
 
 
 def test_duties_are_named_once_and_in_their_order() -> None:
@@ -168,27 +172,30 @@ def test_the_broker_does_it_by_itself_when_nobody_asks() -> None:
     async def steps(world: World) -> None:
         world.publish(ttl_ms=1000)
         world.clock.advance(1000)
-        await asyncio.sleep(world.interval)
+        world.maintenance.tick()
+        await turns()
+        assert len(world.instance.queues["q"].messages)
+        world.loop.advance(HOUR)
         world.maintenance.tick()
         await until(lambda: not len(world.instance.queues["q"].messages))
         await until(lambda: world.maintenance.report()["collect"]["by"] == "broker")
         assert world.maintenance.report()["collect"]["asked_by"] == ""
 
-    run(steps, interval_seconds=0.01)
+    run(steps)
 
 
 def test_who_comes_again_puts_the_brokers_own_pass_off() -> None:
     async def steps(world: World) -> None:
         await world.maintenance.run([], "beat", again_in_seconds=HOUR)
-        await asyncio.sleep(2 * world.interval)
+        world.loop.advance(HOUR / 2)
         world.maintenance.tick()
         assert world.maintenance._own is None
         await world.maintenance.run([COLLECT], "beat")  # does not say when it comes again
-        await asyncio.sleep(2 * world.interval)
+        world.loop.advance(2 * world.interval)
         world.maintenance.tick()
         await until(lambda: world.maintenance.report()["collect"]["by"] == "broker")
 
-    run(steps, interval_seconds=0.01)
+    run(steps, interval_seconds=1)
 
 
 def test_leases_are_never_put_off() -> None:

@@ -11,6 +11,7 @@ from kombu_opendata.broker.delivery.publish_flow_control import Flow
 from kombu_opendata.broker.wire.inbox import MAX_QUERIES, Inbox
 from kombu_opendata.protocol.framing import frame
 from kombu_opendata.protocol.messages import GetStatus, Ok, Ping
+from tests.support.waiting import turns
 
 
 class _Transport:
@@ -54,8 +55,7 @@ class _Client:
 
 
 async def _turns() -> None:
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await turns(100)
 
 
 def test_messages_that_wait_for_a_filter_run_in_slices() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import shutil
@@ -23,7 +22,7 @@ from tests.support.plain_store import PlainStore
 from tests.support.waiting import until
 
 LIMIT = 1_000_000
-_STEPS = 200
+_STEP_SECONDS = 0.05
 
 
 def settings(**changes: Any) -> EngineSettings:
@@ -59,13 +58,15 @@ async def settled(world: World, count: int, queue: str = "q", *, fail: bool = Fa
 async def steps_until(world: World, is_over: Callable[[], Awaitable[bool]]) -> int:
     """What maintenance does, over and over; returns how many messages went early."""
     removed = 0
-    for _ in range(_STEPS):
+
+    async def step() -> bool:
+        nonlocal removed
         await world.engine.disk_space.read()
         removed += await world.engine.size_limit.step()
-        if await is_over():
-            return removed
-        await asyncio.sleep(0.05)
-    raise AssertionError(world.engine.size_limit.report())
+        return await is_over()
+
+    await until(step, poll_seconds=_STEP_SECONDS)
+    return removed
 
 
 async def at_rest(world: World) -> int:
@@ -282,10 +283,7 @@ def test_it_does_not_oscillate(tmp_path: Path) -> None:
         kept = []
         for number in range(12):
             await settled(world, 250)
-            for _ in range(20):
-                await world.engine.disk_space.read()
-                await world.engine.size_limit.step()
-                await asyncio.sleep(0.05)
+            await at_rest(world)
             kept.append(world.queue("q").done.length)
             if number == 8:
                 await world.crash()
