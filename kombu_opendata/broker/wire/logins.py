@@ -36,11 +36,31 @@ _SHOWN = 100
 _RUNS_AT_ONCE = min(max((os.cpu_count() or 1) // 2, 1), 4)
 
 
-class Logins:
-    """Check of users and secrets against a users file."""
+def verify(hashed: str, secret: str) -> bool:
+    """Return True if the hash is that of the secret; raise RetryLater if the check failed, e.g. for lack of memory."""
+    from argon2 import PasswordHasher
+    from argon2.exceptions import VerificationError, VerifyMismatchError
 
-    def __init__(self, users: UsersFile, time: Callable[[], float]) -> None:
+    try:
+        return PasswordHasher().verify(hashed, secret)
+    except VerifyMismatchError:
+        return False
+    except VerificationError as exc:
+        raise RetryLater(f"the login could not be checked: {exc}") from exc
+
+
+class Logins:
+    """Check of users and secrets against a users file.
+
+    Args:
+        verify: returns True if a hash is that of a secret; called in a thread.
+    """
+
+    def __init__(
+        self, users: UsersFile, time: Callable[[], float], verify: Callable[[str, str], bool] = verify
+    ) -> None:
         self.users = users
+        self._verify = verify
         self.runs = 0  # number of Argon2 runs so far
         self._key = os.urandom(32)
         self._right: dict[str, bytes] = {}  # by user
@@ -112,7 +132,7 @@ class Logins:
         self.runs += 1
         try:
             loop = asyncio.get_running_loop()
-            right = await loop.run_in_executor(self._threads, _verify, hashed or self.users.decoy, secret)
+            right = await loop.run_in_executor(self._threads, self._verify, hashed or self.users.decoy, secret)
         finally:
             del self._running[digest]
             self._waiting[address] -= 1
@@ -127,16 +147,3 @@ class Logins:
         self._by_address.failed(address)
         self._by_user.failed(user[:_SHOWN])  # ten thousand long names would take much memory
         return False
-
-
-def _verify(hashed: str, secret: str) -> bool:
-    """Return True if the hash is that of the secret; raise RetryLater if the check failed, e.g. for lack of memory."""
-    from argon2 import PasswordHasher
-    from argon2.exceptions import VerificationError, VerifyMismatchError
-
-    try:
-        return PasswordHasher().verify(hashed, secret)
-    except VerifyMismatchError:
-        return False
-    except VerificationError as exc:
-        raise RetryLater(f"the login could not be checked: {exc}") from exc

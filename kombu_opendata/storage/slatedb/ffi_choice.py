@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -17,33 +18,6 @@ log = logging.getLogger(__name__)
 
 #: the SlateDB version for which the fast path was written, without its last part
 FAST_PATH_VERSION = "0.17"
-
-_chosen: SlateBinding | None = None
-
-
-async def select() -> SlateBinding:
-    """Return the fast binding if its self-check passes, else the stock one. The first call in a process decides."""
-    global _chosen
-    if _chosen is None:
-        _chosen = await _choose()
-    return _chosen
-
-
-async def _choose() -> SlateBinding:
-    try:
-        installed = version("slatedb")
-        if not installed.startswith(FAST_PATH_VERSION + "."):
-            raise SelfCheckFailed(f"it is written for slatedb {FAST_PATH_VERSION}, this is {installed}")
-        from .ffi_native import FastBinding
-
-        fast = FastBinding()
-        await self_check(fast)
-    except Exception as error:  # after any failure here, the public interface still works
-        reason = f"{type(error).__name__}: {error}"
-        log.warning("The fast path into SlateDB is off, so the broker is much slower (%s)", reason)
-        return SlateBinding(reason)
-    return fast
-
 
 class SelfCheckFailed(Exception):
     """The fast path can't be used, or it disagrees with the public interface."""
@@ -114,3 +88,40 @@ async def _check_reads(fast: SlateBinding, db: Any) -> None:
     rows = await fast.next_rows(iterator, 30), await fast.next_rows(iterator, 99)
     if rows[0].pairs() + rows[1].pairs() != sorted((_samples() | _alike()).items()):
         raise SelfCheckFailed("a scan in one piece does not give the stored pairs")
+
+
+class BindingChoice:
+    """The choice, which the first call of :meth:`select` makes."""
+
+    def __init__(
+        self,
+        fast_path_version: str = FAST_PATH_VERSION,
+        check: Callable[[SlateBinding], Awaitable[None]] = self_check,
+    ) -> None:
+        self._fast_path_version, self._check = fast_path_version, check
+        self._chosen: SlateBinding | None = None
+
+    async def select(self) -> SlateBinding:
+        """Return the fast binding if its self-check passes, else the stock one."""
+        if self._chosen is None:
+            self._chosen = await self._choose()
+        return self._chosen
+
+    async def _choose(self) -> SlateBinding:
+        try:
+            installed = version("slatedb")
+            if not installed.startswith(self._fast_path_version + "."):
+                raise SelfCheckFailed(f"it is written for slatedb {self._fast_path_version}, this is {installed}")
+            from .ffi_native import FastBinding
+
+            fast = FastBinding()
+            await self._check(fast)
+        except Exception as error:  # after any failure here, the public interface still works
+            reason = f"{type(error).__name__}: {error}"
+            log.warning("The fast path into SlateDB is off, so the broker is much slower (%s)", reason)
+            return SlateBinding(reason)
+        return fast
+
+
+#: the choice of this process
+select = BindingChoice().select

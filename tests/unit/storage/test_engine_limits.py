@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import InvalidMessage, NewerFormat, RequestError, StoreFull, UnsupportedFormat
-from kombu_opendata.storage.commit.journal import Journal
+from kombu_opendata.storage.commit.journal_format import Segment
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import keys, store_records
 from kombu_opendata.storage.records.keys import RecordKind
@@ -96,13 +96,13 @@ def test_three_thousand_messages_over_cold_buckets_come_in_order(tmp_path: Path)
 
 
 def test_a_full_disk_refuses_publishes_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_arguments: Any) -> None:
-        raise StoreFull("no space")
+    def full(*_arguments: Any, sync: bool) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def steps(world: World) -> None:
         engine, sent = world.engine, 0
         with monkeypatch.context() as patch:
-            patch.setattr(Journal, "_allocate", full)  # what is allocated can be written
+            patch.setattr(Segment, "allocate", full)  # what is allocated can be written
             while (engine.journal.room if engine.journal else 0) >= 2000 + (8 << 10):
                 engine.commits.check_room(1000)
                 world.publish("q", envelope=bytes(1000))

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.broker.access.users_file import UsersFile
-from kombu_opendata.broker.wire import logins as module
-from kombu_opendata.broker.wire.logins import FAILURES_PER_ADDRESS, FAILURES_PER_USER, Logins
+from kombu_opendata.broker.wire.logins import (
+    FAILURES_PER_ADDRESS,
+    FAILURES_PER_USER,
+    MAX_WAITING_PER_ADDRESS,
+    Logins,
+    verify,
+)
 from kombu_opendata.errors import AccessRefused, BrokerStopping, TooManyLogins
 from tests.support.users import user_table, write_users
 from tests.support.waiting import turns
@@ -29,10 +34,15 @@ def users_file(folder: Path, **secrets: str) -> UsersFile:
     return UsersFile(path)
 
 
-def run(folder: Path, test: Callable[[Logins, Time], Awaitable[None]], **secrets: str) -> None:
+def run(
+    folder: Path,
+    test: Callable[[Logins, Time], Awaitable[None]],
+    verify: Callable[[str, str], bool] = verify,
+    **secrets: str,
+) -> None:
     async def main() -> None:
         time = Time()
-        logins = Logins(users_file(folder, **secrets), time)
+        logins = Logins(users_file(folder, **secrets), time, verify)
         try:
             await test(logins, time)
         finally:
@@ -70,16 +80,13 @@ def test_a_fleet_with_an_old_secret_costs_one_run_and_locks_nobody_out(tmp_path:
     run(tmp_path, test, alice="right")
 
 
-def test_a_user_that_is_unknown_costs_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_that_is_unknown_costs_the_same_run(tmp_path: Path) -> None:
     """Each is checked against a hash of the same parameters; which of them is not seen from outside."""
     seen: list[str] = []
-    real = module._verify
 
     def noted(hashed: str, secret: str) -> bool:
         seen.append(hashed)
-        return real(hashed, secret)
-
-    monkeypatch.setattr(module, "_verify", noted)
+        return verify(hashed, secret)
 
     async def test(logins: Logins, _time: Time) -> None:
         texts = []
@@ -93,7 +100,7 @@ def test_a_user_that_is_unknown_costs_the_same_run(tmp_path: Path, monkeypatch: 
         assert list(map(len, known)) == list(map(len, decoy))
         assert known[4:] != decoy[4:]
 
-    run(tmp_path, test, alice="right")
+    run(tmp_path, test, noted, alice="right")
 
 
 def test_an_address_has_so_many_guesses(tmp_path: Path) -> None:
@@ -134,7 +141,7 @@ def test_guesses_at_once_leave_room_for_others(tmp_path: Path) -> None:
         await turns()
         await logins.check("alice", "right", "her own host")
         refusals = await asyncio.gather(*flood, return_exceptions=True)
-        assert sum(isinstance(refusal, AccessRefused) for refusal in refusals) == module.MAX_WAITING_PER_ADDRESS
+        assert sum(isinstance(refusal, AccessRefused) for refusal in refusals) == MAX_WAITING_PER_ADDRESS
         assert sum(isinstance(refusal, TooManyLogins) for refusal in refusals) == 46
 
     run(tmp_path, test, alice="right")

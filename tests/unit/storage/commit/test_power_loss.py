@@ -169,13 +169,13 @@ def test_the_point_names_what_is_there_and_only_new_files_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    real = power_loss._sync
+    fsync = os.fsync
 
-    def watched(path: Path) -> None:
-        synced.append(path.name)
-        real(path)
+    def watched(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
 
-    monkeypatch.setattr(power_loss, "_sync", watched)
+    monkeypatch.setattr(os, "fsync", watched)
     db = make_tree(tmp_path, wal=2, manifest=1, compacted=1)
     (db / "wal" / f"{3:020d}.sst#1").write_text("being written")
     point = sync_tree(db, None, boot_id=BEFORE)
@@ -186,7 +186,7 @@ def test_the_point_names_what_is_there_and_only_new_files_are_synced(
     synced.clear()
     later = sync_tree(db, point, boot_id=BEFORE)
     assert sorted(synced) == sorted(
-        [f"{3:020d}.sst", f"{4:020d}.sst", "wal", f"{2:020d}.sst", "compacted", tmp_path.name]
+        [f"{3:020d}.sst", f"{4:020d}.sst", "wal", f"{2:020d}.sst", "compacted", "db.sync.tmp", tmp_path.name]
     )
     synced.clear()
     assert sync_tree(db, later, boot_id=BEFORE) == later

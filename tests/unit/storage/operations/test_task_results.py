@@ -11,7 +11,7 @@ import pytest
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.records.results import FINAL, INTERIM, READY, Result
+from kombu_opendata.storage.records.results import FINAL, INTERIM, READY
 from tests.support.engine import SETTINGS, World, run
 
 COLD = replace(SETTINGS, result_cache_bytes=0)
@@ -295,22 +295,23 @@ def test_a_large_value_that_goes_while_it_is_read(
     """Between the reading of its record and that of its chunks."""
 
     async def steps(world: World) -> None:
-        results = world.engine.results
+        results, store = world.engine.results, world.engine.store
         results.store(b"task", READY, LARGE, HOUR_MS)
         await world.engine.commits.checkpoint()
-        read = results._record
+        read = store.get
 
-        async def slowly(name: bytes) -> Result | None:
-            monkeypatch.setattr(results, "_record", read)
-            found = await read(name)
+        async def slowly(key: bytes) -> bytes | None:
+            assert key == keys.result_key(b"task")
+            monkeypatch.setattr(store, "get", read)
+            found = await read(key)
             if value is None:
-                results.forget([name])
+                results.forget([b"task"])
             else:
-                results.store(name, READY, value, HOUR_MS)
+                results.store(b"task", READY, value, HOUR_MS)
             await world.engine.commits.checkpoint()
             return found
 
-        monkeypatch.setattr(results, "_record", slowly)
+        monkeypatch.setattr(store, "get", slowly)
         for _ in range(2):
             found = await results.get(b"task")
             assert (found and found.value) == value

@@ -17,11 +17,6 @@ from tests.support.waiting import turns
 VALUES = [b"", b"\0", b"x" * 50, bytes(range(256)) * 106, os.urandom(70_000)]
 
 
-@pytest.fixture(autouse=True)
-def _undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ffi_choice, "_chosen", None)
-
-
 async def open_memory() -> Any:
     u = ffi.public()
     return await u.DbBuilder("db", u.ObjectStore.resolve("memory:///")).build()
@@ -29,10 +24,12 @@ async def open_memory() -> Any:
 
 def test_the_fast_path_is_chosen_once() -> None:
     async def main() -> None:
-        binding = await ffi_choice.select()
+        choice = ffi_choice.BindingChoice()
+        binding = await choice.select()
         assert binding.fast_path
         assert binding.reason == ""
-        assert await ffi_choice.select() is binding
+        assert await choice.select() is binding
+        assert (await ffi_choice.select()).fast_path
 
     asyncio.run(main())
 
@@ -234,14 +231,11 @@ async def _disagree(fast: ffi.SlateBinding) -> None:
     raise ffi_choice.SelfCheckFailed("made to fail")
 
 
-def test_a_failed_self_check_falls_back_and_says_so_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(ffi_choice, "self_check", _disagree)
-
+def test_a_failed_self_check_falls_back_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        binding = await ffi_choice.select()
-        assert await ffi_choice.select() is binding
+        choice = ffi_choice.BindingChoice(check=_disagree)
+        binding = await choice.select()
+        assert await choice.select() is binding
         assert not binding.fast_path
         assert "made to fail" in binding.reason
         db, batch = await open_memory(), binding.batch()
@@ -255,9 +249,8 @@ def test_a_failed_self_check_falls_back_and_says_so_once(
     assert [r.levelname for r in caplog.records if "fast path" in r.getMessage()] == ["WARNING"]
 
 
-def test_another_version_of_slatedb_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ffi_choice, "FAST_PATH_VERSION", "0.99")
-    binding = asyncio.run(ffi_choice.select())
+def test_another_version_of_slatedb_falls_back() -> None:
+    binding = asyncio.run(ffi_choice.BindingChoice("0.99").select())
     assert not binding.fast_path
     assert "0.99" in binding.reason
 
