@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections import Counter
@@ -21,7 +24,7 @@ from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import OpenDataError
 from kombu_opendata.protocol.messages import Consume
 from kombu_opendata.staging import JobInfo, JobQueueCounts
-from tests.support.waiting import pass_time, random_moment
+from tests.support.waiting import random_moment
 
 from ..support.batches import Sink, as_objects, stage
 from ..support.broker import EmbeddedBroker
@@ -68,6 +71,14 @@ def check(sink: Sink, client: StagingClient, total: int, jobs: list[str]) -> Non
         assert job.queues == {"q": JobQueueCounts(job.rows, job.rows, 0, 0)}
         done += job.done
     assert done == total
+
+
+def unread_bytes(client: StagingClient) -> int:
+    """Return the number of bytes that the client has sent over its Unix socket and the broker has not read."""
+    wire = client._connection.link.current
+    if wire is None:
+        return 0
+    return int(struct.unpack("i", fcntl.ioctl(wire.fd, termios.TIOCOUTQ, bytes(4)))[0])
 
 
 def settled(client: StagingClient, name: str) -> bool:
@@ -129,7 +140,7 @@ def test_a_commit_whose_answer_is_lost_is_answered_again(
     answers: list[JobInfo] = []
     driver = threading.Thread(target=lambda: answers.append(client.commit_job("job", infos)))
     driver.start()
-    pass_time(0.2)  # the request is in the socket, most likely; it may as well not be
+    wait_until(lambda: unread_bytes(client) or not driver.is_alive(), 60, "the request in the broker's socket")
     os.kill(pid, signal.SIGKILL)
     os.kill(pid, signal.SIGCONT)
     driver.join(60)
@@ -143,7 +154,7 @@ def test_a_driver_that_dies_before_the_commit_leaves_nothing_visible(
 ) -> None:
     """Half of the batches are written, one is under way when its process is killed; then the job runs again."""
     program = (
-        "import sys, time\n"
+        "import sys\n"
         "from kombu_opendata.client.staging_client import StagingClient\n"
         "from tests.support.batches import as_objects, stage\n"
         "from kombu_opendata.staging import BatchWriter\n"
@@ -152,9 +163,10 @@ def test_a_driver_that_dies_before_the_commit_leaves_nothing_visible(
         "writer = BatchWriter(target, 'job', 2, 0)\n"
         "writer.add_many([b'lost'] * 300, {})\n"
         "print('ready', flush=True)\n"
-        "time.sleep(600)\n"
+        "sys.stdin.read()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    command, pipe = [sys.executable, "-c", program], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.kill()

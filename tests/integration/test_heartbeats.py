@@ -18,13 +18,14 @@ from amqp import exceptions as amqp
 from kombu.asynchronous import Hub as _Hub
 from kombu.connection import Connection as _Connection
 
-from tests.support.waiting import pass_time
+from kombu_opendata.protocol.messages import BrokerHeartbeat
 
 from ..support.broker import EmbeddedBroker
 from ..support.farm import Heard
 from ..support.kombu_client import connected, declare, drain_until, open_connection, send, take_bodies
 from ..support.ledger import Ledger
 from ..support.processes import Children, wait_until
+from ..support.raw import RawClient
 from ..support.served import ServedBroker
 from ..support.workers import Worker, sender
 
@@ -49,6 +50,14 @@ def serve(store_folder: Path, started: Children) -> Callable[..., ServedBroker]:
         return broker
 
     return run
+
+
+def hear_heartbeats(broker: ServedBroker, count: int) -> None:
+    """Receive so many heartbeats on another connection: the broker's time passes."""
+    with RawClient(broker.port) as client:
+        client.hello()
+        while count:
+            count -= isinstance(client.receive(), BrokerHeartbeat)
 
 
 class Proxy:
@@ -222,15 +231,15 @@ def test_a_stopped_broker_is_noticed_and_resumed_when_it_goes_on(serve: Callable
 # ---------------------------------------------------------------- a busy client
 def test_a_client_that_does_nothing_is_not_dead(serve: Callable[..., ServedBroker], started: Children) -> None:
     """A stopped process is as good as a solo worker in a long task: its kernel answers."""
-    url = f"opendata://127.0.0.1:{serve(heartbeat=1.5).port}"
-    with connected(url) as connection:
+    broker = serve(heartbeat=1.5)
+    with connected(f"opendata://127.0.0.1:{broker.port}") as connection:
         channel = connection.channel()
         declare(channel, "q")
         send(channel, "q", "one")
         message = channel.basic_get("q")
         session = connection.connection.session.id
         wire = connection.connection.link.current
-        pass_time(4.5)  # nobody looks at the socket: a broker unheard of for 3 s would be dead
+        hear_heartbeats(broker, 3)  # nobody looks at the socket: a broker unheard of for two intervals would be dead
         message.ack()
         assert channel._size("q") == 0
         assert (connection.connection.session.id, connection.connection.link.current) == (session, wire)
@@ -239,7 +248,8 @@ def test_a_client_that_does_nothing_is_not_dead(serve: Callable[..., ServedBroke
 def test_a_solo_worker_in_a_long_task_keeps_its_connection(
     serve: Callable[..., ServedBroker], tmp_path: Path, started: Children
 ) -> None:
-    url, ledger, gate = f"opendata://127.0.0.1:{serve(heartbeat=0.1).port}", Ledger(tmp_path / "ran"), tmp_path / "gate"
+    broker, ledger, gate = serve(heartbeat=0.1), Ledger(tmp_path / "ran"), tmp_path / "gate"
+    url = f"opendata://127.0.0.1:{broker.port}"
     with sender(url) as app:
         app.send_task("farm.hold_late", (str(ledger), "long", str(gate)))
         worker = Worker(url, tmp_path, "solo")
@@ -248,7 +258,7 @@ def test_a_solo_worker_in_a_long_task_keeps_its_connection(
         other = Worker(url, tmp_path, "other")
         started.add(other)
         other.wait_ready()
-        pass_time(2.5)  # more than the grace after a loss, and many heartbeats
+        hear_heartbeats(broker, 25)  # for longer than the grace after a loss
         gate.touch()
         ledger.wait_for("long ended")
         app.send_task("farm.note", (str(ledger), "after"))
@@ -273,9 +283,9 @@ def test_a_worker_resumes_after_an_outage_that_publishers_do_not_wait_for(
         app.send_task("farm.hold_late", (str(ledger), "long", str(gate)))
         ledger.wait_for("long began")
         broker.kill()
-        with pytest.raises(Exception, match=r"not resumed within 0\.5 s|cannot connect|Connection refused"):
-            app.send_task("farm.note", (str(ledger), "lost"), retry=False)
-        pass_time(2)  # the outage: four times as long as calls wait
+        for _ in range(4):  # the outage is four times as long as calls wait
+            with pytest.raises(Exception, match=r"not resumed within 0\.5 s|cannot connect|Connection refused"):
+                app.send_task("farm.note", (str(ledger), "lost"), retry=False)
         gate.touch()
         ledger.wait_for("long ended")
         serve(port=port, heartbeat=PATIENT_HEARTBEAT)

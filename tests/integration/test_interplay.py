@@ -18,7 +18,6 @@ from kombu_opendata.errors import FailedPublish
 from tests.support.broker import EmbeddedBroker
 from tests.support.kombu_client import connected, declare, drain_quiet, drain_until, send, take_bodies
 from tests.support.processes import Child, Children, tail, wait_until
-from tests.support.waiting import pass_time
 from tests.support.workers import APPS
 
 KINDS = pytest.mark.parametrize("durable", [True, False], ids=["stored", "transient"])
@@ -99,8 +98,17 @@ def test_the_retry_pattern(channel: Any, name: str, durable: bool) -> None:
     assert channel._size(name) == channel._size(wait) == 0
 
 
-@pytest.mark.parametrize("after_ms", [0, 60, 260])
-def test_the_retry_pattern_through_kill_9(store_folder: Path, wait_ms: Callable[[int], None], after_ms: int) -> None:
+@pytest.mark.parametrize(
+    "moment",
+    [
+        lambda waiting, back: True,
+        lambda waiting, back: waiting or back,
+        lambda waiting, back: back,
+    ],
+    ids=["rejected", "some wait", "some are back"],
+)
+def test_the_retry_pattern_through_kill_9(store_folder: Path, moment: Callable[[int, int], object]) -> None:
+    """The broker is killed when the rejected messages have come so far: waiting, or back in their queue."""
     broker = EmbeddedBroker(store_folder)
     bodies = [str(number) for number in range(300)]
     with connected(f"opendata://{store_folder}") as connection, connection.channel() as channel:
@@ -119,7 +127,9 @@ def test_the_retry_pattern_through_kill_9(store_folder: Path, wait_ms: Callable[
             for message in found:
                 message.reject() if turn < 2 else message.ack()
             if turn < 2:
-                wait_ms(after_ms)
+                wait_until(
+                    lambda: moment(channel._size("work.wait"), channel._size("work")), 60, "the moment of the kill"
+                )
                 broker.kill()
         wait_until(lambda: broker.report()["dead_letters"]["waiting"] == 0, 60, "an empty outbox")
         assert channel._size("work") == channel._size("work.wait") == 0
@@ -339,9 +349,3 @@ def collecting(refused: list[FailedPublish]) -> Iterator[None]:
         yield
     except errors.PublishFailed as exc:
         refused += exc.failed
-
-
-@pytest.fixture
-def wait_ms() -> Callable[[int], None]:
-    """Passes time: here it is the moment of the kill that differs, not something that is waited for."""
-    return lambda ms: pass_time(ms / 1000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.url import parse
-from tests.support.waiting import pass_time
 
 from ..support import replay_calls as replay
 from ..support.broker import EmbeddedBroker
@@ -74,11 +73,17 @@ def test_a_queue_begins_with_the_first_stored_message(log: Any) -> None:
     assert take(log, "late") == []
 
 
+def later(at: datetime) -> datetime:
+    """Wait for another millisecond of this host's clock, which is the broker's."""
+    while (now := datetime.now(UTC)) < at + timedelta(milliseconds=2):
+        pass
+    return now
+
+
 def test_a_queue_begins_at_a_time_or_at_a_message(log: Any) -> None:
     send(log, "k", "a", "b", exchange="log")
-    pass_time(0.01)  # another millisecond, by the broker's clock
-    at = datetime.now(UTC)
-    pass_time(0.01)
+    at = later(datetime.now(UTC))
+    later(at)
     send(log, "k", "c", "d", exchange="log")
     begin(log, "by-time", at.isoformat())
     fill(log, "by-time")

@@ -16,13 +16,13 @@ from kombu.exceptions import OperationalError
 
 from kombu_opendata import QueueClient, batch, errors
 from kombu_opendata.queue_client.queue_options import QueueOptions
-from tests.support.waiting import pass_time
 
 from ..support.backups import back_up, command
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import Inbox, connected, declare, drain_quiet, drain_until, send
 from ..support.pair import Pair, url
 from ..support.processes import children, wait_until
+from ..support.ticks import wait_tick
 from ..support.verified import assert_verified
 
 Exchange: Any = entity.Exchange  # untyped, as the others
@@ -146,7 +146,8 @@ def test_a_queue_that_is_deleted_meanwhile(client: QueueClient, name: str, place
             client.create(name, QueueOptions(durable=durable))
             client.send_batch(name, ["x"] * 4000)
             altering = pool.submit(other.alter, name, changes, force=True)
-            pass_time(number * 0.01)  # at different moments
+            for _ in range(8 * number):  # at different moments
+                client.get_queue(name)
             client.delete_queue(name)
             error = altering.exception(30)
             assert error is None or isinstance(error, errors.NotFound), error
@@ -159,7 +160,7 @@ def test_a_paused_queue_is_not_unused(client: QueueClient, name: str) -> None:
     client.create(name)
     client.pause(name)
     client.alter(name, {"x-expires": 1})
-    pass_time(1.1)  # two ticks of the broker, which delete what is unused
+    wait_tick(client, name)
     client.resume(name)
     wait_until(lambda: name not in {info.name for info in client.list_queues()}, 60, "the deletion of an unused queue")
 

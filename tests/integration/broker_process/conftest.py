@@ -12,7 +12,7 @@ from ...support.processes import Child, Children
 from ...support.served import ServedBroker
 
 CONNECT = """
-import os, sys, time
+import os, signal, sys, time
 import kombu_opendata
 from kombu import Connection
 connection = Connection(sys.argv[1])

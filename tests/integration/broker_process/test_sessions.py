@@ -103,7 +103,7 @@ def test_the_leases_of_a_killed_client_return_after_the_grace(
     channel = connection.channel()
     declare(channel, "q")
     send(channel, "q", "a", "b")
-    victim = script('[channel.basic_get("q") for _ in range(2)]\nprint("holding", flush=True)\ntime.sleep(60)\n')
+    victim = script('[channel.basic_get("q") for _ in range(2)]\nprint("holding", flush=True)\nsignal.pause()\n')
     wait_until(lambda: "holding" in victim.log.read_text(), 60, "the victim's leases")
     victim.kill()
     assert channel.basic_get("q") is None, "it may still come back"

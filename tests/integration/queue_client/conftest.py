@@ -13,6 +13,7 @@ import pytest
 
 from kombu_opendata import AsyncQueueClient, QueueClient
 
+from ...support.processes import wait_until
 from ..conftest import Reach
 
 Opener = Callable[..., Any]
@@ -22,6 +23,11 @@ def options_of(reach: Reach) -> dict[str, Any]:
     """A client's options. A broker with users takes its time over each secret, and several connect at once."""
     tls = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
     return {"connect_timeout": 60, **tls}
+
+
+def wait_connected(client: Any, name: str) -> None:
+    """Wait until a client of this name is connected: its waiting read, if that is its only call, is on the way."""
+    wait_until(lambda: name in {worker.name for worker in client.workers()}, 60, f"the connection of {name}")
 
 
 class Blocking:

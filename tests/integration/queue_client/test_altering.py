@@ -12,10 +12,10 @@ from kombu_opendata import QueueClient, errors
 from kombu_opendata.protocol.queue_arguments import KNOWN
 from kombu_opendata.queue_client.queue_options import QueueOptions
 from tests.support.processes import wait_until
-from tests.support.waiting import pass_time
+from tests.support.ticks import wait_tick
 
 from ..conftest import Reach
-from .conftest import options_of
+from .conftest import options_of, wait_connected
 
 KINDS = pytest.mark.parametrize("durable", [True, False])
 
@@ -159,7 +159,7 @@ def test_a_lower_maximum_of_a_queue_that_refuses(client: Any, name: str, durable
     assert (did.counts["dropped"], did.counts["excess"]) == (0, 7)
     with pytest.raises(errors.QueueFull):
         client.send(name, 1)
-    pass_time(0.6)  # longer than a tick of the broker, which drops what exceeds a maximum
+    wait_tick(client, name)  # which drops what exceeds a maximum
     with pytest.raises(errors.PreconditionFailed, match="7 messages exceed"):
         client.alter(name, {"x-overflow": "drop-head"})
     assert [message.body for message in client.read(name, 30, 20)] == list(range(10))
@@ -211,9 +211,12 @@ def test_a_shorter_retention_deletes_only_by_force(client: Any, name: str) -> No
     client.send_batch(name, [1, 2, 3])
     client.reject_many(name, client.read(name, 30, 2))
     client.archive_many(name, client.read(name, 30, 1))
-    pass_time(1.1)  # the shortest retention is a second
+    shorter = {"x-failed-retention": 1, "x-done-retention": 1}  # the shortest ones, of a second
+    wait_until(
+        lambda: client.alter(name, shorter, force=True, dry_run=True).counts["failed"] == 2, 10, "the end of a second"
+    )
     with pytest.raises(errors.PreconditionFailed, match="2 failed messages are past the new retention") as caught:
-        client.alter(name, {"x-failed-retention": 1, "x-done-retention": 1})
+        client.alter(name, shorter)
     assert (caught.value.values["done"], caught.value.values["failed"]) == (1, 2)
     client.alter(name, {"x-failed-retention": 1}, force=True)
 
@@ -288,10 +291,10 @@ def test_a_read_that_waits_gets_its_message_after_the_resume(
     client.create(name)
     client.pause(name)
     client.send(name, 1, {"a": "b"})
-    with QueueClient(reach.url, **options_of(reach)) as other, ThreadPoolExecutor() as pool:
+    with QueueClient(reach.url, name="waiting", **options_of(reach)) as other, ThreadPoolExecutor() as pool:
         read: Any = other.read_grouped if "header" in how else other.read_with_poll
         reading = pool.submit(read, name, 30, max_poll_seconds=60, **how)
-        pass_time(0.2)  # it has searched once
+        wait_connected(client, "waiting")
         assert not reading.done()
         client.resume(name)
         assert [message.body for message in reading.result(30)] == [1]

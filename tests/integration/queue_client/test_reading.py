@@ -13,10 +13,9 @@ import pytest
 
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.queue_client.queue_options import QueueOptions
-from tests.support.waiting import pass_time
 
 from ..conftest import Reach
-from .conftest import options_of
+from .conftest import options_of, wait_connected
 
 kinds = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 
@@ -187,20 +186,20 @@ def test_a_poll_that_looks_for_messages_sees_that_one_became_visible(
 ) -> None:
     client.create(name, QueueOptions(durable=durable))
     id = client.send(name, "later", {"kind": "mine"}, delay=3600)
-    with polling(reach, name, how) as found:
+    with polling(client, reach, name, how) as found:
         client.set_vt(name, id, 0)
     assert [message.body for message in found] == ["later"]
 
 
 @pytest.mark.parametrize("how", ["condition", "groups"])
 def test_a_poll_that_looks_for_messages_ends_with_its_queue(client: Any, reach: Reach, queue: str, how: str) -> None:
-    with polling(reach, queue, how) as found:
+    with polling(client, reach, queue, how) as found:
         client.delete_queue(queue)
     assert found == []
 
 
 @contextmanager
-def polling(reach: Reach, queue: str, how: str) -> Iterator[list[Any]]:
+def polling(client: Any, reach: Reach, queue: str, how: str) -> Iterator[list[Any]]:
     """Poll in a thread meanwhile; what came is in the list in the end."""
     found: list[Any] = []
     with QueueClient(reach.url, name="poller", **options_of(reach)) as reader:
@@ -214,7 +213,7 @@ def polling(reach: Reach, queue: str, how: str) -> Iterator[list[Any]]:
 
         thread = threading.Thread(target=poll)
         thread.start()
-        pass_time(0.5)  # most likely it waits then; if not, less is seen
+        wait_connected(client, "poller")
         yield found
         thread.join(60)
         assert not thread.is_alive()

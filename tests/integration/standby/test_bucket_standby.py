@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import obstore
 import pytest
@@ -213,13 +213,14 @@ def test_a_standby_does_not_replace_a_living_broker_whose_record_was_deleted(qui
     quick.wait_active(first)
     second = quick.start()
     wait_until(lambda: "the active broker is at" in second.log.read_text(), 60, lambda: second.log.read_text())
-    deadline = time.monotonic() + 30
-    while "the active record was deleted" not in second.log.read_text():
-        assert time.monotonic() < deadline
+
+    def is_missed() -> bool:
         assert not took_over(second)
         with suppress(FileNotFoundError):
             obstore.delete(bucket(quick), "broker.active")
-        time.sleep(0.02)  # so that each of the brokers finds none now and then
+        return "the active record was deleted" in second.log.read_text()
+
+    wait_until(is_missed, 30, lambda: second.log.read_text())
     wait_until(lambda: "answered in the store" in second.log.read_text(), 60, lambda: second.log.read_text())
     assert greet(first.port) is None
     assert not took_over(second)
@@ -231,18 +232,22 @@ def test_a_standby_does_not_replace_a_living_broker_whose_record_was_deleted(qui
 def test_without_its_store_the_active_broker_answers_nobody_and_goes_on_later(quick: Pair, s3: S3) -> None:
     first = quick.start()
     quick.wait_active(first)
-    with connected(url(first)) as connection:
+    with connected(url(first)) as connection, ThreadPoolExecutor(1) as pool:
         channel = connection.channel()
         declare(channel, "transient", durable=False)
         assert take(channel, "transient") == []
         s3.proxy.stop_answering()
-        time.sleep(LEASE_SECONDS)  # the lease, not a wait for luck: until then it may answer
-        began_at = time.monotonic()
-        answering = threading.Timer(2, s3.proxy.go_on)
-        answering.start()
-        assert take(channel, "transient") == []
-        assert time.monotonic() - began_at > 1
-        answering.join()
+        calls: list[Future[list[Any]]] = []
+
+        def is_silent() -> bool:  # until the end of its lease it may answer
+            calls.append(pool.submit(take, channel, "transient"))
+            return not wait(calls[-1:], 1).done
+
+        try:
+            wait_until(is_silent, 60, lambda: first.log.read_text())
+        finally:
+            s3.proxy.go_on()
+        assert calls[-1].result(60) == []
     assert first.terminate() == 0
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import OpenDataError
-from tests.support.waiting import pass_time
 
 from ...support.pair import Pair, url
 from ...support.processes import children, tail, wait_until
@@ -64,8 +63,9 @@ def test_a_broker_ends_in_time_while_the_bucket_does_not_answer(pair: Pair, s3: 
     with QueueClient(url(broker), reconnect_timeout=1) as client, ThreadPoolExecutor() as pool:
         client.create("letters")
         s3.proxy.stop_answering()
+        since = len(s3.proxy.log)
         sending = pool.submit(client.send, "letters", b"never confirmed")
-        pass_time(0.2)  # so that a commit is under way; a later one would end in time, too
+        wait_until(lambda: any(one.kind == "wal" for one in s3.proxy.log[since:]), 60, "the write of the commit")
         assert broker.terminate(END_SECONDS) == FAILED, tail(broker.log)
         with pytest.raises(OpenDataError):
             sending.result(60)
