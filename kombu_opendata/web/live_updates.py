@@ -93,9 +93,7 @@ async def pause(seconds: float) -> None:
 class UpdatePace:
     """Limits of updates, shared by all open views of a server."""
 
-    def __init__(
-        self, pause: Callable[[float], Awaitable[None]] = pause, now: Callable[[], float] = monotonic
-    ) -> None:
+    def __init__(self, pause: Callable[[float], Awaitable[None]] = pause, now: Callable[[], float] = monotonic) -> None:
         self._pause = pause
         self._now = now
         self._turns = asyncio.Semaphore(AT_ONCE)

@@ -50,9 +50,17 @@ def test_map_starmap_and_chunks(grove: Orchard) -> None:
     assert pieces.apply_async().get(timeout=SECONDS) == [[0, 2, 4], [6, 8, 10], [12, 14, 16], [18]]
 
 
-def test_chord_keeps_the_headers_order(grove: Orchard) -> None:
-    header = [grove.sig("slow", number, 0.05 if number == 0 else 0.0) for number in range(8)]
-    assert chord(header, grove.sig("same")).apply_async().get(timeout=SECONDS) == list(range(8))
+def test_chord_keeps_the_headers_order(grove: Orchard, ledger: Ledger, tmp_path: Path) -> None:
+    """The first task ends last, unless only one runs at a time."""
+    gate = tmp_path / "gate"
+    if grove.worker.name.startswith("solo"):
+        gate.touch()
+    header = [grove.sig("hold_late_and_return", 0, str(ledger), str(gate))]
+    header += [grove.sig("put_down", number, str(ledger)) for number in range(1, 8)]
+    result = chord(header, grove.sig("same")).apply_async()
+    ledger.wait_for("0 began", *(f"got {number}" for number in range(1, 8)))
+    gate.touch()
+    assert result.get(timeout=SECONDS) == list(range(8))
 
 
 def test_chord_whose_header_ignores_its_results(grove: Orchard) -> None:
@@ -188,11 +196,15 @@ def test_the_broker_is_killed_in_the_middle_of_a_chord(
 ) -> None:
     with orchard(broker_url, tmp_path, pool="prefork") as grove:
         broker = EmbeddedBroker(store_folder)
-        header = [grove.sig("slow", number, 0.02) for number in range(100)]
+        ran, gate = Ledger(tmp_path / "header.txt"), tmp_path / "gate"
+        header = [grove.sig("put_down", number, str(ran)) for number in range(100)]
+        header.append(grove.sig("hold_late_and_return", 100, str(ran), str(gate)))
         result = chord(header, grove.sig("put_down", str(ledger))).apply_async()
-        for _ in range(3):
+        for part in range(3):
+            ran.wait_count(30 * part)
             broker.kill()
             before = grove.delay("same", "still there").get(timeout=60)
             assert before == "still there"
-        assert result.get(timeout=60) == list(range(100))
+        gate.touch()
+        assert result.get(timeout=60) == list(range(101))
     assert ledger.count() == 1

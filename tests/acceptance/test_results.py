@@ -19,6 +19,7 @@ from celery.exceptions import TimeoutError as ResultTimeout
 from celery.result import GroupResult, ResultSet
 
 from ..support.broker import EmbeddedBroker
+from ..support.ledger import Ledger
 from ..support.orchard import SECONDS, Orchard, asking, environment, orchard
 from ..support.processes import children, wait_until
 from ..support.served import ServedBroker
@@ -184,17 +185,19 @@ def test_a_task_waits_for_another_one(store_folder: Path, broker_url: str, tmp_p
         assert grove.worker.pid not in pids
 
 
-def test_a_forked_child_waits_for_what_its_parent_sent(shared: Orchard) -> None:
+def test_a_forked_child_waits_for_what_its_parent_sent(shared: Orchard, ledger: Ledger, tmp_path: Path) -> None:
     result = shared.delay("add", 3, 4)
     result.then(lambda _: None)
     assert shared.delay("add", 1, 1).get(timeout=SECONDS) == 2
-    later = shared.delay("slow", 5, 0.3)
+    gate = tmp_path / "gate"
+    later = shared.delay("hold_late_and_return", 5, str(ledger), str(gate))
     pid = os.fork()
     if pid == 0:
         try:
             os._exit(0 if later.get(timeout=SECONDS) == 5 and result.get(timeout=SECONDS) == 7 else 1)
         finally:
             os._exit(2)
+    gate.touch()
     assert later.get(timeout=SECONDS) == 5
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 

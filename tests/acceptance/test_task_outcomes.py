@@ -6,6 +6,7 @@ The tests of a pool share one worker, of two processes, threads or greenlets.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,10 +127,18 @@ def test_each_end_of_a_task(farm: Reported) -> None:
     assert "in raises" in traceback
 
 
-def test_how_long_a_task_ran(farm: Reported) -> None:
-    for name in ("fine", "fine_late"):
-        attempt = farm.wait_of(farm.send(name, 0.3))
-        assert 300 <= attempt.runtime_ms < 60_000
+def test_how_long_a_task_ran(farm: Reported, ledger: Ledger, tmp_path: Path) -> None:
+    for name in ("hangs", "hangs_late"):
+        sent_at, gate = time.monotonic(), tmp_path / name
+        task_id = farm.send(name, str(ledger), name, str(gate))
+        ledger.wait_for(f"{name} began")
+        began_at = time.monotonic()
+        assert farm.broker.report()["queues"]
+        held_ms = 1000 * (time.monotonic() - began_at)
+        gate.touch()
+        attempt = farm.wait_of(task_id)
+        assert 1 < held_ms <= attempt.runtime_ms + 1
+        assert attempt.runtime_ms <= 1000 * (time.monotonic() - sent_at)
         assert attempt.state == "succeeded"
 
 

@@ -24,7 +24,7 @@ HOUR, DAY = 3600.0, 86_400.0
 def write_rows(url: str, run: int, end: str, ahead_seconds: float, env: dict[str, str]) -> None:
     """Run ``write_rows.py`` with a clock that is wrong."""
     ended = subprocess.run(
-        [sys.executable, str(APPS / "write_rows.py"), url, str(run), end],
+        [sys.executable, "-m", "tests.support.apps.write_rows", url, str(run), end], cwd=APPS.parents[2],
         env={**os.environ, **env, **faked_clock(ahead_seconds)}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert ended.returncode == 0, f"run {run} at {ahead_seconds:+} s: {ended.stderr[-3000:]}"

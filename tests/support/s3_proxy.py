@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from .waiting import turns
+
 _SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 _INTERNAL = b"<Error><Code>InternalError</Code><Message>We encountered an internal error.</Message></Error>"
 #: folders of a database, and those of the broker beside it
@@ -143,12 +145,12 @@ class S3Proxy:
 
     async def _end(self, server: asyncio.Server) -> None:
         server.close()
-        await asyncio.sleep(0)  # what was accepted in this turn of the loop has its task in the next one
+        await turns()  # what was accepted in this turn of the loop has its task in the next one
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in self._connections:
                 task.cancel()
             await asyncio.wait(tasks)  # asyncio accepts connections in tasks; cancelled, they would not close them
-            await asyncio.sleep(0)  # a transport closes its socket one turn after it was told to
+            await turns()  # a transport closes its socket one turn after it was told to
 
     def _release(self) -> None:
         self._released.set()
@@ -176,7 +178,7 @@ class S3Proxy:
         """Answer the request; False if the connection is to be closed."""
         fault, released, ends = self.rule(request), self._released, request.began + self.delay_seconds
         if fault in (Fault.CUT, Fault.SLOW_DOWN, Fault.INTERNAL):
-            await asyncio.sleep(self.delay_seconds)
+            await _until_time(ends)
         if fault is Fault.CUT:
             return False
         if fault in (Fault.SLOW_DOWN, Fault.INTERNAL):
@@ -187,8 +189,7 @@ class S3Proxy:
         if fault is Fault.SILENCE:
             await released.wait()
         answer = await self._forward(request, head, body)
-        if self.delay_seconds:
-            await asyncio.sleep(ends - time.monotonic())
+        await _until_time(ends)
         if fault is Fault.LATE:
             await released.wait()
         if fault is Fault.CUT_ANSWER:
@@ -234,6 +235,12 @@ def s3_proxy(server_port: int) -> Iterator[S3Proxy]:
         yield proxy
     finally:
         proxy.close()
+
+
+async def _until_time(at: float) -> None:
+    """Delay an answer until this time of the monotonic clock."""
+    if (seconds := at - time.monotonic()) > 0:
+        await asyncio.sleep(seconds)
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 #: the SlateDB version for which the fast path was written, without its last part
 FAST_PATH_VERSION = "0.17"
 
+
 class SelfCheckFailed(Exception):
     """The fast path can't be used, or it disagrees with the public interface."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +20,10 @@ from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.envelope import encode_fields
 from kombu_opendata.queue_client import QueueOptions
 from kombu_opendata.staging import BatchWriter, StagingTarget
+from tests.support.processes import wait_until
 
 STAGED = 300
+PATIENCE_SECONDS = 120
 
 
 def envelope(body: bytes) -> bytes:
@@ -41,13 +42,14 @@ def main(folder: Path) -> None:
         for number in range(STAGED):
             writer.add(envelope(b"staged %d" % number), {"exchange": "", "routing_key": "staged"}, routing_key="staged")
         staging.commit_job("job", [writer.close()])
-        while staging.job_status("job").routed < STAGED:
-            time.sleep(0.05)
+        wait_until(lambda: staging.job_status("job").routed >= STAGED, PATIENCE_SECONDS, "the routing of the job")
         app = Celery(broker=url, backend=url, set_as_current=False)
         app.conf.result_expires = None
         for number in range(3):
             app.backend.store_result(f"task-{number}", {"number": number}, "SUCCESS")
-        time.sleep(6)  # the broker tidies: what follows is in the journal only, or in the WAL
+        tables = set(folder.rglob("*.sst"))
+        # After a tidy of the broker, what follows is in the journal only, or in the WAL.
+        wait_until(lambda: set(folder.rglob("compacted/*.sst")) - tables, PATIENCE_SECONDS, "a tidy of the broker")
         client.send("plain", b"last")
         os.kill(int((folder / "broker.pid").read_text()), signal.SIGKILL)
 

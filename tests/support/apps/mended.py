@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 from celery.exceptions import Reject
-from farm import app, write  # type: ignore[import-not-found]  # the worker stands beside it
+from farm import app, pass_gate, write  # type: ignore[import-not-found]  # the worker stands beside it
 
 
 @app.task(ignore_result=False)
@@ -19,8 +18,7 @@ def pay(mended: str, amount: int) -> int:
 
 @app.task(ignore_result=False, soft_time_limit=1)
 def hang(mended: str) -> str:
-    if not os.path.exists(mended):
-        time.sleep(60)
+    pass_gate(mended)
     return "in time"
 
 

@@ -1,7 +1,6 @@
 """The app of tests/acceptance that looks at results: the farm's, with tasks that return something."""
 
 import os
-import time
 from typing import Any
 
 from celery import Task, chord, group
@@ -99,10 +98,4 @@ def note_error(request: Any, exc: Exception, traceback: Any, ledger: str) -> Non
 @app.task
 def put_down(value: Any, ledger: str) -> Any:
     write(ledger, f"got {value}")
-    return value
-
-
-@app.task
-def slow(value: Any, seconds: float) -> Any:
-    time.sleep(seconds)
     return value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +30,7 @@ def both(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 @both()
-def fine(seconds: float = 0) -> str:
-    time.sleep(seconds)
+def fine() -> str:
     return "fine"
 
 
@@ -88,7 +86,7 @@ def ignores() -> None:
 
 @both(soft_time_limit=1, time_limit=60)
 def too_long() -> None:
-    time.sleep(60)
+    pass_gate("a gate that nobody opens")
 
 
 @both()

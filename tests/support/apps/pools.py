@@ -6,7 +6,7 @@ import time
 
 from celery import Task
 from celery.exceptions import SoftTimeLimitExceeded
-from farm import app, pass_gate, write  # type: ignore[import-not-found]  # the worker stands beside it
+from farm import app, pass_gate, work, write  # type: ignore[import-not-found]  # the worker stands beside it
 
 
 @app.task(name="farm.stamp")
@@ -24,14 +24,6 @@ def limited(ledger: str, gate: str) -> None:
         write(ledger, "soft limit")
 
 
-@app.task(name="farm.long", acks_late=True)
-def long(ledger: str, line: str, seconds: float) -> None:
-    """Tells when it begins and when it ends."""
-    write(ledger, f"{line} began")
-    time.sleep(seconds)
-    write(ledger, f"{line} ended")
-
-
 @app.task(name="farm.fatal", acks_late=True, reject_on_worker_lost=True)
 def fatal(ledger: str, line: str, first: str) -> None:
     """Kills the process that runs it, the first time."""
@@ -44,5 +36,4 @@ def fatal(ledger: str, line: str, first: str) -> None:
 @app.task(name="farm.sign", bind=True, acks_late=True)
 def sign(self: Task, ledger: str, line: str, seconds: float) -> None:
     """Works a while and tells who did it."""
-    time.sleep(seconds)
-    write(ledger, f"{line} {self.request.hostname}")
+    work(ledger, f"{line} {self.request.hostname}", seconds)

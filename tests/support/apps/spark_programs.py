@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from kombu_opendata.spark import find_job, read_table, stream_tasks, submit_tasks
 
+from ..processes import wait_until
 from ..spark import new_session, task_context
 
 PATIENCE_SECONDS = 300
@@ -33,9 +33,7 @@ def speculate(url: str, folder: str, rows: str, master: str) -> None:
         yield from batches
         if context.partitionId() == 0:
             (Path(folder) / f"attempt-{context.taskAttemptId()}").touch()
-            deadline = time.monotonic() + PATIENCE_SECONDS
-            while len(list(Path(folder).glob("attempt-*"))) < 2 and time.monotonic() < deadline:
-                time.sleep(0.05)
+            wait_until(lambda: len(list(Path(folder).glob("attempt-*"))) > 1, PATIENCE_SECONDS, "a second attempt")
 
     df = spark.range(0, int(rows), numPartitions=4).mapInArrow(slow, "id long")
     submit_tasks(df, "proj.add", broker_url=url, args=["id"]).wait_routed(timeout=PATIENCE_SECONDS)
@@ -51,10 +49,10 @@ def die(url: str, folder: str, rows: str) -> None:
         yield from batches
         if task_context().partitionId() == 1:
             store = Path(url.removeprefix("opendata://"))
-            while not list((store / "default.staged").rglob("0-*.batch")):
-                time.sleep(0.05)
+            staged = store / "default.staged"
+            wait_until(lambda: list(staged.rglob("0-*.batch")), PATIENCE_SECONDS, "the batch of the first partition")
             (Path(folder) / "staged").touch()
-            time.sleep(PATIENCE_SECONDS)
+            wait_until(lambda: False, PATIENCE_SECONDS, "the end of this process")
 
     df = spark.range(0, int(rows), numPartitions=2).mapInArrow(hang, "id long")
     submit_tasks(df, "proj.add", broker_url=url, args=["id"], job_id="dies")

@@ -1,4 +1,4 @@
-"""Opens a database as its writer, checks the rows of earlier runs, and adds some: write_rows.py URL RUN END.
+"""Opens a database as its writer, checks the rows of earlier runs, and adds some: python -m … URL RUN END.
 
 Each run writes tables and waits until SlateDB has compacted one of them. With the end "kill" it dies with rows in the
 WAL only, with "close" it closes the database. It prints the number of rows that it found.
@@ -13,6 +13,7 @@ import sys
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
+from tests.support.waiting import until
 
 ROWS = 40
 SETTINGS = SlateSettings(compactor_poll_ms=50, commit_compaction_ms=50, manifest_poll_ms=50)
@@ -28,13 +29,14 @@ async def main(url: str, run: int, end: str) -> None:
         await write(store, b"row-%03d-%03d" % (run, number))
         if number in (10, 20, 30):
             tables.add(await flush(store))
-    for _ in range(100):
+
+    async def is_compacted() -> bool:
         if not tables <= await unsorted(store):
-            break
-        await asyncio.sleep(0.2)
+            return True
         tables.add(await flush(store))  # SlateDB compacts no single table
-    else:
-        raise AssertionError("nothing was compacted")
+        return False
+
+    await until(is_compacted, poll_seconds=0.2)
     await store.collect_garbage(wal_min_age_seconds=0, compacted_min_age_seconds=0)
     assert len(await store.scan(b"row", b"rox")) == ROWS * (run + 1)
     print(len(rows), flush=True)
