@@ -97,7 +97,6 @@ def _add(result: Configuration, spec: Spec, source: str, place: str, text: Any, 
         result.values[spec.field], result.sources[spec.field] = value, source
 
 
-# ---------------------------------------------------------------------- environment
 def _add_environment(result: Configuration, environment: Mapping[str, str]) -> None:
     for spec in public_specs():
         text = environment.get(spec.variable, "")
@@ -121,7 +120,6 @@ def _misspelt(environment: Mapping[str, str]) -> Iterator[str]:
             yield f"the variable {name} is not an option: do you mean {ENVIRONMENT}{close}?"
 
 
-# ---------------------------------------------------------------------- file
 def _add_file(result: Configuration, file: Path) -> bool:
     """Add the values of a file; return True if it could be read."""
     try:

@@ -73,18 +73,20 @@ def _asynchronous(
 ) -> _AsyncMethod[P, T]:
     @wraps(method)
     async def call(client: AsyncQueueClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        call_once = partial(client.perform, method.__name__, threads(client, kwargs))
+        def call_once(blocking: QueueClient) -> T:
+            return method(blocking, *args, **kwargs)
+
         progress: Any = kwargs.get("progress")
-        if progress is None:
-            return await call_once(partial(_call, method, args, kwargs), undo)
-        reports = _Reports(progress)
-        kwargs["progress"] = reports.add
+        reports = None if progress is None else _Reports(progress)
+        if reports is not None:
+            kwargs["progress"] = reports.add
         try:
-            result = await call_once(partial(_call, method, args, kwargs), undo)
+            result = await client.perform(method.__name__, threads(client, kwargs), call_once, undo)
         except asyncio.CancelledError as exc:
-            reports.error = exc
+            if reports is not None:
+                reports.error = exc
             raise
-        if reports.error is not None:
+        if reports is not None and reports.error is not None:
             raise reports.error
         return result
 
@@ -115,10 +117,6 @@ class _Reports:
                 self._progress(done)
             except Exception as exc:
                 self.error = exc
-
-
-def _call(method: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], client: QueueClient) -> T:
-    return method(client, *args, **kwargs)
 
 
 def _release(client: QueueClient, messages: list[Message]) -> None:

@@ -160,11 +160,11 @@ def listed(values: Iterable[Any], what: str) -> list[Any]:
     return list(values)
 
 
-def message_ids(ids: Iterable[Any]) -> list[int]:
+def message_ids(ids: Iterable[Any] | None) -> list[int] | None:
     """Return message ids as a list; raise RequestError if they are not a list, or one of them is not an id."""
-    if not isinstance(ids, Iterable):
+    if ids is not None and not isinstance(ids, Iterable):
         raise RequestError(f"message ids must be a list, not {ids!r}", name="ids")
-    return [whole(id, "a message id", 0, MAX_ID) for id in ids]
+    return None if ids is None else [whole(id, "a message id", 0, MAX_ID) for id in ids]
 
 
 def items_of(queue: str, targets: Iterable[Target], token: int | None = None) -> list[Item]:

@@ -192,13 +192,12 @@ def request(call: str, kind: type[R], query: Mapping[str, Any], arguments: Any, 
         TypeError: an argument is unknown or missing.
         InvalidFilter: a value is not valid.
     """
-    for name in query:
-        if name not in arguments.__required_keys__ | arguments.__optional_keys__:
-            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
-    for name in sorted(arguments.__required_keys__):
-        if name not in query:
-            raise TypeError(f"{call}() missing required keyword argument {name!r}")
     required = arguments.__required_keys__
+    for name in query:
+        if name not in required | arguments.__optional_keys__:
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
+    for name in sorted(required - query.keys()):
+        raise TypeError(f"{call}() missing required keyword argument {name!r}")
     for name, value in query.items():
         if value is None and name in _OPTIONAL and name not in required:
             continue

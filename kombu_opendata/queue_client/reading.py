@@ -50,7 +50,7 @@ class Reading(Base):
         Raises:
             NotFound: there is no such queue.
         """
-        return self._read(queue, vt, qty, 0.0, where)
+        return self._read(queue, vt, qty, 0, where)
 
     def read_with_poll(
         self,
@@ -93,42 +93,33 @@ class Reading(Base):
             NotFound: there is no such queue.
             PreconditionFailed: more than 100,000 of its messages are in flight.
         """
-        message = read_request(queue, vt, qty, max_poll_seconds)
-        message.grouped, message.group_header = checks.name(order, "order"), checks.name(header, "header")
-        return self._claimed(message)
+        group = {"grouped": checks.name(order, "order"), "group_header": checks.name(header, "header")}
+        return self._read(queue, vt, qty, max_poll_seconds, **group)
 
     def pop(self, queue: str, qty: int = 1) -> list[Message]:
         """Take up to ``qty`` messages and acknowledge them immediately.
 
         They are kept as done, so a message that this client loses can be recovered. A lost connection loses no message.
         """
-        return self._read(queue, 60, qty, 0.0, None, pop=True)
+        return self._read(queue, 60, qty, pop=True)
 
     def interrupt(self) -> None:
         """Interrupt all waiting reads of this client; they return no messages."""
         self.connections.stop_waiting()
 
     def _read(
-        self,
-        queue: str,
-        vt: Seconds,
-        qty: int,
-        poll: Seconds,
-        where: str | Mapping[str, Any] | None,
-        *,
-        pop: bool = False,
-    ) -> list[Message]:
-        message = read_request(queue, vt, qty, poll)
-        message.pop = pop
+        self, queue: str, vt: Seconds, qty: int, poll: Seconds = 0, where: str | Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> list[Message]:  # fmt: skip
+        checks.name(queue, "the queue's name")
+        checks.whole(qty, "qty", 1, MAX_QUANTITY)
+        vt_ms = checks.milliseconds(vt, "vt", low=0.001)
+        wait_ms = checks.milliseconds(poll, "max_poll_seconds", high=MAX_POLL_SECONDS)
         if isinstance(where, str):
-            message.selector = checks.name(where, "the selector")
+            fields["selector"] = checks.name(where, "the selector")
         elif where is not None:
-            message.equal = header_texts(where)
-        return self._claimed(message)
-
-    def _claimed(self, message: m.Read) -> list[Message]:
-        answer = self.calls.read(message)
-        return messages_read(message.queue, answer)
+            fields["equal"] = header_texts(where)
+        return messages_read(queue, self.calls.read(m.Read(0, queue, qty, vt_ms, wait_ms, **fields)))
 
     def consume(
         self, queue: str, *, prefetch: int = 10, timeout: Seconds | None = None
@@ -164,7 +155,7 @@ class Reading(Base):
             after: the last id of the previous page.
         """
         checks.whole(qty, "qty", 1, MAX_QUANTITY)
-        checks.whole(after, "after", -1, (1 << 63) - 1)
+        checks.whole(after, "after", -1, checks.MAX_ID)
         messages: list[Message] = []
         while len(messages) < qty:
             answer = self.calls.call(m.Peek(0, checks.name(queue, "the queue's name"), after, qty - len(messages)))
@@ -180,7 +171,7 @@ class Reading(Base):
         Raises:
             MessageNotFound: the message does not exist.
         """
-        checks.whole(id, "a message id", 0, (1 << 63) - 1)
+        checks.whole(id, "a message id", 0, checks.MAX_ID)
         answer = self.calls.call(m.GetMessage(0, id, queue))
         if answer.envelope is None:
             raise MessageNotFound(
@@ -242,20 +233,9 @@ class Reading(Base):
             RequestError: both or neither of queue and filter are given, or both a message id and headers.
         """
         if id is not None:
-            checks.whole(id, "a message id", 0, (1 << 63) - 1)
+            checks.whole(id, "a message id", 0, checks.MAX_ID)
         texts = metadata_texts(headers) if headers or id is None else {}
         return self.calls.call(m.Explain(0, queue, -1 if id is None else id, texts, filter)).report
-
-
-def read_request(queue: str, vt: Seconds, qty: int, poll: Seconds) -> m.Read:
-    """Return a Read; raise RequestError for an argument that is not valid."""
-    return m.Read(
-        0,
-        checks.name(queue, "the queue's name"),
-        checks.whole(qty, "qty", 1, MAX_QUANTITY),
-        checks.milliseconds(vt, "vt", low=0.001),
-        checks.milliseconds(poll, "max_poll_seconds", high=MAX_POLL_SECONDS),
-    )
 
 
 def consumer_arguments(queue: str, prefetch: int, timeout: Seconds | None) -> tuple[str, int, float | None]:

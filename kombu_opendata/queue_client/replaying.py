@@ -82,8 +82,7 @@ class Replaying(Base):
         Raises:
             QueuePaused: publishes to the target are paused.
         """
-        id_list = None if ids is None else checks.message_ids(ids)
-        return self.calls.call_apart(m.Redrive(0, queue, target, where, id_list, limit, state))
+        return self.calls.call_apart(m.Redrive(0, queue, target, where, checks.message_ids(ids), limit, state))
 
     def move_messages(
         self,
@@ -116,7 +115,7 @@ class Replaying(Base):
             QueuePaused: publishes to the target are paused.
             RequestError: the filter is not valid, a queue is not stored, or both are the same.
         """
-        return self._move(queue, target, where, ids, limit, states, False)
+        return self._move(queue, target, where, ids, limit, states, copy=False)
 
     def copy_messages(
         self,
@@ -132,21 +131,14 @@ class Replaying(Base):
 
         A repeated call copies only messages that the target does not have, in any state.
         """
-        return self._move(queue, target, where, ids, limit, states, True)
+        return self._move(queue, target, where, ids, limit, states, copy=True)
 
     def _move(
-        self,
-        queue: str,
-        target: str,
-        where: str,
-        ids: Iterable[int] | None,
-        limit: int,
-        states: Iterable[str],
+        self, queue: str, target: str, where: str, ids: Iterable[int] | None, limit: int, states: Iterable[str], *,
         copy: bool,
-    ) -> m.Moved:
-        id_list = None if ids is None else checks.message_ids(ids)
-        request = m.MoveMessages(0, queue, target, where, id_list, limit, list(map(checks.wire_state, states)), copy)
-        return self.calls.call_apart(request)
+    ) -> m.Moved:  # fmt: skip
+        wire_states, id_list = list(map(checks.wire_state, states)), checks.message_ids(ids)
+        return self.calls.call_apart(m.MoveMessages(0, queue, target, where, id_list, limit, wire_states, copy))
 
     def archive_failed(
         self,
@@ -175,8 +167,7 @@ class Replaying(Base):
             RequestError: the filter is not valid, or the queue is not stored.
         """
         age = _age_ms(older_than)
-        id_list = None if ids is None else checks.message_ids(ids)
-        return self.calls.call_apart(m.ArchiveFailed(0, queue, age, id_list, where, limit)).count
+        return self.calls.call_apart(m.ArchiveFailed(0, queue, age, checks.message_ids(ids), where, limit)).count
 
     def delete_settled(
         self,
@@ -198,8 +189,7 @@ class Replaying(Base):
             all: delete all of them.
         """
         age = _age_ms(older_than)
-        id_list = None if ids is None else checks.message_ids(ids)
-        return self.calls.call_apart(m.DeleteSettled(0, queue, state, age, id_list, all)).count
+        return self.calls.call_apart(m.DeleteSettled(0, queue, state, age, checks.message_ids(ids), all)).count
 
 
 def _age_ms(older_than: Seconds | None) -> int:

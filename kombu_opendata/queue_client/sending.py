@@ -61,8 +61,7 @@ class MessageSending(Base):
         message, digest = checks.outgoing(
             body, headers, "", queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now, properties=properties
         )
-        answer = self._send_to(queue, [message], idempotency_key, digest, key_seconds)
-        return answer.ids[0]
+        return self._send("", queue, [message], key_seconds, key=idempotency_key, digest=digest).ids[0]
 
     def send_batch(
         self,
@@ -91,8 +90,8 @@ class MessageSending(Base):
         if not pairs:
             return []
         digest = hashlib.blake2b(b"".join(part for _message, part in pairs), digest_size=checks.DIGEST_BYTES).digest()
-        answer = self._send_to(queue, [message for message, _part in pairs], idempotency_key, digest, key_seconds)
-        return answer.ids
+        messages = [message for message, _part in pairs]
+        return self._send("", queue, messages, key_seconds, key=idempotency_key, digest=digest).ids
 
     def send_each_once(
         self,
@@ -125,14 +124,12 @@ class MessageSending(Base):
         now = self._now_ms()
         due = checks.due_at_ms(delay, at, now)
         pairs = checks.outgoing_batch(bodies, headers, queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now)
-        keys = [checks.text(key, "the idempotency key") for key in checks.listed(idempotency_keys, "idempotency keys")]
+        keys = checks.listed(idempotency_keys, "idempotency keys")
         checks.whole(len(keys), "the number of idempotency keys", len(pairs), len(pairs))
         if not pairs:
             return []
-        call = _send_request("", queue, [message for message, _part in pairs], "", b"", 0, now, to_queue=True)
-        call.keys, call.digests = keys, [part for _message, part in pairs]
-        call.key_ttl_ms = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001)
-        answer = _with_ids(self.calls.send(call))
+        messages, digests = [message for message, _digest in pairs], [digest for _message, digest in pairs]
+        answer = self._send("", queue, messages, key_seconds, keys=keys, digests=digests)
         return [Published(id, (queue,), repeated=not new) for id, new in zip(answer.ids, answer.new, strict=True)]
 
     def publish(
@@ -163,41 +160,32 @@ class MessageSending(Base):
             body, headers, exchange, routing_key,
             priority=priority, due_ms=due, ttl=ttl, now_ms=now, properties=properties,
         )  # fmt: skip
-        call = _send_request(exchange, routing_key, [message], idempotency_key, digest, key_seconds, now)
-        answer = _with_ids(self.calls.send(call))
+        answer = self._send(
+            exchange, routing_key, [message], key_seconds, key=idempotency_key, digest=digest, to_queue=False
+        )
         id = answer.ids[0] if answer.ids[0] >= 0 else None
         return Published(id, tuple(answer.queues[0] if answer.queues else ()), answer.repeated)
 
-    def _send_to(self, queue: str, messages: list[Outgoing], key: str, digest: bytes, key_seconds: Seconds) -> m.Sent:
-        call = _send_request("", queue, messages, key, digest, key_seconds, self._now_ms(), to_queue=True)
-        return _with_ids(self.calls.send(call))
+    def _send(
+        self, exchange: str, routing_key: str, messages: list[Outgoing], key_seconds: Seconds, *, key: str = "",
+        digest: bytes = b"", keys: Iterable[str] = (), digests: Iterable[bytes] = (), to_queue: bool = True,
+    ) -> m.Sent:  # fmt: skip
+        """Send messages, with one idempotency key or with one for each; raise RequestError for a wrong argument.
 
-
-def _send_request(
-    exchange: str,
-    routing_key: str,
-    messages: list[Outgoing],
-    key: str,
-    digest: bytes,
-    key_seconds: Seconds,
-    now_ms: int,
-    *,
-    to_queue: bool = False,
-) -> m.Send:
-    """Return a Send; raise RequestError for an argument that is not valid."""
-    if to_queue:
-        checks.name(routing_key, "the queue's name")
-    for value, what in ((exchange, "the exchange"), (routing_key, "the routing key"), (key, "the idempotency key")):
-        checks.text(value, what)
-    ttl = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001) if key else 0
-    return m.Send(
-        0, 0, exchange, routing_key, messages, now_ms, to_queue,
-        key=key, digest=digest if key else b"", key_ttl_ms=ttl,
-    )  # fmt: skip
-
-
-def _with_ids(answer: m.Sent) -> m.Sent:
-    """Return the reply, if it has the messages' ids."""
-    if not answer.ids:
-        raise OpenDataError("the messages are stored, but their ids are unknown, because the broker was restarted")
-    return answer
+        Raises:
+            OpenDataError: the messages are stored, but the broker could not return their ids.
+        """
+        if to_queue:
+            checks.name(routing_key, "the queue's name")
+        checks.text(exchange, "the exchange")
+        checks.text(routing_key, "the routing key")
+        checks.text(key, "the idempotency key")
+        key_list = [checks.text(each, "the idempotency key") for each in keys]
+        ttl = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001) if key or key_list else 0
+        answer = self.calls.send(m.Send(
+            0, 0, exchange, routing_key, messages, self._now_ms(), to_queue,
+            key=key, digest=digest if key else b"", key_ttl_ms=ttl, keys=key_list, digests=list(digests),
+        ))  # fmt: skip
+        if not answer.ids:
+            raise OpenDataError("the messages are stored, but their ids are unknown, because the broker was restarted")
+        return answer

@@ -41,7 +41,6 @@ broker_tools = CommandGroup("broker", help="Manage the broker of a folder or a h
 instance_group = CommandGroup("instance", help="Manage instances, the databases of a broker.")
 
 
-# ---------------------------------------------------------------------- status
 @click.command(cls=Command, epilog="Example: opendata-queue status /var/lib/app-queue")
 @place_argument
 @reads
@@ -113,7 +112,6 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
             yield f"replaced tables are kept for {shown(checkpoint['name'])}, {until}"
 
 
-# ---------------------------------------------------------------------- ping
 @click.command(cls=Command, epilog="Example: opendata-queue ping opendata://queue.example.org --timeout 2")
 @place_argument
 @click.option("--timeout", type=validated(Seconds(above=0)), default=5, show_default=True, help="how long it may take")
@@ -147,7 +145,6 @@ def ping(timeout: float, allow_standby: bool, target: Target) -> Reply:
     )
 
 
-# ---------------------------------------------------------------------- reload, hand-over, maintain
 @broker_tools.command(epilog="Example: opendata-queue broker reload opendatas://admin@queue.example.org")
 @place_argument
 @asks_running
@@ -205,7 +202,6 @@ def maintain(duties: tuple[str, ...], timeout: float, target: Target) -> Reply:
     return Reply(report, facts, *([joined] if report["joined"] else []))
 
 
-# ---------------------------------------------------------------------- instances
 @instance_group.command(epilog="Example: opendata-queue instance create staging")
 @click.argument("name")
 @changes
@@ -234,7 +230,6 @@ def list_(client: QueueClient) -> Reply:
     return Reply(rows, Table(columns, none="no instances", rows=rows))
 
 
-# ---------------------------------------------------------------------- start, stop
 def _folder_of(target: Target, advice: str) -> Path:
     """Return the folder of the broker; ``advice`` is the remedy in the error for a broker without a folder."""
     if not target.folder:

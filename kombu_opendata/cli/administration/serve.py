@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ...configuration.sources import Configuration
 
 
-# ---------------------------------------------------------------------- options
 class _Value(click.ParamType):  # type: ignore[type-arg]
     """An unvalidated value of an option: the errors of all sources are reported together."""
 
@@ -82,7 +81,6 @@ def _collected(config: Path | None, values: dict[str, Any]) -> Configuration:
     return configuration(options, os.environ, config)
 
 
-# ---------------------------------------------------------------------- broker
 class _Broker(Command):
     """Command ``broker``, whose completion also has the verbs of ``broker_tools``."""
 
@@ -126,7 +124,6 @@ def broker(config: Path | None, ready_fd: int | None, **values: Any) -> None:
     sys.exit(run(options, ready_fd, configuration.warnings))
 
 
-# ---------------------------------------------------------------------- config
 config_group = CommandGroup("config", help="Check or show the options of a broker.")
 
 

@@ -49,7 +49,6 @@ def store_location(store: str | None, url: str | None) -> str:
     return target.folder
 
 
-# ---------------------------------------------------------------------- verify
 @store_group.command(epilog="Example: opendata-queue store verify s3://bucket/queue")
 @store_options
 @prints
@@ -92,7 +91,6 @@ def _findings(report: Any) -> Iterator[str]:
     yield f"{verdict}: {files}, {records} and {messages} checked"
 
 
-# ---------------------------------------------------------------------- repair
 @store_group.command(epilog="Example: opendata-queue store repair --delete-damaged /var/lib/app-queue")
 @store_options
 @click.option("--delete-damaged", is_flag=True, help="give up what is damaged, so that a broker can start")
@@ -142,7 +140,6 @@ def _some(ids: list[int]) -> str:
     )
 
 
-# ---------------------------------------------------------------------- stats
 @store_group.command(epilog="Example: opendata-queue store stats /var/lib/app-queue --payloads")
 @click.option("--payloads", is_flag=True, help="also sum payload bytes by queue; slower")
 @store_options
@@ -200,7 +197,6 @@ _QUEUES = {
 _SIZES = {"number#": "", "bytes#": ""}
 
 
-# ---------------------------------------------------------------------- inspect
 @store_group.command(epilog="Example: opendata-queue store inspect /var/lib/app-queue --message 1234")
 @store_options
 @click.option("--message", "message", type=MESSAGE_ID, help="everything about the message with this id")

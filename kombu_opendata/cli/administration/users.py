@@ -40,11 +40,6 @@ _users_option = click.option(
 user_group = CommandGroup("user", help="Manage the users in a broker's file.")
 
 
-def celery_pattern(queues: tuple[str, ...]) -> str:
-    """Return the pattern for Celery apps with these queues."""
-    return f"^({'|'.join((*map(re.escape, queues), *_CELERY))})$"
-
-
 def _secret() -> str:
     """Read a secret, from the terminal with confirmation, or from standard input.
 
@@ -160,8 +155,8 @@ def permit(
     if not any((*choices, roles, not_roles)):
         raise click.UsageError("say what: patterns, --everything, --celery, --nothing, --role or --no-role")
     if everything or celery:
-        common_pattern = celery_pattern(queues or ("celery",)) if celery else ".*"
-        patterns = dict.fromkeys(("configure", "write", "read"), common_pattern)
+        names = "|".join((*map(re.escape, queues or ("celery",)), *_CELERY))
+        patterns = dict.fromkeys(("configure", "write", "read"), f"^({names})$" if celery else ".*")
     with edited(path) as file:
         if nothing:
             file.forbid(name, instance)

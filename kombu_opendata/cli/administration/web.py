@@ -51,9 +51,13 @@ def web(listen: Listen, target: Target, **options: Any) -> None:
     if not settings.is_open:
         _check_shared(place, settings)
     certificate = (options["https_cert"] or "", options["https_key"] or "")
-    description = f"shows {place.address.as_uri()}; end it with Ctrl-C"
+
+    def announce(url: str) -> None:
+        say(f"{url} shows {place.address.as_uri()}; end it with Ctrl-C")
+        sys.stdout.flush()
+
     try:
-        serve(settings, listen.host, listen.port, lambda at: _announce(f"{at} {description}"), certificate)
+        serve(settings, listen.host, listen.port, announce, certificate)
     except OSError as exc:
         raise CommandError(f"can't listen on {listen.authority}: {exc.strerror or exc}") from exc
 
@@ -116,8 +120,3 @@ def _has_no_users(place: BrokerTarget) -> bool:
             return not client.whoami().user
     except OpenDataError:
         return False
-
-
-def _announce(text: str) -> None:
-    say(text)
-    sys.stdout.flush()

@@ -37,7 +37,6 @@ def _complete_workers(client: QueueClient) -> list[str]:
 worker_argument = click.argument("worker", shell_complete=_complete_workers)
 
 
-# ---------------------------------------------------------------------- list, messages
 def _state(worker: Worker) -> str:
     return "suspended" if worker.suspended else "connected" if worker.connected else "gone"
 
@@ -135,7 +134,6 @@ def _named(client: QueueClient, text: str) -> list[Worker]:
     return matches
 
 
-# ---------------------------------------------------------------------- control
 def _control_command(verb: str, method: str, unit: str, description: str, done: str) -> None:
     """Add a verb that controls workers.
 

@@ -56,7 +56,6 @@ def failed_group() -> None:
     """
 
 
-# ---------------------------------------------------------------------- list
 def _names(value: str) -> tuple[str, ...]:
     """Return the names of dimensions, which are separated by commas."""
     names = tuple(name.strip() for name in value.split(","))
@@ -119,7 +118,6 @@ def _groups(answer: Any, by: tuple[str, ...]) -> Reply:
     )
 
 
-# ---------------------------------------------------------------------- show, count
 @failed_group.command(epilog="Example: opendata-queue failed show 1234")
 @click.argument("id", metavar="ID")
 @reads

@@ -33,7 +33,6 @@ _WHY_LEFT = {
 }
 
 
-# ---------------------------------------------------------------------- retry
 @click.command(cls=Command, epilog="Example: opendata-queue failed retry orders --task mail.send --since 2h")
 @failure_options
 @click.option("--all", "everything", is_flag=True, help="all of all queues, if no other option selects")
@@ -128,7 +127,6 @@ def _in_steps(label: str, total: int, work: Callable[[Callable[[Any], object]], 
             raise
 
 
-# ---------------------------------------------------------------------- archive, delete
 @click.command(cls=Command, epilog="Example: opendata-queue failed archive orders --older-than 7d")
 @queue_argument
 @where_option

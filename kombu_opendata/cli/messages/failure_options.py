@@ -86,7 +86,6 @@ def split_ids(ids: Iterable[str]) -> tuple[list[int], list[str]]:
     return list(map(int, messages)), [id for id in ids if id not in messages]
 
 
-# ---------------------------------------------------------------------- output
 def failure_document(failure: FailureInfo) -> Any:
     """Return a failure as a document for ``--json``."""
     return {**unpacked(failure), "retried_as": None if failure.retried_as < 0 else failure.retried_as}

@@ -77,7 +77,6 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command_with_options
 
 
-# ---------------------------------------------------------------------- messages
 def _state(status: QueueStatus) -> str:
     due = moment(status.visible_at_ms) if status.status == "available" else None
     return f"delayed, due {local(due)}" if due is not None and due > datetime.now(UTC) else state_name(status.status)
@@ -116,7 +115,6 @@ def messages(client: QueueClient, **filters: Any) -> Reply:
     return _list(client, client.list_messages, client.iter_messages, _MESSAGES, **filters)
 
 
-# ---------------------------------------------------------------------- attempts
 def _seconds(attempt: AttemptInfo) -> str:
     return f"{(attempt.ended_at_ms - attempt.claimed_at_ms) / 1000:.3f}" if attempt.claimed_at_ms else ""
 
@@ -186,7 +184,6 @@ def _check_queues(client: QueueClient, queues: Iterable[str]) -> None:
             raise NotFound(f"there is no queue {queue!r}, not even in the history", queue=queue)
 
 
-# ---------------------------------------------------------------------- done messages
 done_group = CommandGroup("done", help="List, count and delete done messages.")
 
 

@@ -130,7 +130,6 @@ def _unread(result: TaskResult) -> str:
     return f"{kind} of {result.size:,} bytes, not loaded"
 
 
-# ---------------------------------------------------------------------- results
 @result_group.command(epilog="Example: opendata-queue result get 5b0e6c0e-2f1d-4c55-9d1c-6d1f0f1c8c3a")
 @click.argument("id", metavar="TASK_ID")
 @click.option("--key", default="", metavar="NAME", help="the result's name, if it is not celery-task-meta-TASK_ID")

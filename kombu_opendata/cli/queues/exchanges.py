@@ -54,7 +54,6 @@ def durability(info: QueueInfo | ExchangeInfo) -> str:
     return "auto-delete" if info.auto_delete else "durable" if info.durable else "transient"
 
 
-# ---------------------------------------------------------------------- exchanges
 _EXCHANGES = Table(
     {
         "exchange": "name",
@@ -151,7 +150,6 @@ def delete_exchange(client: QueueClient, exchange: str, if_unused: bool, yes: bo
     return Reply(document, f"exchange {exchange!r} deleted, with {counted(bindings, 'binding')}")
 
 
-# ---------------------------------------------------------------------- bindings
 @binding_group.command("list", epilog="Example: opendata-queue binding list --exchange news")
 @click.argument("queue", required=False, shell_complete=complete_queues)
 @click.option("--exchange", metavar="EXCHANGE", help="only those to this exchange", shell_complete=complete_exchanges)
@@ -217,7 +215,6 @@ def delete_binding(
     return Reply(document, f"binding of queue {queue!r} to exchange {exchange!r} deleted")
 
 
-# ---------------------------------------------------------------------- filters
 @filter_group.command(epilog="Example: opendata-queue filter explain big --id 1234")
 @click.argument("queue", required=False, default="", shell_complete=complete_queues)
 @click.option("--filter", "filter", default="", type=SELECTOR, help="try this filter instead of a queue's")

@@ -109,8 +109,6 @@ def _incomplete(moved: Moved, target: str, done: str) -> CommandError | None:
 #: interval at which the progress of a replay is read
 _LOOK_SECONDS = 0.2
 
-# ---------------------------------------------------------------------- replays
-
 
 @click.command(cls=Command, epilog='Example: opendata-queue replay orders --from 2h --where "amount > 100"')
 @click.argument("queue", required=False, shell_complete=complete_queues)

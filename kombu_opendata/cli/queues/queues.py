@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 queue_group = CommandGroup("queue", help="Manage queues: list, show, create, alter, pause and more.")
 
 
-# ---------------------------------------------------------------------- list, show
 def _paused(info: QueueInfo) -> str:
     return "deliveries, publishes" if info.publishes_paused else "deliveries" if info.paused else ""
 
@@ -80,7 +79,6 @@ def show(client: QueueClient, queue: str) -> Reply:
     )
 
 
-# ---------------------------------------------------------------------- create, delete, purge
 @queue_group.command(epilog='Example: opendata-queue queue create big --filter "amount > 100" --done-retention 30d')
 @click.argument("queue")
 @argument_options
@@ -143,7 +141,6 @@ def purge(client: QueueClient, queue: str, yes: bool) -> Reply:
     return Reply({"queue": queue, "purged": count}, f"{counted(count, 'message')} purged from queue {queue!r}")
 
 
-# ---------------------------------------------------------------------- metrics
 METRICS = Table(
     {
         "queue": "",

@@ -177,7 +177,6 @@ def _document(line: QueueLine) -> dict[str, Any]:
     return {**plain(line.metrics), "visible": line.metrics.ready, **rounded}
 
 
-# ---------------------------------------------------------------------- keys
 def _sleep(seconds: float) -> bool:
     time.sleep(max(0.0, seconds))
     return False
@@ -212,7 +211,6 @@ def _keyboard() -> Iterator[Pause]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, settings)
 
 
-# ---------------------------------------------------------------------- drawing
 #: lines of a screen besides title and queues: the headings, the line below them, and the last line
 _OTHER_LINES = 3
 _GAP = "  "
