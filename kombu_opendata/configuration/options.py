@@ -217,6 +217,9 @@ class BrokerOptions:
     metrics_max_queues: int = option(
         WholeNumberKind(0, 10_000), "how many queues have their own series; the others are summed", 200
     )
+    open_telemetry: bool = option(
+        Flag(), "export spans of traced messages and metrics by the OpenTelemetry SDK of the broker's process", False
+    )
     log_format: str = option(Choice("text", "json"), "one line a record, or one JSON object a line", "text")
     log_level: str = option(
         Choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "the least level that is logged", "INFO"

@@ -277,6 +277,8 @@ def _with_own_headers(
     texts["priority"] = str(priority)
     if content_type:
         texts["content_type"] = content_type
+    if "traceparent" in texts and len(trace_id := texts["traceparent"][3:35]) == 32 and trace_id.isalnum():
+        texts.setdefault("trace_id", trace_id)
     if len(texts) > MAX_HEADERS:
         raise _too_many(len(texts))
     return texts

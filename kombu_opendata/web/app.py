@@ -43,7 +43,8 @@ def create_app(settings: WebSettings | str) -> FastAPI:
     settings = WebSettings(settings) if isinstance(settings, str) else settings
     brokers = Brokers(settings)
     visitors = Visitors(settings, brokers, monotonic)
-    site = Site(settings, brokers, Renderer(), Masking(settings.masked_names), BackgroundJobs(), visitors, UpdatePace())
+    renderer, masking = Renderer(settings.trace_url), Masking(settings.masked_names)
+    site = Site(settings, brokers, renderer, masking, BackgroundJobs(), visitors, UpdatePace())
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,7 +24,7 @@ STATE_NAMES = {"available": "ready", "archived_failed": "archived"}
 class Renderer:
     """Renders templates: whole pages, or the part of a page that changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, trace_url: str = "") -> None:
         loader = jinja2.PackageLoader("kombu_opendata.web")
         self._environment = jinja2.Environment(
             loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -33,6 +35,7 @@ class Renderer:
             "counted": counted, "data": data, "toggled": toggled, "state_name": state_name,
         }  # fmt: skip
         self._environment.globals["version"] = __version__
+        self._environment.globals["trace_link"] = partial(trace_link, trace_url)
 
     def page(self, template: str, context: Mapping[str, Any]) -> str:
         """Return a whole page."""
@@ -53,6 +56,12 @@ def link(root: str, path: str, **query: Any) -> str:
         name: "" if value == [] else value for name, value in query.items() if value is not None and value != ""
     }
     return f"{root}/{path}" + (f"?{urlencode(parameters, doseq=True)}" if parameters else "")
+
+
+def trace_link(trace_url: str, traceparent: object) -> str:
+    """Return the address of a message's trace; empty without a template of addresses, or for another text."""
+    match = re.fullmatch(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}", str(traceparent))
+    return trace_url.replace("{trace_id}", match[1]) if match else ""
 
 
 def moment(at: datetime | int | None) -> Markup:

@@ -24,6 +24,7 @@ class WebSettings:
         proxies: networks of proxies that authenticate users.
         user_header: the header in which these proxies send the user's name.
         session_idle_seconds, session_seconds: the limits of a login: since the last request, and in total.
+        trace_url: the address of a trace, with ``{trace_id}``; empty for no links.
         body_bytes: the largest body of a request.
     """
 
@@ -39,4 +40,5 @@ class WebSettings:
     user_header: str = "X-Forwarded-User"
     session_idle_seconds: float = 3600.0
     session_seconds: float = 43_200.0
+    trace_url: str = ""
     body_bytes: int = 20 << 20

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import StoreSilent
 from ...protocol.framing import encoded
@@ -36,6 +36,9 @@ from .staged_job_commits import StagingService
 from .staged_job_runner import StagingRouter
 from .staged_row_router import Planner
 
+if TYPE_CHECKING:
+    from ..metrics.message_spans import MessageSpans
+
 log = logging.getLogger(__name__)
 
 #: how often leases are extended in the store: three times within the default, once within the shortest
@@ -48,7 +51,7 @@ class Instance:
     """A virtual host of the broker, with the broker's active lease if another broker can replace it.
 
     A session without a connection loses its leases after ``grace_ms``; after startup, those that are older stay for at
-    least ``restart_grace_ms`` (None: the same).
+    least ``restart_grace_ms`` (None: the same). ``traced`` makes OpenTelemetry spans of messages.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Instance:
         grace_ms: int,
         restart_grace_ms: int | None = None,
         max_message_bytes: int,
+        traced: bool = False,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         loop, clock, state = asyncio.get_running_loop(), engine.clock, engine.state
@@ -104,6 +108,11 @@ class Instance:
         self.maker = self._recover_queues()
         self.recent_metrics = MetricsMemory(self.queues, clock)
         self.client_rates = ClientRates(self.sessions, clock)
+        self.spans: MessageSpans | None = None
+        if traced:
+            from ..metrics.message_spans import MessageSpans  # a broker without it needs no OpenTelemetry
+
+            self.spans = MessageSpans(name, engine, self.notices)
 
     def _recover_queues(self) -> QueueMaker:
         """Create the queues that are in the store; return the factory for new ones."""
@@ -125,6 +134,8 @@ class Instance:
         """Start the background tasks. ``store`` puts dead letters into queues."""
         self._work(self.engine.upkeep.run())
         self._work(self.engine.history.run())
+        if self.spans is not None:
+            self._work(self.spans.run())
         self._work(self.dead_letters.run(store))
         self._work(self.replays.run())
         self._work(self.staging.router.run())
@@ -169,10 +180,13 @@ class Instance:
         elif not stalled and before:
             log.info("instance %s: the store accepts writes again, after %.0f s", self.name, before, extra=extra)
         self._stalled_seconds = stalled
-        count, slowest = self.engine.metrics.take_slow()
-        if count:
+        if slow := self.engine.metrics.take_slow():
             text = "instance %s: %d commits were slow, the slowest took %.2f s"
-            self.notices.say(logging.WARNING, "slow commits", text, self.name, count, slowest)
+            slowest = max(commit.seconds for commit in slow)
+            self.notices.say(logging.WARNING, "slow commits", text, self.name, len(slow), slowest)
+            if self.spans is not None:
+                for commit in slow:
+                    self.spans.slow_commit(commit)
 
     async def end_calls(self) -> None:
         """Stop long calls and commit their changes so far, or raise the commit's error.

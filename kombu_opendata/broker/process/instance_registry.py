@@ -96,6 +96,7 @@ class Instances:
                     grace_ms=grace_ms,
                     restart_grace_ms=restart_grace_ms,
                     max_message_bytes=largest,
+                    traced=self._settings.open_telemetry,
                 )
                 instance.flow.change(Reason.MEMORY, self._memory_is_full)
                 self.open[name] = instance

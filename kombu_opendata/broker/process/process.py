@@ -161,6 +161,12 @@ async def _serve(
             )
             around.callback(endpoints.stop)
             report["metrics_port"] = endpoints.port
+        if options.open_telemetry:
+            from ..endpoints.otel_metrics import export_metrics
+            from ..endpoints.scrape import MetricsEndpoint
+
+            metrics = MetricsEndpoint(server.instances.open, server.measure, options.metrics_max_queues)
+            export_metrics(metrics.snapshot)
         return await _run(server, options, readiness, report)
 
 

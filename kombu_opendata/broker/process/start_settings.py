@@ -12,6 +12,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from ...configuration.addresses import LOOPBACK, WILDCARDS, Listen
@@ -64,6 +65,7 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
         restart_grace_seconds=_TAKE_OVER_GRACE_SECONDS if options.standby else 0.0,
         expects_standby=options.standby,
         connections=ConnectionLimits(options.max_connections, greeting_seconds=options.greeting_timeout_seconds),
+        open_telemetry=options.open_telemetry,
         engine=EngineSettings(
             sync=not options.no_sync,
             retention_interval_seconds=options.maintain_every_seconds,
@@ -82,6 +84,10 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
 
 def contradictions(options: BrokerOptions) -> Iterator[str]:
     """Yield the contradictions between options, with their solutions."""
+    if options.open_telemetry and find_spec("opentelemetry.metrics") is None:
+        yield "--open-telemetry needs OpenTelemetry: pip install 'kombu-opendata[otel]'"
+    if options.open_telemetry and not options.history_days:
+        yield "--open-telemetry makes spans from the history: leave out --history-days 0"
     if options.standby and not options.advertise and all(listen.host in WILDCARDS for listen in options.listen):
         yield (
             f"clients of a standby can't connect to {options.listen[0]}: name the address at which they reach this "

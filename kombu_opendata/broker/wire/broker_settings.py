@@ -36,4 +36,5 @@ class BrokerSettings:
     connection_limits: LimitsTable = CONNECTION_LIMITS  # of each connection
     max_instances: int = 1000
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    open_telemetry: bool = False  # spans of messages
     engine: EngineSettings = field(default_factory=EngineSettings)

@@ -36,6 +36,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
     "--user-header", default="X-Forwarded-User", show_default=True, metavar="NAME", help="with the user's name"
 )
 @click.option("--mask", multiple=True, metavar="NAME", help="hide values of this name, too; may be repeated")
+@click.option("--trace-url", metavar="URL", default="", help="of a trace, with {trace_id}: links messages to traces")
 @target_options
 def web(listen: Listen, target: Target, **options: Any) -> None:
     """Serve the web UI, in which operators see and fix problems.
@@ -70,6 +71,9 @@ def _settings(place: BrokerTarget, host: str, *, starts: bool, **options: Any) -
         networks = tuple(map(ipaddress.ip_network, options["proxies"]))
     except ValueError as exc:
         raise click.UsageError(f"--trusted-proxy: {exc}") from exc
+    trace_url = options["trace_url"]
+    if trace_url and not (trace_url.startswith(("http://", "https://")) and "{trace_id}" in trace_url):
+        raise click.UsageError("--trace-url: give an http or https URL with {trace_id}")
     return WebSettings(
         place.address.as_uri(include_secret=True),
         replace(place.options, may_start=starts),
@@ -80,6 +84,7 @@ def _settings(place: BrokerTarget, host: str, *, starts: bool, **options: Any) -
         hosts=options["hosts"],
         proxies=networks,
         user_header=options["user_header"],
+        trace_url=trace_url,
     )
 
 

@@ -55,6 +55,11 @@ class MessageInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
         """Return the status in a queue; None if the message was not routed to that queue."""
         return next((entry.status for entry in self.queues if entry.queue == queue), None)
 
+    @property
+    def trace_id(self) -> str:
+        """Trace of the publish, as 32 hexadecimal digits; empty if it has none."""
+        return self.headers.get("trace_id", "")
+
 
 class EventInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Message of an attempt.
@@ -122,6 +127,11 @@ class AttemptInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     exception: str = ""
     error: str = ""
     traceback: str = ""
+
+    @property
+    def trace_id(self) -> str:
+        """Trace of the message's publish, while the message is stored; empty if it has none."""
+        return self.event.headers.get("trace_id", "") if self.event is not None else ""
 
 
 # ------------------------------------------------------------------ broker → client

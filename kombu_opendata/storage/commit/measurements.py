@@ -18,7 +18,7 @@ from ..state.cold_summaries import Summary
 from ..state.queue_buckets import QueueEntry
 from ..state.queue_state import QueueState
 
-__all__ = ["EngineMetrics", "Histogram", "Standing", "stopwatch"]
+__all__ = ["EngineMetrics", "Histogram", "SlowCommit", "Standing", "stopwatch"]
 
 #: seconds, for a write with its sync: from a tenth of a millisecond to a stall
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -59,6 +59,15 @@ class LastCheckpoint(NamedTuple):
     size: int
 
 
+class SlowCommit(NamedTuple):
+    """A commit that took long; ``ended_at`` is a time of :func:`stopwatch`."""
+
+    seconds: float
+    effects: int
+    size: int
+    ended_at: float
+
+
 class EngineMetrics:
     """The histograms of one engine.
 
@@ -67,12 +76,12 @@ class EngineMetrics:
         commit_effects, commit_bytes: the size of a commit; without a journal the bytes of its batch.
         checkpoint_seconds, checkpoint_bytes: the duration and size of the batches that were written to SlateDB.
         last_checkpoint: the checkpoint that ended last; None before the first.
-        slow_commits: the number of commits longer than ``slow_seconds`` since :meth:`take_slow`.
+        slow_commits: the commits longer than ``slow_seconds`` since :meth:`take_slow`.
     """
 
     __slots__ = (
         "_totals", "checkpoint_bytes", "checkpoint_seconds", "commit_bytes", "commit_effects", "commit_seconds",
-        "last_checkpoint", "slow_commits", "slow_seconds", "slowest_seconds",
+        "last_checkpoint", "slow_commits", "slow_seconds",
     )  # fmt: skip
 
     def __init__(self, slow_seconds: float) -> None:
@@ -82,8 +91,7 @@ class EngineMetrics:
         self.checkpoint_seconds = Histogram(SECONDS)
         self.checkpoint_bytes = Histogram(BYTES)
         self.slow_seconds = slow_seconds
-        self.slow_commits = 0
-        self.slowest_seconds = 0.0
+        self.slow_commits: list[SlowCommit] = []
         self._totals = (0.0, 0)
         self.last_checkpoint: LastCheckpoint | None = None
 
@@ -94,8 +102,7 @@ class EngineMetrics:
             self.commit_effects.observe(effects)
             self.commit_bytes.observe(size)
         if seconds > self.slow_seconds:
-            self.slow_commits += 1
-            self.slowest_seconds = max(self.slowest_seconds, seconds)
+            self.slow_commits.append(SlowCommit(seconds, effects, size, stopwatch()))
 
     def checkpointed(self, seconds: float, size: int, at_ms: int) -> None:
         self.last_checkpoint = LastCheckpoint(at_ms, seconds, size)
@@ -107,10 +114,9 @@ class EngineMetrics:
         (seconds, count), self._totals = self._totals, (self.commit_seconds.sum, sum(self.commit_seconds.counts))
         return (self._totals[0] - seconds) / max(self._totals[1] - count, 1)
 
-    def take_slow(self) -> tuple[int, float]:
-        """Return the number of slow commits since the last call, and the duration of the slowest in seconds."""
-        slow = self.slow_commits, self.slowest_seconds
-        self.slow_commits, self.slowest_seconds = 0, 0.0
+    def take_slow(self) -> list[SlowCommit]:
+        """Return the slow commits since the last call."""
+        slow, self.slow_commits = self.slow_commits, []
         return slow
 
 

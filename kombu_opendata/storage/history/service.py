@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import aclosing, asynccontextmanager
 from itertools import chain
@@ -81,6 +82,12 @@ class History:
         self.indexer = Indexer(store, payloads, self.log, self.index, self.collected, checkpoint, sizes)
         self.sweeper = Sweep(store, state, payloads, self.index, checkpoint, retention_ms)
         self._saving: list[LogChunk] = []
+        self._watches: list[deque[LogChunk]] = []
+
+    def watch(self) -> deque[LogChunk]:
+        """Return a queue to which each checkpoint adds the chunks of the log that it has stored."""
+        self._watches.append(deque())
+        return self._watches[-1]
 
     @property
     def enabled(self) -> bool:
@@ -118,6 +125,8 @@ class History:
     def end_flush(self) -> None:
         """Mark the snapshot as stored; its checkpoint is complete."""
         if self.enabled:
+            for watch in self._watches:
+                watch.extend(self._saving)
             self.log.saved(self._saving)
             self._saving = []
             self.index.end_flush()

@@ -112,3 +112,20 @@ def test_headers_that_are_nested_too_deeply_for_the_broker_are_refused() -> None
     nested = b"\x97\xc4\x01b\xc0\xc0" + b"\x81\xa1a" * 3000 + b"\xc0\x80\xa1x\xa1k"
     with pytest.raises(InvalidMessage, match="nested too deeply"):
         broker_headers(nested, "x", "k", 0, refuse)
+
+
+@pytest.mark.parametrize(
+    ("headers", "trace_id"),
+    [
+        (
+            {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+            "0af7651916cd43dd8448eb211c80319c",
+        ),
+        ({"traceparent": "short"}, None),
+        ({"traceparent": 7}, None),
+        ({"trace_id": "own", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "own"),
+        ({}, None),
+    ],
+)
+def test_the_trace_is_a_header_of_its_own(headers: dict[str, Any], trace_id: str | None) -> None:
+    assert metadata_headers(headers, "", "q", 0, None).get("trace_id") == trace_id

@@ -1,0 +1,215 @@
+"""OpenTelemetry spans of the messages of one instance (docs/monitoring.md#opentelemetry).
+
+The history log has each event of each message. Every checkpoint hands over the rows that it stored, and a background
+task makes spans of those messages whose header ``traceparent`` has the sampled flag. So a span exists only
+for a stored event, exists once also after a crash, and costs the publish and the delivery nothing: they are over.
+
+=============  ====================================================  ==================================================
+span           from … to                                             parent
+=============  ====================================================  ==================================================
+publish        sent by the client … received by the broker           the span in ``traceparent``
+queue wait     ready (due, or returned) … claimed or removed         publish, or that span if publish is not known
+deliver        claimed … ended                                       as above
+settle         the time of the acknowledgement, rejection, …         as above
+slow commit    begin … end                                           none
+=============  ====================================================  ==================================================
+
+**Cost.** The task uses at most 2 % of the event loop's time: a slice, then a pause. If rows come faster, the oldest
+are skipped, and the log has the number of messages that have no spans. Messages that were published before the broker
+started are looked up in the store, a few in each slice.
+
+Attributes: the semantic conventions for messaging, version 1.37.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from ...protocol.task_reports import STATES
+from ...storage.clock import Clock, TimeSlice
+from ...storage.commit.measurements import SlowCommit, stopwatch
+from ...storage.engine import Engine
+from ...storage.read.stored_messages import read_metadata
+from ...storage.records.history_log import ACKED, DETAILED, MANUAL, OUTCOMES, REASONS, Attempt
+from ...storage.records.metadata import Metadata
+from ...storage.state.history_log import LogChunk
+from ...version import __version__
+from ..delivery.rate_limited_log import Notices
+
+SYSTEM = "opendata_queue"
+#: a slice of the event loop, and the pause after it
+_SLICE_SECONDS, _PAUSE_SECONDS = 0.004, 0.2
+#: chunks that wait; 4,096 messages or attempts each
+MAX_CHUNKS = 64
+#: messages whose publish is remembered; reads from the store in one slice; traced messages that are read together
+_MAX_MESSAGES, _MAX_READS, _READS = 20_000, 32, 64
+_SAMPLED = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]")
+_FAILED = frozenset({"failed", "rejected", "expired"})
+_FROM_HEADERS = TraceContextTextMapPropagator().extract
+
+
+class _TracedMessage:
+    """The context of a message's spans, and the time from which it waits in each queue."""
+
+    __slots__ = ("context", "ready_at_ms", "returned_at_ms")
+
+    def __init__(self, context: Context, ready_at_ms: int) -> None:
+        self.context, self.ready_at_ms = context, ready_at_ms
+        self.returned_at_ms: dict[str, int] = {}
+
+
+class MessageSpans:
+    """The spans of one instance's messages. :meth:`run` makes them until it is cancelled."""
+
+    def __init__(self, name: str, engine: Engine, notices: Notices) -> None:
+        self._engine, self._notices = engine, notices
+        self._clock: Clock = engine.clock
+        self._own = {"messaging.system": SYSTEM, "opendata_queue.instance": name}
+        self._tracer = trace.get_tracer("kombu_opendata", __version__)
+        self._chunks = engine.history.watch()
+        self._messages: OrderedDict[int, _TracedMessage] = OrderedDict()
+        self._known_from: int | None = None  # messages from this id on are in `_messages` if they are traced
+        self._reads = 0
+
+    async def run(self) -> None:
+        """Make spans of stored rows, in slices.
+
+        Raises:
+            StoreError: the store failed permanently.
+        """
+        while True:
+            await asyncio.sleep(_PAUSE_SECONDS)
+            self.skip_some()
+            self._reads = _MAX_READS
+            while self._chunks:
+                await self._export(self._chunks.popleft())
+
+    def slow_commit(self, commit: SlowCommit) -> None:
+        """Make the span of a slow commit."""
+        end_ms = self._clock.now_ms() - int(1000 * (stopwatch() - commit.ended_at))
+        attributes = {"opendata_queue.commit.effects": commit.effects, "opendata_queue.commit.bytes": commit.size}
+        self._span("slow commit", Context(), end_ms - int(1000 * commit.seconds), end_ms, attributes=attributes)
+
+    def skip_some(self) -> None:
+        """Skip the oldest rows if too many wait, and log the number of their traced messages."""
+        skipped = 0
+        while len(self._chunks) > MAX_CHUNKS:
+            skipped += sum(1 for _ in _traced_ids(self._chunks.popleft()))
+        if skipped:
+            text = "%d traced messages have no spans, as the broker has no time for them: sample fewer traces"
+            self._notices.say(logging.WARNING, "skipped spans", text, skipped)
+
+    # ------------------------------------------------------------------ rows
+    async def _export(self, chunk: LogChunk) -> None:
+        piece = TimeSlice(_SLICE_SECONDS)
+        if chunk.headers and self._known_from is None:
+            self._known_from = next(iter(chunk.headers))
+        published = _traced_ids(chunk)
+        while ids := list(islice(published, _READS)):
+            for id, message in sorted((await self._read(ids)).items()):
+                self._publish(id, message)
+            await self._pause(piece)
+        for row in chunk.attempts:
+            if (traced := await self._find(row.message_id)) is not None:
+                self._attempt(traced, row)
+            await self._pause(piece)
+        for left in chunk.left:
+            if (traced := await self._find(left.message_id)) is not None:
+                attributes = self._about(left.message_id, left.queue) | {"opendata_queue.outcome": REASONS[left.reason]}
+                start = traced.returned_at_ms.pop(left.queue, traced.ready_at_ms)
+                self._span(f"queue wait {left.queue}", traced.context, start, left.at_ms or start, attributes)
+
+    async def _pause(self, piece: TimeSlice) -> None:
+        if piece.is_over:
+            await asyncio.sleep(_PAUSE_SECONDS)
+            await piece.rest()
+            self._reads = _MAX_READS
+
+    async def _read(self, ids: list[int]) -> dict[int, Metadata]:
+        return await read_metadata(self._engine.store, self._engine.payloads, ids)
+
+    async def _find(self, id: int) -> _TracedMessage | None:
+        """Return a traced message; look it up in the store if it is older than the messages in memory."""
+        traced = self._messages.get(id)
+        if traced is None and self._reads and (self._known_from is None or id < self._known_from):
+            self._reads -= 1
+            message = (await self._read([id])).get(id)
+            if message is not None and _SAMPLED.fullmatch(message.headers.get("traceparent", "")):
+                traced = self._note(id, message, _FROM_HEADERS(message.headers))
+        return traced
+
+    def _note(self, id: int, message: Metadata, context: Context) -> _TracedMessage:
+        ready_at_ms = max(message.received_at_ms, message.visible_at_ms)
+        traced = self._messages[id] = _TracedMessage(context, ready_at_ms)
+        if len(self._messages) > _MAX_MESSAGES:
+            oldest, _traced = self._messages.popitem(last=False)
+            self._known_from = max(oldest + 1, self._known_from or 0)
+        return traced
+
+    # ------------------------------------------------------------------ spans
+    def _publish(self, id: int, message: Metadata) -> None:
+        headers = message.headers
+        name = headers.get("exchange") or headers.get("routing_key", "")
+        attributes = self._about(id, name) | {
+            "messaging.operation.name": "publish", "messaging.operation.type": "send",
+            "opendata_queue.routing_key": headers.get("routing_key", ""),
+        }  # fmt: skip
+        end = message.received_at_ms
+        span = self._span(
+            f"publish {name}", _FROM_HEADERS(headers), min(message.created_at_ms or end, end), end, attributes
+        )
+        self._note(id, message, trace.set_span_in_context(span))
+
+    def _attempt(self, traced: _TracedMessage, row: Attempt) -> None:
+        queue, context = row.queue, traced.context
+        outcome = OUTCOMES[row.outcome & ~MANUAL]
+        about = self._about(row.message_id, queue)
+        after = {**about, "messaging.client.id": row.consumer, "opendata_queue.outcome": outcome}
+        if row.state:
+            after["opendata_queue.task.state"] = STATES[row.state & ~DETAILED]
+        if row.exception:
+            after["error.type"] = row.exception
+        start = traced.returned_at_ms.get(queue, traced.ready_at_ms)
+        traced.returned_at_ms[queue] = row.ended_at_ms
+        if not row.outcome & MANUAL:
+            about["opendata_queue.attempt"] = after["opendata_queue.attempt"] = row.number
+            self._span(f"queue wait {queue}", context, min(start, row.claimed_at_ms), row.claimed_at_ms, about)
+            operation = {"messaging.operation.name": "deliver", "messaging.operation.type": "receive"}
+            error = row.exception or (outcome if outcome in _FAILED else "")
+            self._span(f"deliver {queue}", context, row.claimed_at_ms, row.ended_at_ms, after | operation, error)
+        name = "ack" if row.outcome & ~MANUAL == ACKED else outcome
+        operation = {"messaging.operation.name": name, "messaging.operation.type": "settle"}
+        self._span(f"settle {queue}", context, row.ended_at_ms, row.ended_at_ms, after | operation)
+
+    def _about(self, id: int, name: str) -> dict[str, Any]:
+        return {"messaging.message.id": str(id), "messaging.destination.name": name}
+
+    def _span(
+        self, name: str, context: Context, start_ms: int, end_ms: int, attributes: Mapping[str, Any], error: str = ""
+    ) -> trace.Span:
+        span = self._tracer.start_span(
+            name, context, SpanKind.INTERNAL if name.startswith(("queue", "slow")) else SpanKind.SERVER,
+            attributes={**self._own, **attributes}, start_time=start_ms * 1_000_000,
+        )  # fmt: skip
+        if error:
+            span.set_status(Status(StatusCode.ERROR, error))
+        span.end(max(start_ms, end_ms) * 1_000_000)
+        return span
+
+
+def _traced_ids(chunk: LogChunk) -> Iterator[int]:
+    """Yield the chunk's new messages whose trace is sampled."""
+    for id, headers in chunk.headers.items():
+        if headers and "traceparent" in headers and _SAMPLED.fullmatch(headers["traceparent"]):
+            yield id
