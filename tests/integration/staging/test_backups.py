@@ -11,16 +11,20 @@ from kombu_opendata.offline import open_store
 from kombu_opendata.staging import StagingTarget
 
 from ...support.backups import back_up, command
-from ...support.batches import Sink, stage
+from ...support.batches import Sink, as_objects, stage
 from ...support.broker import EmbeddedBroker
-from ...support.processes import wait_until
+from ...support.processes import Children, wait_until
+from ...support.served import ServedBroker
 from ...support.verified import assert_verified
 from .conftest import bodies, consume, objects, when
 
 
-def test_objects_wait_for_the_reader_that_may_need_them(
-    sink: Sink, client: StagingClient, target: StagingTarget, store_folder: Path
-) -> None:
+def test_objects_wait_for_the_reader_that_may_need_them(store_folder: Path, started: Children) -> None:
+    listen = ("--store", f"file://{store_folder}", "--listen", f"unix:{store_folder}/broker.sock")
+    started.add(ServedBroker(store_folder, *listen, app="quick_tidies.py"))
+    sink = Sink(f"opendata://{store_folder}")
+    client = StagingClient(sink.connection)
+    target = as_objects(client.staging_target())
     sink.declare("brief", x_done_retention=1, x_failed_retention=1)
     client.commit_job("job", stage(target, "job", [bodies(300)], routing_key="brief"))
     when(client, "job", lambda job: job.routed == 300)
@@ -42,7 +46,8 @@ def test_objects_wait_for_the_reader_that_may_need_them(
         return needed
 
     asyncio.run(read())
-    wait_until(lambda: not objects(store_folder) or maintain(sink.connection, ["collect"]) is None, 60, lambda: "")
+    wait_until(lambda: not objects(store_folder), 60, lambda: repr(watch.report()["staging"]))
+    sink.close()
 
 
 def test_a_restored_job_goes_on_where_it_was(
