@@ -132,7 +132,7 @@ def check_alternates(client: Any) -> None:
 def _whole(client: Any) -> str:
     """Return the URL in ``hostname``, with the part of the scheme before a ``+``, which Kombu removes."""
     prefix, hostname = client.uri_prefix, str(client.hostname)
-    return f"{prefix}+{hostname}" if prefix and not hostname.startswith(f"{prefix}") else hostname
+    return f"{prefix}+{hostname}" if prefix and not hostname.startswith(f"{prefix}+") else hostname
 
 
 def _is_current(client: Any, alternate: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import socket
 import subprocess
 import sys
@@ -183,6 +184,12 @@ def test_a_wrong_url_is_said_at_connect_and_shown_masked() -> None:
         connection.connect()
     with pytest.raises(errors.InvalidURL, match="given to the broker"):
         KombuConnection("opendata://s3://bucket").connect()
+
+
+@pytest.mark.parametrize("second", ["opendata", "opendatas", "memory+x"])
+def test_a_second_scheme_is_refused(second: str) -> None:
+    with pytest.raises(errors.InvalidURL, match=re.escape(f"'opendata+{second}' is not one of")):
+        KombuConnection(f"opendata+{second}://host/app").connect()
 
 
 def test_a_dead_host_is_an_error_that_kombu_retries() -> None:
