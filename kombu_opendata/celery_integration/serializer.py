@@ -43,23 +43,15 @@ _MARK = b'"__type__"'
 _MAX_INT, _MIN_INT = 2**64 - 1, -(2**63)
 
 
-def _seconds(value: dt.timedelta) -> str:
-    return repr(value.total_seconds())
-
-
-def _base64(value: Any) -> str:
-    return base64.b64encode(value).decode("ascii")
-
-
 #: type, its tag, and its conversion to text; a subclass comes before its base
 _TAGGED: list[tuple[type | tuple[type, ...], str, Callable[[Any], str]]] = [
     (dt.datetime, "datetime", dt.datetime.isoformat),
     (dt.date, "date", dt.date.isoformat),
     (dt.time, "time", dt.time.isoformat),
-    (dt.timedelta, "timedelta", _seconds),
+    (dt.timedelta, "timedelta", lambda value: repr(value.total_seconds())),
     (uuid.UUID, "uuid", str),
     (decimal.Decimal, "decimal", str),
-    ((bytes, bytearray, memoryview), "bytes", _base64),
+    ((bytes, bytearray, memoryview), "bytes", lambda value: base64.b64encode(value).decode("ascii")),
 ]
 _UNTAGGED: dict[str, Callable[[str], Any]] = {
     "datetime": dt.datetime.fromisoformat,

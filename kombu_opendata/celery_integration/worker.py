@@ -44,6 +44,11 @@ def adapt(transport: type[virtual.Transport]) -> None:
     if _adapted:
         return
     _adapted = True
+    from celery import signals
+
+    from ..client.connection_options import name_process
+    from ..client.session.publish_pipeline import flush_all
+
     worker_shutdown.watch()
     for name in ("gossip.Gossip", "mingle.Mingle"):
         module, _, step = name.partition(".")
@@ -59,8 +64,10 @@ def adapt(transport: type[virtual.Transport]) -> None:
     consumer.on_connection_error_before_connected = _wrap_on_error(
         consumer.on_connection_error_before_connected, transport
     )
-    _connect_by_node_name()
-    _flush_when_a_pool_process_ends()
+    # ``celery worker`` sends its node name before it connects and forks
+    signals.celeryd_after_setup.connect(lambda sender, **_kwargs: name_process(sender), weak=False)
+    # prefork processes end without running Python's exit handlers, which would flush their publishes
+    signals.worker_process_shutdown.connect(flush_all, weak=False)
 
 
 def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters: Reporters) -> Any:
@@ -77,7 +84,8 @@ def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters:
             reporters.pop(c.pool, None)
             start(tasks, c)
             return
-        if is_solo := _runs_tasks_in_its_loop(c.pool):
+        solo = sys.modules.get("celery.concurrency.solo")
+        if is_solo := solo is not None and isinstance(c.pool, solo.TaskPool):
             c.connection.connection.link.start_reconnect_thread()
         reporter = reporters.setdefault(c.pool, Reporter(running_late))
         reporter.connect(c.connection.default_channel)
@@ -166,29 +174,3 @@ def _drain_without_waiting(connection: Any) -> None:
         return drain(connection, timeout=0)
 
     connection.drain_events = drain_events
-
-
-def _runs_tasks_in_its_loop(pool: Any) -> bool:
-    solo = sys.modules.get("celery.concurrency.solo")
-    return solo is not None and isinstance(pool, solo.TaskPool)
-
-
-def _connect_by_node_name() -> None:
-    """Use the worker's node name, which ``celery worker`` sends with a signal before it connects and forks."""
-    from celery.signals import celeryd_after_setup
-
-    from ..client.connection_options import name_process
-
-    def on_setup(sender: str, **_kwargs: Any) -> None:
-        name_process(sender)
-
-    celeryd_after_setup.connect(on_setup, weak=False)
-
-
-def _flush_when_a_pool_process_ends() -> None:
-    """Flush the publishes of prefork processes, which end without running Python's exit handlers."""
-    from celery.signals import worker_process_shutdown
-
-    from ..client.session.publish_pipeline import flush_all
-
-    worker_process_shutdown.connect(flush_all, weak=False)

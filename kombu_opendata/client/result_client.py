@@ -103,14 +103,11 @@ class ResultClient:
             try:
                 return action(connection)
             except ConnectionLost:
-                self._next_address(connection)
+                with self._turn:
+                    if self._connection is connection:
+                        connection.abandon()
+                        self._addresses.append(self._addresses.pop(0))
         return action(self._usable())
-
-    def _next_address(self, lost: BrokerConnection) -> None:
-        with self._turn:
-            if self._connection is lost:
-                lost.abandon()
-                self._addresses.append(self._addresses.pop(0))
 
     def _call(self, message: Any) -> Any:
         return self._use(lambda connection: connection.call(message))

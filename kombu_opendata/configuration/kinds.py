@@ -198,7 +198,8 @@ class Memory(_OfText[str]):
     metavar = "BYTES|PERCENT"
 
     def parse(self, text: str, folder: str) -> str:
-        percent, size = percent_of(text), bytes_of(text)
+        match, size = _PERCENT.fullmatch(text), bytes_of(text)
+        percent = float(match[1]) if match is not None else None
         if percent is None and size is None:
             what = "is neither a size, such as 500M or 4G, nor a part of the memory, such as 40%"
             raise ValueError(f"{brief(text)} {what}{size_meant(text)}")
@@ -353,9 +354,3 @@ def size_text(size: int) -> str:
     """Return a number of bytes in the form of :func:`bytes_of`, in the largest unit of which it is a multiple."""
     power = max(power for power in range(5) if size % (1 << 10 * power) == 0) if size else 0
     return f"{size >> 10 * power}{'KMGT'[power - 1] if power else ''}"
-
-
-def percent_of(text: str) -> float | None:
-    """Return the number in ``40%``; None if the text is not a percentage."""
-    match = _PERCENT.fullmatch(text)
-    return float(match[1]) if match is not None else None

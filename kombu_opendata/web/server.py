@@ -53,15 +53,9 @@ def serve(
         ssl_certfile=file or None,
         ssl_keyfile=key or None,
     )
-    _log_audit()
-    _Server(config).run([listener])
-
-
-def _log_audit() -> None:
-    """Write the audit log to stderr."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    log = logging.getLogger(audit.NAME)
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    log.handlers = [handler]
+    audit.log.setLevel(logging.INFO)
+    audit.log.propagate = False
+    audit.log.handlers = [handler]
+    _Server(config).run([listener])

@@ -102,20 +102,14 @@ def _report(stored: StoredMessage, masking: Masking, attempts: tuple[AttemptRow,
         return {name: str(value) for name, value in masking.value(values).items() if value is not None}
 
     metadata = stored.metadata
-    return MessageReport(
-        id=message.id,
+    return copied(
+        MessageReport,
+        vars(message) | vars(stored),
         task=metadata.get("task", ""),
         task_id=metadata.get("id", "") if "task" in metadata else "",
         body=body_of(message, masking),
         headers=texts(message.headers),
         properties=texts(message.properties),
-        exchange=message.exchange,
-        routing_key=message.routing_key,
-        content_type=message.content_type,
-        created_at=stored.created_at,
-        received_at=stored.received_at,
-        visible_at=stored.visible_at,
-        states=stored.states,
         attempts=attempts,
     )
 
