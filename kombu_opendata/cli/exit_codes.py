@@ -180,11 +180,9 @@ def require_confirmation(yes: bool, question: str = "This can't be undone.") -> 
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask the user to confirm an action that can't be undone, unless ``yes`` is set.
+    """Ask to confirm an action that can't be undone, unless ``yes`` is set; raise click.Abort for another answer.
 
-    Raises:
-        click.UsageError: there is no terminal.
-        click.Abort: the answer was no, or Ctrl-C.
+    Raises click.UsageError without a terminal.
     """
     require_confirmation(yes, question)
     if not yes:

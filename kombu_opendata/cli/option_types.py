@@ -133,12 +133,7 @@ def several(name: str, *flags: str, help: str, **more: Any) -> Callable[[Any], A
 
 
 def header_option(what: str, read: Callable[[Iterable[str]], Any] | None = None) -> Callable[[Any], Any]:
-    """Return the option ``--header``.
-
-    Args:
-        what: the beginning of its help.
-        read: returns the value of the parameter; default: :func:`headers_of`.
-    """
+    """Return the option ``--header``. Its help begins with ``what``; ``read`` reads its values (:func:`headers_of`)."""
     callback = parsed(read or headers_of)
     return several("--header", "-H", metavar="NAME=TEXT", help=f"{what}, or NAME:=JSON", callback=callback)
 
@@ -186,11 +181,7 @@ def listed(queues: Mapping[str, T], every: bool) -> dict[str, T]:
 
 
 def headers_of(texts: Iterable[str], what: str = "header") -> dict[str, Any]:
-    """Return the headers, or other values, in texts of the form ``name=text`` and ``name:=JSON``.
-
-    Raises:
-        click.UsageError: a text has neither form.
-    """
+    """Return the headers, or other values, in ``name=text`` and ``name:=JSON``; raise click.UsageError for others."""
     try:
         return dict(named_value(text, what) for text in texts)
     except ValueError as exc:
@@ -203,11 +194,7 @@ def arguments_of(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def header_choices(texts: Iterable[str]) -> dict[str, list[Any]]:
-    """Return the headers to search for: the wanted values of each name.
-
-    Raises:
-        click.UsageError: a header has no value, or one that can't be searched for.
-    """
+    """Return the headers to search for, with the wanted values; raise click.UsageError for nested or no values."""
     choices: dict[str, list[Any]] = {}
     for text in texts:
         [(name, value)] = headers_of([text]).items()

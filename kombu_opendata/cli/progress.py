@@ -37,11 +37,7 @@ def bar(label: str) -> Iterator[Update]:
 
 
 def watched(label: str, work: Callable[[], T], measure: Callable[[], tuple[int, int | None]]) -> T:
-    """Do the work in one long call, and show its progress.
-
-    Args:
-        measure: returns the progress of the work; called periodically while it runs.
-    """
+    """Do the work in one long call, and show its progress, which ``measure`` returns periodically."""
     if not is_shown():
         return work()
     end_event = threading.Event()

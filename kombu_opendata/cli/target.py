@@ -161,12 +161,7 @@ class Target:
 
     @cached_property
     def _places(self) -> list[BrokerTarget]:
-        """The brokers to try, in order.
-
-        Raises:
-            click.UsageError: no option, app or variable names a broker.
-            InvalidURL: the URL is not valid.
-        """
+        """The brokers to try, in order; click.UsageError if none is named, InvalidURL if a URL is not valid."""
         app = None if self._url else getattr(click.get_current_context().obj, "app", None)
         if app is not None:
             return _places_of(app)

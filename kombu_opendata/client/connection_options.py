@@ -89,11 +89,7 @@ def report_unused(setting: str, instead: str) -> None:
 
 
 def read_values(place: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the options that are set, converted from texts if necessary.
-
-    Raises:
-        RequestError: a value is invalid for its option.
-    """
+    """Return the options that are set, converted from texts if necessary; raise RequestError for an invalid value."""
     kinds = _kinds() if options else {}
     values = {name: value for name, value in options.items() if value is not None and value != ""}
     for name, value in values.items():

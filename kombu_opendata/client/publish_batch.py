@@ -57,11 +57,7 @@ class Batch:
         return True
 
     def flush(self) -> None:
-        """Wait until all publishes so far are confirmed.
-
-        Raises:
-            PublishFailed: some failed; ``failed`` lists them all.
-        """
+        """Wait until all publishes so far are confirmed; raise PublishFailed with the list of those that ``failed``."""
         self._confirm()
         self._raise_failures()
 

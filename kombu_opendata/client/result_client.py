@@ -93,11 +93,7 @@ class ResultClient:
             return self._connection
 
     def _use(self, action: Callable[[BrokerConnection], Any]) -> Any:
-        """Call the function with the connection; if its broker is unreachable, with a connection to the next address.
-
-        Raises:
-            ConnectionLost: no broker answers.
-        """
+        """Call the function with the connection or, if its broker is unreachable, with one to the next address."""
         for _ in self._addresses[1:]:
             connection = self._usable()
             try:

@@ -77,11 +77,7 @@ class Spec:
         return self.default is MISSING
 
     def read(self, value: object, folder: str = "") -> Any:
-        """Return the field's value from a value of a TOML file, or from a text (or a list of texts, if it is repeated).
-
-        Raises:
-            ValueError: the value is not valid.
-        """
+        """Return the field's value from a value of a TOML file, or from texts; raise ValueError for an invalid one."""
         if not self.repeated:
             return self.kind.read(value, folder)
         values = value if isinstance(value, (list, tuple)) else (value,)

@@ -103,16 +103,14 @@ class Administration(Base):
     def reload(self) -> m.Reloaded:
         """Reload the broker's files of users and certificates; return the additions, removals and changes.
 
-        Raises:
-            StartError: a file can't be used; its previous contents stay in effect.
+        Raises StartError for a file that can't be used; its previous contents stay in effect.
         """
         return self.calls.call(m.Reload(0))
 
     def hand_over(self) -> list[str]:
-        """Hand over to the connected standby and end the broker; return the standby's addresses.
+        """Hand over to the standby and end the broker; return the standby's addresses.
 
-        Raises:
-            PreconditionFailed: no standby is connected.
+        Raises PreconditionFailed if no standby is connected.
         """
         answer = self.calls.call(m.HandOver(0))
         return list(answer.addresses)

@@ -65,11 +65,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def encode(body: Any) -> tuple[bytes | str, str, str]:
-    """Return the encoded body, its content type and its content encoding.
-
-    Raises:
-        InvalidMessage: the body is neither a JSON value nor text nor bytes.
-    """
+    """Return the encoded body, its content type and its encoding; raise InvalidMessage if the body can't be encoded."""
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body), *_BINARY
     try:
@@ -223,11 +219,7 @@ class _TooMuch(Exception):
 
 
 def _decompress(raw: bytes, method: str, limit: int) -> bytes | None:
-    """Return the decompressed bytes; None if the method is not available here, or the data is damaged.
-
-    Raises:
-        _TooMuch: there are more than ``limit`` bytes.
-    """
+    """Return the decompressed bytes; None if that is not possible; raise _TooMuch if there are more than ``limit``."""
     read = _READERS.get(_ALIASES.get(method, method))
     try:
         plain = read(raw, limit + 1) if read is not None else None

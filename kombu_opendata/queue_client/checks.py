@@ -51,11 +51,7 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
 
 
 def due_at_ms(delay: Seconds | None, at: Moment | None, now_ms: int) -> int:
-    """Return the due time of a message in ms since the epoch; 0 means immediately.
-
-    Raises:
-        RequestError: both are given, or one is invalid.
-    """
+    """Return the due time in ms since the epoch; 0 means immediately. Both arguments, or a wrong one: RequestError."""
     if delay is not None and at is not None:
         raise RequestError("give a delay or a time, not both")
     if delay is not None:
@@ -98,8 +94,7 @@ def outgoing(
 ) -> tuple[Outgoing, bytes]:
     """Return a message for the wire, and the digest of its body, with which the broker stores an idempotency key.
 
-    Raises:
-        InvalidMessage, RequestError: the message can't be sent; the text has the reason.
+    Raises InvalidMessage or RequestError with the reason why the message can't be sent.
     """
     whole(priority, "the priority", 0, MAX_PRIORITY)
     ttl_ms = -1 if ttl is None else milliseconds(ttl, "the time to live", high=MAX_DELAY_SECONDS)
@@ -134,11 +129,7 @@ def outgoing_batch(
     ttl: Seconds | None,
     now_ms: int,
 ) -> list[tuple[Outgoing, bytes]]:
-    """Return many messages to a queue as :func:`outgoing`, with the same headers for all or a mapping for each.
-
-    Raises:
-        InvalidMessage, RequestError: a message can't be sent; the text has the reason.
-    """
+    """Return many messages to a queue as :func:`outgoing`, with the same headers for all or a mapping for each."""
     body_list = list(bodies)
     each = [headers] * len(body_list) if headers is None or isinstance(headers, Mapping) else list(headers)
     whole(len(each), "the number of headers", len(body_list), len(body_list))
@@ -170,8 +161,7 @@ def message_ids(ids: Iterable[Any] | None) -> list[int] | None:
 def items_of(queue: str, targets: Iterable[Target], token: int | None = None) -> list[Item]:
     """Return the ids to settle with the tokens of their leases; for an id alone 0, which means any reader's lease.
 
-    Raises:
-        RequestError: a target is neither a message nor an id, or a message is from another queue.
+    Raises RequestError for what is neither a message of this queue nor an id.
     """
     items = []
     for target in targets:

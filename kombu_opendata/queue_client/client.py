@@ -31,7 +31,11 @@ def _earlier_name(name: str, method: Callable[P, T]) -> Callable[P, T]:
 
 
 class QueueClient(MessageSending, Settling, Tasks, QueueAdministration, QueueMetricsCalls, Replaying, Administration):
-    """Client of a broker for programs without Celery. Any number of threads may share a client."""
+    """Client of a broker for programs without Celery. Any number of threads may share a client.
+
+    A call about a queue, an exchange, a message or a worker that does not exist raises :class:`.NotFound`, and one with
+    a wrong argument :class:`.RequestError`.
+    """
 
     drop = _earlier_name("drop", QueueAdministration.delete_queue)
     dismiss_failures = _earlier_name("dismiss_failures", Tasks.delete_failures)

@@ -36,8 +36,7 @@ CLOSED = "the client is closed: make a new one"
 class ClientConnection(BrokerConnection):
     """Connection that sends batches and waits for reads. One thread may wait; :meth:`stop_waiting` ends its wait.
 
-    Attributes:
-        stop: whether the next read, or the waiting one, must return immediately.
+    With ``stop``, the next read, or the waiting one, returns immediately.
     """
 
     stop = False
@@ -63,11 +62,7 @@ class ClientConnection(BrokerConnection):
                 raise
 
     def call_waiting(self, message: Request[Reply]) -> Reply:
-        """Send a request as :meth:`call`, but release the lock during the wait, because the reply may arrive late.
-
-        Raises:
-            OpenDataError: the broker's reply is an error, or the connection was closed or could not be resumed.
-        """
+        """Send a request as :meth:`call`, but release the lock during the wait, because the reply may arrive late."""
         link, io, session = self.link, self.io, self.session
         with link.lock:
             link.ensure_open()
@@ -255,11 +250,7 @@ class ClientConnections:
 
 
 class Calls:
-    """Requests of a client, or of one method call that another thread can cancel.
-
-    Attributes:
-        waiting: the last read that may wait for a message.
-    """
+    """Requests of a client, or of one call that another thread can cancel; ``waiting`` is its last waiting read."""
 
     def __init__(self, connections: ClientConnections) -> None:
         self.connections = connections
@@ -267,11 +258,7 @@ class Calls:
         self._refusal = ""
 
     def call(self, message: Request[Reply]) -> Reply:
-        """Send a request and wait for its reply.
-
-        Raises:
-            OpenDataError: the broker's reply is an error, or the connection could not be resumed.
-        """
+        """Send a request and wait for its reply; raise OpenDataError if that is an error, or the connection is lost."""
         self._check(message)
         return unnumbered(self.connections.usable().call(message))
 
@@ -294,10 +281,9 @@ class Calls:
         self._refusal = reason
 
     def _check(self, message: Any = None) -> None:
-        """Refuse a request that the broker could not decode, as it would close the connection.
+        """Raise RequestError if the caller was cancelled, or if the broker could not decode the request.
 
-        Raises:
-            RequestError: a value has the wrong type, a text can't be encoded as UTF-8, or the caller was cancelled.
+        It would close the connection then.
         """
         if self._refusal:
             raise RequestError(self._refusal)
@@ -327,11 +313,7 @@ class Subscription:
         connection.consume(m.Consume(0, 1, _TAG, queue, False, False, {}))
 
     def next(self, seconds: float | None) -> Delivery | None:
-        """Return the next message; None if none arrived in time, or if ``ended`` is set.
-
-        Raises:
-            ConnectionLost: the connection could not be resumed.
-        """
+        """Return the next message; None if none arrived in time, or if ``ended`` is set. Raises ConnectionLost."""
         while not self.ended:
             event = self._connection.take_event()
             if isinstance(event, Cancelled):

@@ -79,16 +79,14 @@ class HistoryQueries(Base):
     def retrieve_attempt(self, id: str, *, bodies: bool = False) -> AttemptInfo | None:
         """Return an attempt by its id, optionally with its message's body; None if it no longer exists.
 
-        Raises:
-            RequestError: the text is not the id of an attempt.
+        Raises RequestError for a text that is no id of an attempt.
         """
         return next(iter(_with_bodies(self.calls.call_apart(m.RetrieveAttempt(0, id, bodies))).items), None)
 
     def count_messages(self, **query: Unpack[MessageCount]) -> tuple[Bucket, ...]:
-        """Return the number of stored messages that were received in each bucket of time, including zeros.
+        """Return the number of messages that were received in each bucket of time, including zeros.
 
-        Raises:
-            InvalidFilter: there are too many buckets, or a time is not valid.
+        Raises InvalidFilter for too many buckets, or a time that is not valid.
         """
         return _buckets(self.calls.call_apart(request("count_messages", m.CountMessages, query, MessageCount)))
 
@@ -105,7 +103,6 @@ class HistoryQueries(Base):
         Raises:
             LimitOutOfRange, InvalidFilter, SelectorError: an argument is not valid.
             CursorError: the cursor is not valid for this page; there is a class for each reason.
-            NotFound: there is no such queue.
         """
         return self.calls.call_apart(request("list_failures", m.ListFailures, query, FailureList))
 

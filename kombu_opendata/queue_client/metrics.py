@@ -129,9 +129,6 @@ class QueueMetricsCalls(Base):
         Args:
             bucket_seconds: the length of a bucket of time; buckets begin at multiples of it since the epoch.
             buckets: 1 to 1,000; the first one contains the current time.
-
-        Raises:
-            NotFound: there is no such queue.
         """
         names = [checks.name(queue, "the queue's name") for queue in queues]
         return self.calls.call(m.CountDue(0, names, round(1000 * bucket_seconds), buckets))

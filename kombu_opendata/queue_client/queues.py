@@ -54,8 +54,7 @@ class QueueInfo:
 class Binding:
     """Binding of a queue, which receives the exchange's messages with this routing key or one that matches it.
 
-    Attributes:
-        arguments: for a headers exchange, the headers that a message must have, and ``x-match``.
+    For a headers exchange, ``arguments`` are the headers that a message must have, and ``x-match``.
     """
 
     queue: str
@@ -110,7 +109,6 @@ class QueueAdministration(Base):
             if_empty: delete it only if its backlog is empty.
 
         Raises:
-            NotFound: there is no such queue.
             PreconditionFailed: it has consumers, or is not empty.
         """
         checks.name(queue, "the queue's name")
@@ -123,11 +121,7 @@ class QueueAdministration(Base):
         return _queue_infos(answer)
 
     def get_queue(self, queue: str) -> QueueInfo:
-        """Return a queue as it was declared, with the changes of operators.
-
-        Raises:
-            NotFound: there is no such queue.
-        """
+        """Return a queue as it was declared, with the changes of operators."""
         for info in self.list_queues():
             if info.name == queue:
                 return info
@@ -165,7 +159,6 @@ class QueueAdministration(Base):
             dry_run: change nothing; the result is the same.
 
         Raises:
-            NotFound: there is no such queue.
             PreconditionFailed: the change would delete messages, and ``force`` is not set.
             RequestError: an argument can't be altered, or a value is not valid.
         """
@@ -179,23 +172,12 @@ class QueueAdministration(Base):
     def pause(self, queue: str, *, publishes: bool = False) -> m.QueuePauseReply:
         """Pause a queue: consumers and reads receive nothing until it is resumed. Messages in flight may be settled.
 
-        Args:
-            publishes: refuse publishes as well; they raise :class:`.QueuePaused`.
-
-        Raises:
-            NotFound: there is no such queue.
+        With ``publishes``, publishes raise :class:`.QueuePaused`.
         """
         return self.calls.call(m.PauseQueue(0, checks.name(queue, "the queue's name"), publishes))
 
     def resume(self, queue: str, *, publishes_only: bool = False) -> m.QueuePauseReply:
-        """Undo :meth:`pause`; nothing happens if the queue is not paused.
-
-        Args:
-            publishes_only: accept publishes again; consumers and reads still receive nothing.
-
-        Raises:
-            NotFound: there is no such queue.
-        """
+        """Undo :meth:`pause`, or with ``publishes_only`` only the refusal of publishes, if the queue is paused."""
         message = m.ResumeQueue(0, checks.name(queue, "the queue's name"), publishes_only)
         return self.calls.call(message)
 
@@ -209,11 +191,7 @@ class QueueAdministration(Base):
         auto_delete: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Create an exchange; nothing happens if it exists with the same properties.
-
-        Raises:
-            PreconditionFailed: it exists with other properties.
-        """
+        """Create an exchange. Nothing happens if it exists; with other properties, raise PreconditionFailed."""
         message = m.DeclareExchange(0, exchange, type, durable, auto_delete, dict(arguments or {}), False)
         self.calls.call(message)
 
@@ -225,11 +203,7 @@ class QueueAdministration(Base):
         return sorted(infos, key=lambda info: info.name)
 
     def delete_exchange(self, exchange: str, *, if_unused: bool = False) -> None:
-        """Delete an exchange with its bindings; nothing happens if it does not exist.
-
-        Raises:
-            PreconditionFailed: it has bindings, and ``if_unused`` is set.
-        """
+        """Delete an exchange with its bindings, if it exists; with ``if_unused``, PreconditionFailed if it has any."""
         self.calls.call(m.DeleteExchange(0, exchange, if_unused))
 
     def bind(
@@ -240,19 +214,15 @@ class QueueAdministration(Base):
         In a pattern of a topic exchange, ``*`` is one word and ``#`` is any number of words; dots separate words.
 
         Raises:
-            NotFound: there is no such queue or exchange.
             RequestError: the pattern for a topic exchange is not valid; see :meth:`validate_topic_pattern`.
         """
         self.calls.call(m.Bind(0, queue, exchange, routing_key, dict(arguments or {}), checked=True))
 
     def validate_topic_pattern(self, pattern: str) -> None:
-        """Validate a pattern for a topic exchange as :meth:`bind` does; nothing is sent.
+        """Validate a pattern for a topic exchange as :meth:`bind` does; raise RequestError with the reason.
 
-        A pattern has up to 255 characters: words separated by single dots. A word consists of ASCII letters, digits,
-        ``-`` and ``_``, or is ``*`` or ``#``.
-
-        Raises:
-            RequestError: it is not valid; the text has the reason.
+        Nothing is sent. A pattern has up to 255 characters: words separated by single dots. A word consists of ASCII
+        letters, digits, ``-`` and ``_``, or is ``*`` or ``#``.
         """
         check_topic_pattern(pattern)
 
@@ -260,9 +230,6 @@ class QueueAdministration(Base):
         """Validate a routing key for a topic exchange, like a pattern without wildcards. Nothing is sent.
 
         The check is optional: :meth:`publish` accepts any routing key of AMQP.
-
-        Raises:
-            RequestError: it is not valid; the text has the reason.
         """
         check_routing_key(routing_key)
 
@@ -280,11 +247,7 @@ class QueueAdministration(Base):
         return [each for each in bindings if queue is None or each.queue == queue]
 
     def test_routing(self, exchange: str, routing_key: str = "", headers: Mapping[str, Any] | None = None) -> list[str]:
-        """Return the queues that would receive such a message; nothing is sent.
-
-        Raises:
-            NotFound: there is no such exchange.
-        """
+        """Return the queues that would receive such a message; nothing is sent."""
         sent, _digest = checks.outgoing(
             b"", headers, exchange, routing_key, priority=0, due_ms=0, ttl=None, now_ms=self._now_ms()
         )

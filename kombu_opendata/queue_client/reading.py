@@ -46,9 +46,6 @@ class Reading(Base):
             qty: 1 to 1,000.
             where: only messages whose headers have these values, or that match this filter. In a long queue, only the
                 first 10,000 ready messages are examined.
-
-        Raises:
-            NotFound: there is no such queue.
         """
         return self._read(queue, vt, qty, 0, where)
 
@@ -90,7 +87,6 @@ class Reading(Base):
             max_poll_seconds: seconds to wait for the first message; the broker checks at most ten times a second.
 
         Raises:
-            NotFound: there is no such queue.
             PreconditionFailed: more than 100,000 of its messages are in flight.
         """
         group = {"grouped": checks.name(order, "order"), "group_header": checks.name(header, "header")}
@@ -135,7 +131,6 @@ class Reading(Base):
             timeout: end after this many seconds without a message; None waits indefinitely.
 
         Raises:
-            NotFound: there is no such queue.
             ConnectionLost: the connection could not be resumed.
         """
         queue, prefetch, seconds = consumer_arguments(queue, prefetch, timeout)
@@ -166,11 +161,7 @@ class Reading(Base):
         return messages
 
     def get(self, id: int, queue: str = "") -> StoredMessage:
-        """Return a message by its id: payload, headers, and its states in all queues or in one.
-
-        Raises:
-            MessageNotFound: the message does not exist.
-        """
+        """Return a message by its id: payload, headers, and its states in all queues or in one."""
         checks.whole(id, "a message id", 0, checks.MAX_ID)
         answer = self.calls.call(m.GetMessage(0, id, queue))
         if answer.envelope is None:
@@ -228,7 +219,6 @@ class Reading(Base):
             shown); see :meth:`kombu_opendata.selectors.Explanation.from_dict`.
 
         Raises:
-            NotFound: there is no such queue or message.
             SelectorError: the filter is not valid; the text shows the position.
             RequestError: both or neither of queue and filter are given, or both a message id and headers.
         """

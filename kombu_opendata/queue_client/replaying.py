@@ -28,7 +28,6 @@ class Replaying(Base):
             where: only messages that match this filter.
 
         Raises:
-            NotFound: there is no such queue.
             PreconditionFailed: a replay into the queue is running already.
             RequestError: the start, the end or the filter is not valid, or the queue is not stored.
         """
@@ -111,7 +110,6 @@ class Replaying(Base):
             filter). ``is_full`` is True if the target reached its maximum length; repeat the call to move the rest.
 
         Raises:
-            NotFound: there is no such queue.
             QueuePaused: publishes to the target are paused.
             RequestError: the filter is not valid, a queue is not stored, or both are the same.
         """
@@ -163,7 +161,6 @@ class Replaying(Base):
                 new count.
 
         Raises:
-            NotFound: there is no such queue.
             RequestError: the filter is not valid, or the queue is not stored.
         """
         age = _age_ms(older_than)

@@ -50,7 +50,6 @@ class MessageSending(Base):
             properties: properties of AMQP for Kombu consumers, except those that are arguments here.
 
         Raises:
-            NotFound: there is no such queue.
             Unroutable: the queue's filter, in the mode ``all``, does not match the message.
             KeyReused: the key was used with another body.
             MessageTooLarge, InvalidMessage, RequestError: the call is not valid; nothing was stored.
@@ -150,9 +149,6 @@ class MessageSending(Base):
         """Send a message to every queue that matches by a binding, its name, or its filter. It is stored once.
 
         The arguments are as in :meth:`send`. An idempotency key applies to this exchange and routing key.
-
-        Raises:
-            NotFound: there is no such exchange.
         """
         now = self._now_ms()
         due = checks.due_at_ms(delay, at, now)
@@ -170,11 +166,7 @@ class MessageSending(Base):
         self, exchange: str, routing_key: str, messages: list[Outgoing], key_seconds: Seconds, *, key: str = "",
         digest: bytes = b"", keys: Iterable[str] = (), digests: Iterable[bytes] = (), to_queue: bool = True,
     ) -> m.Sent:  # fmt: skip
-        """Send messages, with one idempotency key or with one for each; raise RequestError for a wrong argument.
-
-        Raises:
-            OpenDataError: the messages are stored, but the broker could not return their ids.
-        """
+        """Send messages, with one idempotency key or with one for each."""
         if to_queue:
             checks.name(routing_key, "the queue's name")
         checks.text(exchange, "the exchange")

@@ -35,11 +35,7 @@ VIEWS = (*(subject.VIEWS for subject in _SUBJECTS), actions.JOBS)
 
 
 def create_app(settings: WebSettings | str) -> FastAPI:
-    """Return an ASGI app, to be served alone or mounted in another one.
-
-    Args:
-        settings: the settings of the web UI, or only the broker's URL.
-    """
+    """Return an ASGI app, to be served alone or mounted in another one; its settings may be only the broker's URL."""
     settings = WebSettings(settings) if isinstance(settings, str) else settings
     brokers = Brokers(settings)
     visitors = Visitors(settings, brokers, monotonic)
@@ -83,11 +79,7 @@ def _error(request: Request, fault: Fault) -> Response:
 
 
 async def _refuse_unknown(request: Request) -> None:
-    """Reject a query parameter that the route does not have: a misspelt filter would otherwise return more results.
-
-    Raises:
-        RequestError: the text names the parameters that the route has.
-    """
+    """Raise RequestError for a parameter that the route does not have: a misspelt filter would return more results."""
     if not request.query_params:
         return
     # The first description takes most of a second; a thread makes it, so that other requests do not wait.

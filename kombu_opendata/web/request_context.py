@@ -50,11 +50,7 @@ class Visit:
         return self.visitor.broker
 
     def check(self) -> None:
-        """Check that the login is still valid, in operations that last longer than a request.
-
-        Raises:
-            AccessRefused: the session has ended.
-        """
+        """Raise AccessRefused if the login has ended, in operations that last longer than a request."""
         session = self.visitor.session
         if session is not None and not self.site.visitors.sessions.is_active(session):
             raise AccessRefused("your session has ended: reload the web UI to log in")

@@ -57,11 +57,7 @@ def unreachable(place: str, pid: int) -> str:
 
 
 async def verify(place: str, instance: str) -> Verification:
-    """Verify the store at the place that the broker's status reports.
-
-    Raises:
-        StoreError: there is no such store, or it can't be read at all.
-    """
+    """Verify the store at the place that the broker's status reports; raise StoreError if it can't be read at all."""
     line = [sys.executable, "-m", "kombu_opendata.cli", "store", "verify", "--json", "--instance", instance]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*line, _target(place), stdout=pipe, stderr=pipe)

@@ -96,11 +96,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_shared(place: BrokerTarget, settings: WebSettings) -> None:
-    """Check that a web UI that other hosts can reach authenticates its users.
-
-    Raises:
-        CommandError: the broker has no users, and no proxy authenticates them.
-    """
+    """Raise CommandError if other hosts can reach the web UI and neither the broker nor a proxy authenticates users."""
     if not settings.is_secure:
         note("Without --https-cert, passwords and messages cross the network in clear text.")
     if settings.proxies or not _has_no_users(place):

@@ -117,11 +117,7 @@ def messages(client: QueueClient, worker: str, limit: int) -> Reply:
 
 
 def _named(client: QueueClient, text: str) -> list[Worker]:
-    """Return the worker with this id or end of an id, or all workers with this name.
-
-    Raises:
-        CommandError: there is none, or several ids end like this.
-    """
+    """Return the worker with this id or end of an id, or all with this name; raise CommandError if that is unclear."""
     workers = client.workers()
     named = [candidate for candidate in workers if candidate.name == text]
     if named:

@@ -37,11 +37,7 @@ MOST = 1000
 
 @dataclass
 class LoginSession:
-    """An active login.
-
-    Attributes:
-        broker: the key of the client that logged in; only that client has the secret.
-    """
+    """An active login; ``broker`` is the key of the client that logged in, which alone has the secret."""
 
     user: str
     broker: str
@@ -135,8 +131,7 @@ class Visitors:
     async def of(self, request: Request, *, is_api: bool) -> Visitor | None:
         """Return the user of a request; None if a login is needed.
 
-        Raises:
-            OpenDataError: the user has no access, or the broker is unavailable.
+        Raises OpenDataError if the user has no access, or the broker is unavailable.
         """
         if request.client is not None and self._is_proxy(request.client.host):
             return await self._proxied(request)

@@ -33,11 +33,7 @@ class Tokens:
         return hmac.new(self._key, subject.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
     def is_given(self, token: str, headers: Headers, body: bytes) -> bool:
-        """Return True if a request has the token in a header or in a field of its form.
-
-        Raises:
-            ValueError: the form has more than :data:`MAX_FIELDS` fields.
-        """
+        """Return True if a header or a field of the form has the token; raise ValueError for too many fields."""
         candidates = [headers.get(HEADER, "")]
         if headers.get("content-type", "").partition(";")[0].strip().lower() == "application/x-www-form-urlencoded":
             fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)

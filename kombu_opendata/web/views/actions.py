@@ -137,8 +137,7 @@ async def perform(
 async def begin(visit: Visit, action: Action, parameters: Parameters, *, patience: float = 1.0) -> BackgroundJob:
     """Execute an action in the background; wait up to ``patience`` seconds for its end.
 
-    Raises:
-        LimitExceeded: this user has as many running jobs as are permitted.
+    Raises LimitExceeded if this user has too many running jobs.
     """
 
     async def work(report: Report) -> ActionOutcome:

@@ -141,13 +141,7 @@ async def failures(
     by: tuple[str, ...] = ("task", "exception"),
     after: str | None = None,
 ) -> Failures:
-    """Return a page of failures, the newest first, the groups of all, and their times.
-
-    Raises:
-        SelectorError: the filter is not valid.
-        CursorError: the cursor is not valid for this page.
-        NotFound: there is no such queue.
-    """
+    """Return a page of failures, the newest first, the groups of all, and their times."""
     client = broker.client
     by = tuple(name for name in GROUPS if name in by) or ("task", "exception")
     filters = asked.filters()
