@@ -18,6 +18,7 @@ from kombu_opendata import QueueClient
 from ..support.processes import Children, run
 from ..support.served import ServedBroker
 from ..support.workers import CeleryWorker
+from .collector import Collector, collecting
 from .environments import environment
 
 APPS = Path(__file__).parent / "apps"
@@ -100,6 +101,12 @@ def run_program(broker: ServedBroker) -> RunProgram:
         return run([python, program, *arguments], cwd, env, seconds)
 
     return run_to_its_end
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
