@@ -25,7 +25,9 @@ from ..support.ledger import Ledger
 from ..support.orchard import Orchard, asking, orchard
 from ..support.processes import Children, wait_until
 from ..support.served import ServedBroker
+from ..support.unread import unread_bytes
 from ..support.users import user_table, write_users
+from ..support.waiting import turns, until
 
 SECONDS = 60
 Queue: Any = entity.Queue  # untyped
@@ -86,7 +88,7 @@ def test_workflows_failures_and_timeouts(grove: Orchard, tmp_path: Path) -> None
             with pytest.raises(TimeoutError):
                 await later.get(0.2)
             waiting = asyncio.create_task(later.get())
-            await asyncio.sleep(0)
+            await turns()
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
@@ -163,9 +165,9 @@ def test_a_cancelled_publish_that_is_refused_says_so(app: Celery, store_folder: 
         pid = frozen(EmbeddedBroker(store_folder))
         try:
             publishing = asyncio.create_task(kombu_opendata.apply_async(signature))
-            asyncio.get_running_loop().call_later(0.3, os.kill, pid, signal.SIGCONT)
-            await asyncio.sleep(0.1)
+            await until(unread_bytes)
             publishing.cancel()
+            asyncio.get_running_loop().call_later(0.2, os.kill, pid, signal.SIGCONT)
             with pytest.raises(asyncio.CancelledError) as caught:
                 await publishing
         finally:
@@ -192,7 +194,7 @@ def test_a_publish_that_is_cancelled_in_the_queue_is_not_sent(app: Celery) -> No
         first = asyncio.create_task(kombu_opendata.apply_async(signature, (Slow("a"),), serializer="pickle"))
         await asyncio.to_thread(entered.wait, SECONDS)
         second = asyncio.create_task(kombu_opendata.apply_async(signature))
-        await asyncio.sleep(0)
+        await turns()
         second.cancel()
         with pytest.raises(asyncio.CancelledError) as caught:
             await second

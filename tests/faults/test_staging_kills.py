@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
 from collections import Counter
@@ -30,6 +27,7 @@ from ..support.batches import Sink, as_objects, stage
 from ..support.broker import EmbeddedBroker
 from ..support.processes import wait_until
 from ..support.seeds import seeded_random
+from ..support.unread import unread_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -71,14 +69,6 @@ def check(sink: Sink, client: StagingClient, total: int, jobs: list[str]) -> Non
         assert job.queues == {"q": JobQueueCounts(job.rows, job.rows, 0, 0)}
         done += job.done
     assert done == total
-
-
-def unread_bytes(client: StagingClient) -> int:
-    """Return the number of bytes that the client has sent over its Unix socket and the broker has not read."""
-    wire = client._connection.link.current
-    if wire is None:
-        return 0
-    return int(struct.unpack("i", fcntl.ioctl(wire.fd, termios.TIOCOUTQ, bytes(4)))[0])
 
 
 def settled(client: StagingClient, name: str) -> bool:
@@ -140,7 +130,7 @@ def test_a_commit_whose_answer_is_lost_is_answered_again(
     answers: list[JobInfo] = []
     driver = threading.Thread(target=lambda: answers.append(client.commit_job("job", infos)))
     driver.start()
-    wait_until(lambda: unread_bytes(client) or not driver.is_alive(), 60, "the request in the broker's socket")
+    wait_until(lambda: unread_bytes() or not driver.is_alive(), 60, "the request in the broker's socket")
     os.kill(pid, signal.SIGKILL)
     os.kill(pid, signal.SIGCONT)
     driver.join(60)

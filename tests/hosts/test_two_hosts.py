@@ -75,7 +75,7 @@ def test_the_active_broker_is_frozen_and_goes_on(hosts: TwoHosts) -> None:
     active = hosts.wait_ready()
     hosts.signal(active, signal.SIGSTOP)
     hosts.wait_active(other(active))
-    pass_time(30)
+    hosts.tally.settle()
     ended = len(hosts.exits)
     hosts.signal(active, signal.SIGCONT)
     wait_until(lambda: (active, EXIT_FENCED) in hosts.exits[ended:], 60, hosts.logs)
