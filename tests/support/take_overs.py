@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import sys
 import time
 from collections import defaultdict
@@ -15,7 +14,7 @@ from tests.support.waiting import random_moment
 
 from .ledger import Ledger
 from .pair import Pair, greet
-from .processes import Child, Children, tail, wait_until
+from .processes import Child, Children, free_ports, tail, wait_until
 from .served import ServedBroker
 from .workers import APPS
 
@@ -39,7 +38,7 @@ class TakeOvers:
         self._dice = dice
         self._folder = folder
         self._pair = Pair(store, folder, started, *options)
-        ports = _free_ports(2)
+        ports = free_ports(2)
         self._active = self._pair.start(port=ports[0])
         self._pair.wait_active(self._active)
         self._standby = self._pair.start(port=ports[1])
@@ -132,11 +131,3 @@ def again_after_ack(lines: list[str]) -> list[str]:
         elif what == "ack":
             done.add(number)
     return wrong
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(sock.getsockname()[1]) for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports

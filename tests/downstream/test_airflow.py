@@ -1,0 +1,153 @@
+"""Apache Airflow's CeleryExecutor: its own processes run a DAG over TLS."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata import QueueClient
+
+from ..support.certificates import Authority
+from ..support.processes import Child, Children, free_ports, run, tail, wait_until
+from ..support.served import ServedBroker
+from ..support.users import user_table, write_users
+from .compatibility import Row
+from .conftest import APPS
+
+COMPATIBILITY = Row(
+    package="apache-airflow-providers-celery",
+    tried="CeleryExecutor of Airflow 3.3, with a user and TLS: a DAG of 20 tasks, run by an API server, a scheduler, a "
+    "DAG processor and a worker; task states from `opendata`",
+    result="Works with Celery 5.6; the provider imports a name that Celery 5.7 no longer has. `ssl_active` is refused "
+    "for brokers other than RabbitMQ and Redis ([patch](upstream/apache-airflow.md)).",
+    settings="`celery<5.7`; in `[celery]`, `broker_url`, and as `result_backend` the same URL; for TLS, "
+    '`extra_celery_config = {"broker_use_ssl": {"ca_certs": "…"}}` instead of `ssl_active`',
+)
+MODULE = "celery.backends.database"
+TASKS = 20
+START_SECONDS = 90
+RUN_SECONDS = 300
+
+
+class Airflow:
+    """An installation with a database of its own, and its processes.
+
+    Args:
+        python: the interpreter of Airflow's environment.
+        settings: names of the section and the key, and their values.
+    """
+
+    def __init__(self, python: str, folder: Path, started: Children, settings: dict[tuple[str, str], str]) -> None:
+        self._command = [python, "-m", "airflow"]
+        self._folder = folder
+        self._started = started
+        self._database = folder / "airflow.db"
+        (self.port,) = free_ports(1)
+        api = f"http://127.0.0.1:{self.port}"
+        common = {
+            ("core", "executor"): "CeleryExecutor",
+            ("core", "dags_folder"): str(APPS / "airflow_dags"),
+            ("core", "load_examples"): "False",
+            ("core", "execution_api_server_url"): f"{api}/execution/",
+            ("database", "sql_alchemy_conn"): f"sqlite:///{self._database}",
+            ("api", "base_url"): api,
+            ("api", "host"): "127.0.0.1",
+            ("api", "port"): str(self.port),
+            ("api", "workers"): "1",
+            ("api", "secret_key"): "for this test only",
+            ("api_auth", "jwt_secret"): "for this test only; of the length that a signature needs: 64 or more bytes",
+            ("celery", "worker_concurrency"): "4",
+            ("workers", "min_heartbeat_interval"): "1",
+        }
+        names = {f"AIRFLOW__{section}__{key}".upper(): value for (section, key), value in (common | settings).items()}
+        self._env = {"AIRFLOW_HOME": str(folder), **names}
+
+    def run(self, *arguments: str) -> str:
+        return run([*self._command, *arguments], self._folder, self._env)
+
+    def start(self, *arguments: str) -> Child:
+        log = self._folder / f"{arguments[0]}.log"
+        self._started.add(child := Child([*self._command, *arguments], log, cwd=self._folder, env=self._env))
+        return child
+
+    def listens(self) -> bool:
+        """Whether the API server accepts connections."""
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def states(self, table: str) -> Counter[str]:
+        """Return the number of rows by state: of ``dag_run`` or ``task_instance``."""
+        with closing(sqlite3.connect(self._database, timeout=30)) as database:
+            return Counter(state for (state,) in database.execute(f"SELECT state FROM {table}"))
+
+    def result(self, task: str) -> int:
+        """Return the number that a task returned."""
+        with closing(sqlite3.connect(self._database, timeout=30)) as database:
+            ((value,),) = database.execute("SELECT value FROM xcom WHERE task_id = ?", (task,))
+        return int(value)
+
+
+def test_a_dag_runs_over_tls(
+    python_with: Callable[[str], str], store_folder: Path, tmp_path: Path, started: Children
+) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("server", "localhost")
+    users = write_users(tmp_path / "users.toml", user_table("airflow", "s3cr3t"))
+    options = ("--store", f"file://{store_folder}/store", "--listen", "tcp:127.0.0.1:0", "--users", str(users))
+    started.add(
+        broker := ServedBroker(tmp_path, *options, "--tls-cert", str(issued.chain), "--tls-key", str(issued.key))
+    )
+    url = f"opendatas://airflow:s3cr3t@localhost:{broker.port}"
+    tls = {"ca_certs": str(authority.path)}
+    settings = {
+        ("celery", "broker_url"): url,
+        ("celery", "result_backend"): url,
+        ("celery", "extra_celery_config"): json.dumps({"broker_use_ssl": tls}),
+    }
+    airflow = Airflow(python_with("airflow"), tmp_path, started, settings)
+    airflow.run("db", "migrate")
+    server = airflow.start("api-server")
+    wait_until(airflow.listens, START_SECONDS, lambda: tail(server.log))
+    worker = airflow.start("celery", "worker", "--skip-serve-logs")
+    processes = [server, worker, airflow.start("scheduler"), airflow.start("dag-processor")]
+
+    def has_ended() -> bool:
+        started.check()
+        return bool({"success", "failed"} & airflow.states("dag_run").keys())
+
+    wait_until(has_ended, RUN_SECONDS, lambda: "\n\n".join(tail(process.log) for process in processes))
+    assert airflow.states("dag_run") == {"success": 1}
+    assert airflow.states("task_instance") == {"success": TASKS}
+    assert airflow.result("total") == sum(range(1, 19))
+    assert worker.terminate() == 0, tail(worker.log)
+    with QueueClient(url, tls=tls) as client:
+        metrics = client.metrics("default")
+    assert (metrics.length, metrics.in_flight, metrics.done, metrics.failed) == (0, 0, TASKS, 0)
+    assert metrics.counts["redelivered"] == 0
+
+
+def test_ssl_active_is_for_rabbitmq_and_redis(python_with: Callable[[str], str], tmp_path: Path) -> None:
+    settings = {"BROKER_URL": "opendatas://localhost:5677", "SSL_ACTIVE": "True", "SSL_MUTUAL_TLS": "False"}
+    env = {f"AIRFLOW__CELERY__{name}": value for name, value in settings.items()} | {"AIRFLOW_HOME": str(tmp_path)}
+    program = "from airflow.providers.celery.executors import celery_executor_utils as u; u.get_celery_configuration()"
+    with pytest.raises(AssertionError, match="does not support SSL_ACTIVE"):
+        run([python_with("airflow"), "-c", program], tmp_path, env)
+
+
+def test_the_provider_imports_a_name_that_celery_5_7_does_not_have(
+    python_with: Callable[[str], str], tmp_path: Path
+) -> None:
+    program = "from airflow.providers.celery.executors import celery_executor_utils as u; print(u.retry.__module__)"
+    printed = run([python_with("airflow"), "-c", program], tmp_path, {"AIRFLOW_HOME": str(tmp_path)})
+    assert printed.split()[-1] == MODULE
+    newest = find_spec(MODULE)
+    assert newest
+    assert "def retry(" not in Path(str(newest.origin)).read_text()
