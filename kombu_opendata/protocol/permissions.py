@@ -12,14 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .queue_arguments import (
-    ALTERNATE_EXCHANGE,
-    ANY,
-    DEAD_LETTER_EXCHANGE,
-    DEAD_LETTER_ROUTING_KEY,
-    FILTER,
-    FILTER_MODE,
-)
+from .queue_arguments import ALTERNATE_EXCHANGE, ANY, DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, FILTER, FILTER_MODE
 
 #: the default exchange in patterns; its name is empty
 DEFAULT_EXCHANGE = "amq.default"

@@ -46,7 +46,6 @@ class SubmitResult:
     def __repr__(self) -> str:
         return f"<SubmitResult {self.job_id!r}: {self.rows} tasks{'' if self.added else ', added before'}>"
 
-    # ---- status
     def status(self) -> JobInfo:
         """Return the current state of the job.
 
@@ -115,7 +114,6 @@ class SubmitResult:
         """
         return self._poll(lambda job: job.state != "routing", timeout, lambda job: None)
 
-    # ---- frames
     def messages(self, *columns: str) -> Any:
         """Return the job's messages that are still stored, as a frame of the table ``messages``."""
         return self._read("messages", tuple(dict.fromkeys(columns))).select(*(columns or "*"))
@@ -134,7 +132,6 @@ class SubmitResult:
         with self._access.connect() as broker:
             return broker.staging.staging_target().url.rsplit("/", 1)[0]
 
-    # ---- ids
     def ids(self) -> Iterator[str]:
         """Iterate over the tasks' ids, in the order of the messages.
 

@@ -43,7 +43,6 @@ class OpenDataSource(DataSource):
     def name(cls) -> str:
         return NAME
 
-    # ---- reading
     def schema(self) -> str:
         return schema_of(self._table(), self.options.get("columns", ""))
 
@@ -91,7 +90,6 @@ class OpenDataSource(DataSource):
             raise RequestError(f"load names the store {names['path']!r} and the option store {names['store']!r}")
         return next(iter(names.values()))
 
-    # ---- writing
     def writer(self, schema: Any, overwrite: bool) -> TaskWriter:
         from .write.task_writers import TaskWriter
 

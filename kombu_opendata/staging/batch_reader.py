@@ -124,7 +124,6 @@ def _check_payload(block: IndexBlock, payload: bytes, path: str) -> None:
         at += length
 
 
-# ---------------------------------------------------------------------- verification
 class DamagedRows(NamedTuple):
     """Rows of an object that can't be read, from row ``first`` of the object on."""
 

@@ -35,7 +35,6 @@ class Quota:
         self._level = float(limits.publishes_per_second or 0)
         self._level_at = 0.0
 
-    # ------------------------------------------------------------------ counts
     def check_connection(self, session: Holder | None) -> None:
         """Raise ConnectionLimitExceeded if a session may not connect (None: a new one; connected ones count once)."""
         limit = self.limits.connections
@@ -72,7 +71,6 @@ class Quota:
         what = f"messages of {limit} bytes at most" if name == "message-bytes" else f"{limit:,} {name} at most"
         return f"{self.whose} may have {what} (the limit {name!r}): ask the administrator of the broker to raise it"
 
-    # ------------------------------------------------------------------ publishes per second
     def delay(self, messages: int, now: float) -> float:
         """Count published messages; return the delay in seconds before they are handled.
 

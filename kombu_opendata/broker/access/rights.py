@@ -26,11 +26,7 @@ _MAX_NAME = 255
 #: limits for the decisions of a pattern and the instances of a user that are cached
 _MAX_DECISIONS, _MAX_INSTANCES = 10_000, 1000
 _SHOWN = 100
-_MEANINGS = {
-    ALL_EXCHANGES: " (all messages)",
-    RESULTS: " (the results of tasks)",
-    STAGED_JOBS: " (staged jobs)",
-}
+_MEANINGS = {ALL_EXCHANGES: " (all messages)", RESULTS: " (the results of tasks)", STAGED_JOBS: " (staged jobs)"}
 _VERBS = {"configure": "configure", "write": "write to", "read": "read from"}
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
@@ -80,7 +76,6 @@ class Rights:
         #: permissions by name: ``rights.write["celery"]``
         self.configure, self.write, self.read = Names(valid.configure), Names(valid.write), Names(valid.read)
 
-    # ------------------------------------------------------------------ checks
     def check(self, right: str, kind: str, name: str, *, or_role: str = "") -> None:
         """Raise AccessRefused without a right on a ``queue`` or ``exchange``, and without the role that replaces it."""
         if not getattr(self, right)[name] and or_role not in self.roles:

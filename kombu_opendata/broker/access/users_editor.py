@@ -47,7 +47,6 @@ class UsersEditor:
     def text(self) -> str:
         return tomlkit.dumps(self._document)
 
-    # ------------------------------------------------------------------ users
     def add(self, name: str) -> None:
         """Add a user without rights; raise RequestError if the user exists."""
         if self.parsed is not None and name in self.parsed.users:
@@ -70,7 +69,6 @@ class UsersEditor:
         self._edited.add(name)
         return users[name]
 
-    # ------------------------------------------------------------------ properties of a user
     def set_secret(self, name: str, hashed: str) -> None:
         """Set the hash of a user's secret; an empty hash removes it."""
         table = self.user(name)
@@ -128,7 +126,7 @@ def edited(path: Path, *, create: bool = False) -> Iterator[UsersEditor]:
     lock = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        before = _stat(path)
+        before = path.stat() if path.exists() else None
         if before is None and not create:
             raise RequestError(f"there is no users file {path}: opendata-queue user add makes one", path=str(path))
         editor = UsersEditor(path, path.read_bytes() if before is not None else None)
@@ -139,13 +137,6 @@ def edited(path: Path, *, create: bool = False) -> Iterator[UsersEditor]:
         os.fsync(lock)
     finally:
         os.close(lock)
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except FileNotFoundError:
-        return None
 
 
 def _replace(path: Path, data: bytes, before: os.stat_result | None) -> None:

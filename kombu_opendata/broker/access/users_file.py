@@ -153,7 +153,8 @@ def parse(path: Path, data: bytes, known: Mapping[str, User]) -> Parsed:
         if limits is not None:
             parsed.instances[name] = limits
     if faults:
-        raise _all_wrong(path, faults)
+        several = "\n  ".join([f"has {len(faults)} faults:", *(f"it {fault}" for fault in faults)])
+        raise wrong(path, faults[0] if len(faults) == 1 else several)
     return parsed
 
 
@@ -161,12 +162,6 @@ def wrong(path: Path, what: str, line: int = 0) -> InvalidUsersFile:
     """Return the error for a file; ``line`` is 0 for the file as a whole."""
     where = f"line {line} of the users file {path}" if line else f"the users file {path}"
     return InvalidUsersFile(f"{where} {what}", path=str(path), line=line)
-
-
-def _all_wrong(path: Path, faults: list[str]) -> InvalidUsersFile:
-    if len(faults) == 1:
-        return wrong(path, faults[0])
-    return wrong(path, "\n  ".join([f"has {len(faults)} faults:", *(f"it {fault}" for fault in faults)]))
 
 
 def _load(path: Path, data: bytes) -> dict[str, Any]:

@@ -34,12 +34,7 @@ from .staging_calls import StagingCalls
 class InstanceCalls:
     """Calls of one instance's clients."""
 
-    def __init__(
-        self,
-        instance: Instance,
-        max_message_bytes: int,
-        directory: Directory,
-    ) -> None:
+    def __init__(self, instance: Instance, max_message_bytes: int, directory: Directory) -> None:
         i, engine, clock, largest = instance, instance.engine, instance.engine.clock, max_message_bytes
         state, topology, operations, commits = engine.state, engine.state.topology, engine.operations, engine.commits
         self._instance = instance

@@ -136,7 +136,6 @@ class ConsumeCalls(BrokerCalls):
         self._leases.close_channel(call.session, msg.channel)
         call.reply(m.Ok(msg.rid))
 
-    # ------------------------------------------------------------------ the session itself
     @handles(m.Heartbeat)
     def heartbeat(self, call: Context, msg: m.Heartbeat) -> None:
         """Do nothing: receiving the message is sufficient."""

@@ -55,7 +55,6 @@ class Context:
         self.deletion: asyncio.Lock = queues.lock  # held while a queue is deleted or purged, which delays definitions
         self.waiting = 0  # the number of the client's definitions that wait for ``deletion``
 
-    # ------------------------------------------------------------------ replies
     def welcome(self, message: WireMessage, *, resumes: bool) -> None:
         """Reply to the greeting before messages that waited; the reply to a resume also confirms settlements."""
         if not resumes:
@@ -82,7 +81,6 @@ class Context:
         session = self.session
         self._audit.changed(session.acting_as or session.user.name, session.described, text, *args, **fields)
 
-    # ------------------------------------------------------------------ queues
     def queue(self, name: str) -> BrokerQueue:
         """Return a queue that this client may use; raise NotFound, RequestError (its name), or AccessRefused."""
         queue = self._queues.get(name)

@@ -58,7 +58,6 @@ class ExchangeCalls(BrokerCalls):
     _payloads: Payloads
     _pages: QueuePages
 
-    # ------------------------------------------------------------------ exchanges
     @handles(m.DeclareExchange)
     def declare_exchange(self, call: Context, msg: m.DeclareExchange) -> None:
         if msg.passive or msg.again:
@@ -100,7 +99,6 @@ class ExchangeCalls(BrokerCalls):
             call.audit("deleted exchange %r", msg.exchange)
         call.reply(m.Ok(msg.rid))
 
-    # ------------------------------------------------------------------ bindings
     @handles(m.Bind)
     def bind(self, call: Context, msg: m.Bind) -> None:
         queue = call.queue(msg.queue)
@@ -142,7 +140,6 @@ class ExchangeCalls(BrokerCalls):
             self._queues.drop_unused_exchange(msg.exchange)
         call.reply(m.Ok(msg.rid))
 
-    # ------------------------------------------------------------------ listing and testing
     @handles(m.ListBindings)
     async def list_bindings(self, call: Context, msg: m.ListBindings) -> m.Bindings:
         pace, answer, may_see = TimeSlice(), m.Bindings(msg.rid, []), call.session.rights.may_see
@@ -165,7 +162,6 @@ class ExchangeCalls(BrokerCalls):
         visible_names = list(filter(may_see, names))
         call.reply(m.Routed(msg.rid, visible_names, len(names) - len(visible_names)))
 
-    # ------------------------------------------------------------------ explanations of routing
     @handles(m.Explain)
     async def explain(self, call: Context, msg: m.Explain) -> m.Explained:
         if not msg.queue:

@@ -40,7 +40,6 @@ class HistoryCalls(BrokerCalls):
             raise PreconditionFailed("this broker keeps no history: start it with its history on")
         return self._all
 
-    # ------------------------------------------------------------------ lists
     @handles(m.ListMessages)
     async def list_messages(self, call: Context, msg: m.ListMessages) -> m.MessagePage:
         history = self._history
@@ -61,7 +60,6 @@ class HistoryCalls(BrokerCalls):
         items = [info for item in page.items if (info := shown_attempt(rights, item)) is not None]
         return m.AttemptPage(msg.rid, tuple(items), page.next, page.prev)
 
-    # ------------------------------------------------------------------ single records
     @handles(m.RetrieveMessage)
     async def retrieve_message(self, call: Context, msg: m.RetrieveMessage) -> m.MessagePage:
         history = self._history
@@ -76,7 +74,6 @@ class HistoryCalls(BrokerCalls):
         info = shown_attempt(call.session.rights, record) if record is not None else None
         return m.AttemptPage(msg.rid, () if info is None else (info,))
 
-    # ------------------------------------------------------------------ counts
     @handles(m.CountMessages)
     async def count_messages(self, call: Context, msg: m.CountMessages) -> m.Counts:
         history, buckets = self._history, query.check_buckets(msg.gte, msg.lt, msg.bucket_ms)
@@ -89,7 +86,6 @@ class HistoryCalls(BrokerCalls):
         filters = _history_filters(msg)
         return m.Counts(msg.rid, *buckets[:2], await history.count_attempts(filters, buckets))
 
-    # ------------------------------------------------------------------ failures
     @handles(m.ListFailures)
     async def list_failures(self, call: Context, msg: m.ListFailures) -> m.FailurePage:
         descending = query.check_page(msg.order, msg.limit)

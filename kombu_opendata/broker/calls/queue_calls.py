@@ -39,7 +39,6 @@ class QueueCalls(BrokerCalls):
     _warnings: WarnOnce
     _altering: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    # ------------------------------------------------------------------ declaring
     def _filter_of(self, msg: m.DeclareQueue) -> str | None:
         """Return the filter of a queue that does not exist yet."""
         text = None if msg.passive or msg.queue in self._queues else msg.arguments.get(FILTER)
@@ -96,7 +95,6 @@ class QueueCalls(BrokerCalls):
             self._warnings.warn(text)
         call.reply(m.QueueDeclared(rid, queue.name, len(queue.messages), len(queue.consumers), warnings))
 
-    # ------------------------------------------------------------------ deleting
     @handles(m.DeleteQueue)
     async def delete_queue(self, call: Context, msg: m.DeleteQueue) -> m.Count:
         async with self._queues.lock:
@@ -122,7 +120,6 @@ class QueueCalls(BrokerCalls):
             call.audit("purged queue %r of %d messages", msg.queue, count, queue=msg.queue)
             return m.Count(msg.rid, count)
 
-    # ------------------------------------------------------------------ listing
     @handles(m.ListQueues)
     async def list_queues(self, call: Context, msg: m.ListQueues) -> m.QueueList:
         reply, rights = m.QueueList(msg.rid, [], []), call.session.rights
@@ -135,7 +132,6 @@ class QueueCalls(BrokerCalls):
                 reply.paused.append((queue.is_paused, queue.refuses_publishes, since_ms))
         return reply
 
-    # ------------------------------------------------------------------ altering and pausing
     @handles(m.AlterQueue)
     async def alter_queue(self, call: Context, msg: m.AlterQueue) -> m.QueueAltered:
         async with self._altering:

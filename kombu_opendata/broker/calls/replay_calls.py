@@ -64,7 +64,6 @@ class ReplayCalls(BrokerCalls):
             call.audit("began a replay into queue %r", queue.name, queue=queue.name)
         call.reply(m.ReplayStarted(msg.rid, replays.report(queue.name) or {}))
 
-    # ------------------------------------------------------------------ settled and waiting messages
     @handles(m.Redrive)
     async def redrive(self, call: Context, msg: m.Redrive) -> m.Redriven:
         source = stored_queue(call, msg.queue)

@@ -149,7 +149,6 @@ class ResultCalls(BrokerCalls):
         self._results.forget(msg.names)
         call.reply(m.Ok(msg.rid))
 
-    # ------------------------------------------------------------------ chords
     def _claim_callback(self, session: Session, name: bytes) -> bool:
         """Return True if this session must send the callback: the chord is complete, and no other session sends it."""
         chord = self._chords.get(name)

@@ -139,7 +139,6 @@ class Endpoints:
         """Stop listening. Blocks for a short time."""
         self._http.stop()
 
-    # ------------------------------------------------------------------ in the threads of requests
     def healthz(self, _query: str) -> HttpBody:
         """Report whether the event loop runs: 200 also for a standby, and while the store takes no writes."""
         state = self._health.state

@@ -105,7 +105,6 @@ class MetricsEndpoint:
         GCCollector(registry=self._registry)
         self._registry.register(_SlateMetrics(instances))
 
-    # ------------------------------------------------------------------ in the threads of scrapes
     def page(self, query: str = "") -> HttpBody:
         """Return the response to a scrape: the last one if it is fresh."""
         return self._fresh.get()

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...errors import RequestError
 from ...protocol.messages import AlterQueue
 from ...protocol.queue_arguments import BY_NAME, DROP_HEAD, QueueArguments
+from ...readable_text import counted
 from ...storage.clock import Clock, TimeSlice
 from ...storage.commit.measurements import measure_bytes
 from ...storage.read import queue_pages
@@ -35,6 +37,7 @@ _NATURE = frozenset(
 MAX_EXAMINED = 10_000
 MAX_SETTLED = 100_000
 _AT_ONCE = 256
+_messages = partial(counted, word="message")
 
 
 class Alteration(NamedTuple):
@@ -231,7 +234,3 @@ def _notes(findings: Findings, now: QueueArguments, then: QueueArguments) -> Ite
         if count:
             suffix = " or more" if count >= MAX_SETTLED else ""
             yield f"{count:,}{suffix} {which} messages are past the new retention and are deleted with the next sweep"
-
-
-def _messages(count: int) -> str:
-    return f"{count:,} message{'' if count == 1 else 's'}"

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ...errors import (
     CorruptRecord,
@@ -53,8 +51,7 @@ class StagingService:
         self.router = router  # routes committed messages into queues
         self._staging, self._commits, self._clock = staging, core.commits, core.clock
         self._max_message_bytes = max_message_bytes
-        self._locks: dict[str, asyncio.Lock] = {}
-        self._users: Counter[str] = Counter()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._orphans_at = 0.0
 
     def report(self) -> dict[str, int]:
@@ -68,11 +65,10 @@ class StagingService:
             "damaged": self.router.damaged,
         }
 
-    # ------------------------------------------------------------------ committing and aborting
     async def commit(self, job_id: str, batches: list[BatchInfo]) -> tuple[StagedJob, bool]:
         """Commit a job; return it, and True if this call committed it. Nothing is committed if an error is raised."""
         staging = self._staging
-        async with self._alone(job_folder(job_id)):
+        async with self._lock(job_folder(job_id)):
             job = await staging.find(job_id)
             if job is not None:
                 return job, False
@@ -162,33 +158,23 @@ class StagingService:
         """Remove staged batches of a job, or raise PreconditionFailed if it is committed; return their number."""
         paths = [path_of(BatchInfo(uri, 0, 0, 0), job_id) for uri in uris]
         staging = self._staging
-        async with self._alone(job_folder(job_id)):
+        async with self._lock(job_folder(job_id)):
             if await staging.find(job_id) is not None:
                 text = f"job {job_id!r} is committed: its messages exist; purge or delete its queues instead"
                 raise PreconditionFailed(text, job_id=job_id)
             return await asyncio.to_thread(_remove, staging.folder.open(), paths, job_folder(job_id))
 
-    @asynccontextmanager
-    async def _alone(self, folder: str) -> AsyncIterator[None]:
-        """Hold the lock of a job's folder."""
-        lock = self._locks.setdefault(folder, asyncio.Lock())
-        self._users[folder] += 1
-        try:
-            async with lock:
-                yield
-        finally:
-            self._users[folder] -= 1
-            if not self._users[folder]:
-                del self._users[folder], self._locks[folder]
+    def _lock(self, folder: str) -> asyncio.Lock:
+        """Return the lock of a job's folder, which exists while it is used."""
+        return self._locks.setdefault(folder, asyncio.Lock())
 
-    # ------------------------------------------------------------------ collection
     async def collect(self) -> None:
         """Delete the records of old jobs, and old objects that no job needs."""
         now = self._clock.now_ms()
         await self._staging.forget_old(now)
         if asyncio.get_running_loop().time() >= self._orphans_at:
             self._orphans_at = asyncio.get_running_loop().time() + _ORPHANS_SECONDS
-            await self._staging.remove_orphans(now, self._alone)
+            await self._staging.remove_orphans(now, self._lock)
 
 
 def _staged(path: str, batch: BatchInfo) -> StagedBatch:

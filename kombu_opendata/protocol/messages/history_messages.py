@@ -210,11 +210,7 @@ class ListAttempts(Request[AttemptPage], tag=63, kw_only=True):
     tracebacks: bool = False
 
 
-@operation(
-    "retrieve a message of the history",
-    SHOWN,
-    query=True,
-)
+@operation("retrieve a message of the history", SHOWN, query=True)
 class RetrieveMessage(Request[MessagePage], tag=64):
     """Request to get a message. Reply: MessagePage, with one message or none."""
 

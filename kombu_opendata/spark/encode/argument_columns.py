@@ -247,12 +247,7 @@ class Arguments:
         return None
 
     def _json(
-        self,
-        comma: bytes,
-        colon: bytes,
-        embed: bytes,
-        texts: Callable[[Argument], Piece],
-        key: Callable[[str], bytes],
+        self, comma: bytes, colon: bytes, embed: bytes, texts: Callable[[Argument], Piece], key: Callable[[str], bytes]
     ) -> pa.Array:
         args: list[Piece] = []
         for argument in self._args:

@@ -68,7 +68,6 @@ def is_plain(column: pa.Array) -> bool:
     return not content(column).translate(None, _PLAIN)
 
 
-# ---- msgpack
 def packed_texts(column: pa.Array) -> pa.Array:
     return _packed(column, _STR8)
 

@@ -64,7 +64,6 @@ class RowEncoder:
         text = f"row {row} of partition {self._partition} can't be sent: {reason}"
         return InvalidMessage(text, row=row, partition=self._partition, reason=reason)
 
-    # ---- several tasks or queues in one batch
     def _encode(self, batch: pa.RecordBatch, first: int) -> Messages:
         column = self._plan.columns.task_id
         ids = row_ids(self._prefix, first, batch.num_rows) if column is None else required_texts(batch, column)

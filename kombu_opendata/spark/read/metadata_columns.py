@@ -1,13 +1,12 @@
 """Columns of the table ``messages`` from metadata, decoded for many records in one step.
 
-Most messages of a producer have metadata of one layout, so numpy reads a header at the same offset in all of them.
-Decoding record by record takes ten times as long, and would dominate the time of reading messages.
+The n-th headers of all records are located together by numpy, at offsets that may differ. Decoding record by record
+takes ten times as long, and would dominate the time of reading messages.
 """
 
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -19,35 +18,13 @@ from ...storage.records import field_types, metadata
 from ...storage.slatedb.rows import Rows, Run
 from .store_scan import Columns
 
-#: runs of fewer records are decoded together with other runs
-_MANY = 256
 
-
-def columns(rows: Rows, wanted: frozenset[str], *, min_run: int = _MANY) -> Columns:
+def columns(rows: Rows, wanted: frozenset[str]) -> Columns:
     """Return the wanted columns derived from metadata; raise CorruptRecord if a record does not decode."""
     try:
-        parts = [part.columns(wanted) for part in _parts(rows, "headers" not in wanted, min_run)]
+        return _Records(np.frombuffer(rows.data, np.uint8), rows.runs).columns(wanted)
     except DamagedError:
         _refuse(rows)
-    if len(parts) == 1:
-        return parts[0]
-    return {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}
-
-
-def _parts(rows: Rows, may_be_uniform: bool, min_run: int) -> Iterable[UniformRecords | MixedRecords]:
-    """Yield the records in parts, at least one; long runs of one layout are separate parts."""
-    data = np.frombuffer(rows.data, np.uint8)
-    others: list[Run] = []
-    for run in rows.runs if may_be_uniform else ():
-        if run[-1] < min_run or not (uniform := UniformRecords(data, run)).has_one_layout:
-            others.append(run)
-            continue
-        if others:
-            yield MixedRecords(data, others)
-            others = []
-        yield uniform
-    if others or not may_be_uniform or not rows.runs:
-        yield MixedRecords(data, others if may_be_uniform else rows.runs)
 
 
 def _refuse(rows: Rows) -> NoReturn:
@@ -80,36 +57,6 @@ class DamagedError(Exception):
     """Record that does not decode."""
 
 
-class Records(ABC):
-    """Metadata records."""
-
-    head: Any  # the fixed part of each record
-
-    def columns(self, wanted: frozenset[str]) -> Columns:
-        """Return the wanted columns of the table that are derived from metadata."""
-        columns: Columns = {name: self._number(name) for name in _NUMBERS if name in wanted}
-        for name in wanted & HEADERS.keys():
-            columns[name] = self.header(HEADERS[name].encode())
-        if "priority" in columns:
-            columns["priority"] = _priorities(columns["priority"])
-        return columns
-
-    def _number(self, name: str) -> pa.Array:
-        head = self.head
-        if name == "message_id":
-            return pa.array(head[name].astype(np.int64))
-        if name == "visible_at":
-            return _times(head[name], head[name] == 0)
-        if name == "expires_at":
-            retention = head["retention"].astype(np.int64)
-            return _times(head["received_at"] + 1000 * retention, retention == 0)
-        return _times(head[name])
-
-    @abstractmethod
-    def header(self, name: bytes) -> pa.Array:
-        """Return a header of all records; if a record has it twice, the last value."""
-
-
 def _times(ms: Any, missing: Any = None) -> pa.Array:
     return pc.multiply_checked(pa.array(np.ascontiguousarray(ms), mask=missing), 1000).view(_TIME)
 
@@ -134,53 +81,6 @@ def _column(data: Any, offsets: Any) -> pa.Array:
     return column
 
 
-# ---------------------------------------------------------------------- records of one layout
-class UniformRecords(Records):
-    """Records of one length, which may have one layout."""
-
-    def __init__(self, data: Any, run: Run) -> None:
-        self._data = data
-        self._start, self._step, _key, self._length, self._rows = run
-        self._values: dict[bytes, tuple[int, int]] = {}
-        #: True if all have the same headers, with values of the same lengths; required for all methods
-        self.has_one_layout = self._length >= _HEAD.itemsize and self._read_first()
-        if self.has_one_layout:
-            self.head = np.ndarray((self._rows,), _HEAD, data, self._start, (self._step,))
-
-    def _read_first(self) -> bool:
-        """Locate the headers of the first record; return True if all records have the same."""
-        length = self._length
-        first = self._data[self._start : self._start + length].tobytes()
-        fixed = _HEAD.itemsize - 1  # start of bytes that must be equal: the number of headers, lengths and names
-        at = fixed + 1
-        for _ in range(first[fixed]):
-            name = at + _COUNT.itemsize
-            value = name + int.from_bytes(first[at:name], "little") + _COUNT.itemsize
-            at = value + int.from_bytes(first[value - _COUNT.itemsize : value], "little")
-            if at > length or not self._is_same(fixed, first[fixed:value]):
-                return False
-            self._values[first[name : value - _COUNT.itemsize]] = value, at - value
-            fixed = at
-        return at == length and (bool(self._values) or self._is_same(fixed, first[fixed:at]))
-
-    def _is_same(self, at: int, expected: bytes) -> bool:
-        return self._cut(at, len(expected)) == expected * self._rows
-
-    def _cut(self, at: int, length: int) -> bytes:
-        """Return these bytes of each record, joined."""
-        if not length:
-            return b""
-        return np.ndarray((self._rows,), f"V{length}", self._data, self._start + at, (self._step,)).tobytes()
-
-    def header(self, name: bytes) -> pa.Array:
-        count = self._rows
-        if name not in self._values:
-            return pa.nulls(count, pa.string())
-        at, length = self._values[name]
-        return _column(self._cut(at, length), np.arange(count + 1) * length)
-
-
-# ---------------------------------------------------------------------- any records
 class _Header(NamedTuple):
     """Location of the n-th header of each record; undefined for records where ``present`` is False."""
 
@@ -191,8 +91,8 @@ class _Header(NamedTuple):
     present: Any
 
 
-class MixedRecords(Records):
-    """Records of any layouts."""
+class _Records:
+    """Metadata records, of any layouts."""
 
     def __init__(self, data: Any, runs: Sequence[Run]) -> None:
         self._data = data
@@ -200,11 +100,33 @@ class MixedRecords(Records):
         if lengths.min(initial=_HEAD.itemsize) < _HEAD.itemsize:
             raise DamagedError
         self._ends = self._starts + lengths
-        self.head = self._cut(self._starts, _HEAD.itemsize).view(_HEAD)
+        self._head = self._cut(self._starts, _HEAD.itemsize).view(_HEAD)
         self._headers = list(self._find_headers())
 
+    def columns(self, wanted: frozenset[str]) -> Columns:
+        """Return the wanted columns of the table that are derived from metadata."""
+        columns: Columns = {name: self._number(name) for name in _NUMBERS if name in wanted}
+        for name in wanted & HEADERS.keys():
+            columns[name] = self._header(HEADERS[name].encode())
+        if "priority" in columns:
+            columns["priority"] = _priorities(columns["priority"])
+        if "headers" in wanted:
+            columns["headers"] = self._maps()
+        return columns
+
+    def _number(self, name: str) -> pa.Array:
+        head = self._head
+        if name == "message_id":
+            return pa.array(head[name].astype(np.int64))
+        if name == "visible_at":
+            return _times(head[name], head[name] == 0)
+        if name == "expires_at":
+            retention = head["retention"].astype(np.int64)
+            return _times(head["received_at"] + 1000 * retention, retention == 0)
+        return _times(head[name])
+
     def _find_headers(self) -> Iterable[_Header]:
-        counts = self.head["n"]
+        counts = self._head["n"]
         fewest, most = int(counts.min(initial=255)), int(counts.max(initial=0))
         at = self._starts + _HEAD.itemsize
         for number in range(most):
@@ -237,7 +159,8 @@ class MixedRecords(Records):
         """Return ``length`` bytes from each of these offsets, joined."""
         return self._windows(f"V{length}")[starts] if length else np.zeros(0, np.uint8)
 
-    def header(self, name: bytes) -> pa.Array:
+    def _header(self, name: bytes) -> pa.Array:
+        """Return a header of all records; if a record has it twice, the last value."""
         rows = len(self._starts)
         start, length, is_present = np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(rows, bool)
         for header in self._headers:
@@ -264,12 +187,6 @@ class MixedRecords(Records):
         column = _column(data, offsets)
         return column if is_present.all() else pc.if_else(pa.array(is_present), column, None)
 
-    def columns(self, wanted: frozenset[str]) -> Columns:
-        columns = super().columns(wanted)
-        if "headers" in wanted:
-            columns["headers"] = self._maps()
-        return columns
-
     def _maps(self) -> pa.Array:
         if not self._headers:
             empty = pa.array([], pa.string())
@@ -278,7 +195,7 @@ class MixedRecords(Records):
         present = stacked[4].reshape(-1)
         names, name_lengths, values, value_lengths = (part.reshape(-1)[present] for part in stacked[:4])
         offsets = np.zeros(len(self._starts) + 1, np.int32)
-        np.cumsum(self.head["n"], out=offsets[1:])
+        np.cumsum(self._head["n"], out=offsets[1:])
         all_found = np.ones(len(names), bool)
         keys = self._texts(names, name_lengths, all_found)
         return pa.MapArray.from_arrays(offsets, keys, self._texts(values, value_lengths, all_found))

@@ -44,7 +44,6 @@ def run(store: str, instance: str | None, function: Callable[[OfflineStore], Awa
     return asyncio.run(call())
 
 
-# ---------------------------------------------------------------------- ranges of numbers
 def number_of(key: bytes) -> int:
     """Return the message id in a key of metadata, or the attempt's number in a key of the history log."""
     return int.from_bytes(key[-8:] if keys.parse(key).kind is RecordKind.METADATA else key[2:10], "big")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -31,9 +30,6 @@ WITH_MAPS = WANTED | {"headers"}
 RECORDS_ALIKE = st.tuples(RECORDS, st.integers(0, 4))
 
 
-columns_of = partial(metadata_columns.columns, min_run=2)
-
-
 def pairs_of(records: list[Any]) -> list[Pair]:
     return [(keys.metadata_key(id), metadata.encode(id, *record)) for id, record in enumerate(records)]
 
@@ -50,7 +46,7 @@ def alike(records: list[Any]) -> list[Any]:
 
 def values_of(rows: Rows, wanted: frozenset[str]) -> dict[str, list[Any]]:
     """The columns; times as ms."""
-    columns = columns_of(rows, wanted)
+    columns = metadata_columns.columns(rows, wanted)
     assert columns.keys() == wanted
     for name in wanted & set(NUMBERS[1:]):
         columns[name] = pc.divide(columns[name].cast(pa.int64()), 1000)
@@ -113,7 +109,7 @@ def test_damaged_records_are_refused_or_read_as_the_decoder_reads_them(records: 
             assert values_of(packed(pairs), frozenset(("headers",)))["headers"][at] == list(expected)
             continue
         with pytest.raises(CorruptRecord) as caught:
-            columns_of(packed(pairs), WITH_MAPS)
+            metadata_columns.columns(packed(pairs), WITH_MAPS)
         assert str(caught.value) == str(refused)
         assert caught.value.values["key"] == key
 
@@ -125,7 +121,7 @@ def test_the_first_of_damaged_records_is_named_wherever_the_next_is(packed: Any,
     for at in (9, 15, 16):
         pairs[at] = (pairs[at][0], pairs[at][1].replace(b"name", b"nam" + damage))
     with pytest.raises(CorruptRecord) as caught:
-        columns_of(packed(pairs), WANTED)
+        metadata_columns.columns(packed(pairs), WANTED)
     assert caught.value.values["key"] == pairs[9][0]
 
 
@@ -159,9 +155,9 @@ def test_no_records_and_no_headers(wanted: frozenset[str]) -> None:
 
 def test_only_wanted_columns_are_made() -> None:
     rows = in_one_piece(pairs_of([(1, 2, 3, 4, [])] * 3))
-    assert columns_of(rows, frozenset(("task",))).keys() == {"task"}
+    assert metadata_columns.columns(rows, frozenset(("task",))).keys() == {"task"}
 
 
 def test_times_that_spark_has_no_value_for_are_refused() -> None:
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
-        columns_of(in_one_piece(pairs_of([(2**62, 2, 3, 4, [])] * 3)), frozenset(("created_at",)))
+        metadata_columns.columns(in_one_piece(pairs_of([(2**62, 2, 3, 4, [])] * 3)), frozenset(("created_at",)))

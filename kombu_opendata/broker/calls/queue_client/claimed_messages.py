@@ -72,7 +72,6 @@ class Claimed:
     def is_enough(self) -> bool:
         return len(self._rows) >= self._msg.quantity or self._bytes >= PAGE_BYTES
 
-    # ------------------------------------------------------------------ claiming
     async def claim(self, id: int) -> ClaimOutcome:
         """Load a message, and claim it if possible."""
         queue, now_ms = self._queue, self._uses.clock.now_ms
@@ -110,7 +109,6 @@ class Claimed:
         self._rows.clear()
         self._received.clear()
 
-    # ------------------------------------------------------------------ replying
     def answer(self) -> None:
         """Reply to the Read; first read the times of receipt from the store, unless they are in memory."""
         if all(self._received):

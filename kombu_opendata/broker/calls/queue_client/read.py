@@ -147,7 +147,6 @@ class ReadCalls(BrokerCalls):
                 if isinstance(getter, PendingRead) and getter.session is session and rid in (None, getter.rid):
                     getter.stop()
 
-    # ------------------------------------------------------------------ with a condition
     async def _read(
         self, session: Session, queue: BrokerQueue, msg: m.Read, search: Callable[[], Awaitable[Claimed]]
     ) -> None:

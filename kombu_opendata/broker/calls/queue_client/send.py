@@ -118,7 +118,6 @@ class SendCalls(BrokerCalls):
         answer.queues = [list(filter(may_see, queues)) for queues in answer.queues]
         call.answer_once(msg.rid, answer, 40 * len(answer.ids))
 
-    # ------------------------------------------------------------------ one key for all, or none
     def _send_all(self, call: Context, msg: m.Send, names: list[bytes], checked: Checked) -> m.Sent:
         name = names[0]
         previous = self._keys.find(msg, name)
@@ -152,7 +151,6 @@ class SendCalls(BrokerCalls):
             id -= is_stored
         return m.Sent(msg.rid, ids[::-1], names_of([targets for _publish, targets in routed]))
 
-    # ------------------------------------------------------------------ a key for each message
     def _send_new(self, call: Context, msg: m.Send, names: list[bytes], checked: Checked) -> m.Sent:
         """Store the messages with new keys, and return the ids of all."""
         sendings = [self._keys.find(msg, name) for name in names]
@@ -178,7 +176,6 @@ class SendCalls(BrokerCalls):
         ids = [stored[same.get(at, at)] if sending is None else sending.ids[0] for at, sending in enumerate(sendings)]
         return m.Sent(msg.rid, ids, [], not stored, [at in stored for at in range(len(ids))])
 
-    # ------------------------------------------------------------------ routing and storing
     def _must_take(self, msg: m.Send) -> BrokerQueue | None:
         """Return the queue that the client named, None if none; raise NotFound if it does not exist."""
         if not msg.to_queue:

@@ -27,7 +27,6 @@ class SentKeys:
         queue = None if msg.exchange else self._queues.get(msg.routing_key)
         return None if queue is None or queue.deleting else queue
 
-    # ------------------------------------------------------------------ finding
     def find(self, msg: Send, name: bytes) -> Sending | None:
         """Return the send that used a key; only valid if :meth:`is_known`."""
         return self._find(msg, name)[1] if name else None
@@ -48,7 +47,6 @@ class SentKeys:
         while unknown := [name for name in names if not self.is_known(msg, name)]:
             await self._idempotency.load(unknown, _addressee(msg))  # other calls may evict some from the cache
 
-    # ------------------------------------------------------------------ remembering
     def expires_at_ms(self, msg: Send) -> int:
         """Return the expiry time of the keys of a send, which is the same for all."""
         return self._clock.now_ms() + msg.key_ttl_ms
@@ -83,7 +81,6 @@ def _addressee(msg: Send) -> str:
     return "" if msg.exchange else msg.routing_key
 
 
-# ---------------------------------------------------------------------- checking
 def check_keys(msg: Send) -> None:
     """Check keys, digests and their time to live; raise RequestError if one of them is not valid."""
     if not msg.key and not msg.keys:

@@ -99,12 +99,7 @@ class SettleCalls(BrokerCalls):
         self._answer(call, msg, answer)
 
     def _end_some(
-        self,
-        call: Context,
-        msg: m.SettleMessages,
-        queue: BrokerQueue,
-        items: list[m.Item],
-        answer: m.SettledMessages,
+        self, call: Context, msg: m.SettleMessages, queue: BrokerQueue, items: list[m.Item], answer: m.SettledMessages
     ) -> None:
         """Settle messages as far as possible, and record the results in the reply."""
         for id, token in items:

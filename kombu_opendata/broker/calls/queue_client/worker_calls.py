@@ -44,7 +44,6 @@ class WorkerCalls(BrokerCalls):
     _running: RunningTasks
     _rates: ClientRates
 
-    # ------------------------------------------------------------------ listing
     @handles(m.ListWorkers)
     async def list_workers(self, call: Context, msg: m.ListWorkers) -> m.Workers:
         rows: dict[bytes, dict[str, Any]] = {}  # by worker
@@ -110,7 +109,6 @@ class WorkerCalls(BrokerCalls):
             sessions.setdefault(session_of(session.client), []).append(session)
         return sessions
 
-    # ------------------------------------------------------------------ control
     @handles(m.ControlWorker)
     def control_worker(self, call: Context, msg: m.ControlWorker) -> None:
         if msg.action not in ACTIONS:
