@@ -8,7 +8,7 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
 # The versions that the tests use, on every machine; `make lock` renews them. The demo takes what a user gets.
 LOCKED := --constraint constraints.txt
 # The tests start hundreds of interpreters: compiled modules are kept, whatever the machine's default is.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python $(if $(COVERAGE),-m coverage run) -m pytest
 # Three processes of tests, as about half of their time they wait; a module's tests, which may share a broker, in one.
 # In the order of the folders, so that short modules of unit tests are last, and all three end at the same time.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
@@ -19,7 +19,7 @@ BENCH = $(if $(PEERS),,--out docs/benchmarks.md --samples docs/benchmarks/sample
   $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-downstream lint format types bench pictures docs build sbom lock clean
+.PHONY: help demo test test-long test-downstream coverage lint format types bench pictures docs build sbom lock clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,12 @@ test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills),
 
 test-downstream: $(VENV)/.downstream ## other people's packages on this broker, each of one version; some of it: ARGS=tests/downstream/test_sentry.py
 	$(PYTEST) -m downstream $(or $(ARGS),tests/downstream)
+
+coverage: $(VENV)/.test ## test-long and test again, measured with all processes that they start; fails below the floors
+	rm -f .coverage .coverage.*
+	$(MAKE) test-long test COVERAGE=yes
+	$(BIN)/coverage combine --quiet && $(BIN)/coverage json --quiet -o coverage.json
+	$(BIN)/python tools/coverage_floor.py coverage.json
 
 lint: $(VENV)/.dev ## ruff, the import contracts of pyproject.toml, the workflows
 	$(BIN)/ruff check $(ARGS) .

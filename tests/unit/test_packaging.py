@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import release
+from tools import coverage_floor, release
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -77,3 +77,9 @@ def test_the_lock_has_what_the_tests_need_and_names_no_index() -> None:
     needed = {re.split(r"[\[<>=;~ ]", word)[0].lower() for group in groups for word in group}
     assert sorted(needed - names - {"kombu-opendata", "backports.zstd"}) == []
     assert "://" not in locked
+
+
+def test_a_file_below_the_floor_is_named() -> None:
+    files = {name: {"summary": {"percent_covered": percent}} for name, percent in (("a.py", 69.9), ("b.py", 70.0))}
+    reasons = coverage_floor.reasons_against({"totals": {"percent_covered": 89.9}, "files": files})
+    assert reasons == ["All files: 89.9 % is below 90 %.", "a.py: 69.9 % is below 70 %."]
