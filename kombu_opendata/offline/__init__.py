@@ -15,24 +15,7 @@ from .stats import StoreStats, stats
 from .verify import verify, verify_store
 
 __all__ = [
-    "Finding",
-    "MessageDetails",
-    "OfflineStore",
-    "Progress",
-    "QueueDetails",
-    "Record",
-    "Report",
-    "Severity",
-    "StoreStats",
-    "VerifyStatus",
-    "inspect",
-    "instances",
-    "message",
-    "open_store",
-    "queue",
-    "record",
-    "scan",
-    "stats",
-    "verify",
-    "verify_store",
-]
+    "Finding", "MessageDetails", "OfflineStore", "Progress", "QueueDetails", "Record", "Report", "Severity",
+    "StoreStats", "VerifyStatus", "inspect", "instances", "message", "open_store", "queue", "record", "scan", "stats",
+    "verify", "verify_store",
+]  # fmt: skip

@@ -232,7 +232,6 @@ class Report:
             self.findings.append(problem)
 
     def of(self, severity: Severity) -> int:
-        """Return the number of findings with this severity."""
         return sum(count for code, count in self.counts.items() if CODES[code].severity is severity)
 
     @property

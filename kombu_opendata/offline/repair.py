@@ -87,8 +87,7 @@ class Repair:
 async def repair(folder_or_url: str | Path, instance: str | None = None, *, delete_damaged: bool = False) -> Repair:
     """Report the damage in the journal of a store.
 
-    Args:
-        delete_damaged: also delete the damaged records, so that a broker can open the store.
+    ``delete_damaged``: also delete the damaged records, so that a broker can open the store.
 
     Raises:
         StoreError: there is no such store, it is not in a folder, or its journal can't be read.

@@ -143,8 +143,7 @@ class StoreStats:
 async def stats(store: OfflineStore, *, payloads: bool = False, progress: OnProgress = lambda _: None) -> StoreStats:
     """Count the contents of a store. This reads every record once, and needs as much memory as a verification.
 
-    Args:
-        payloads: also sum payloads by queue and state, which is slower because it joins queues and payloads.
+    ``payloads``: also sum payloads by queue and state, which is slower because it joins queues and payloads.
 
     Raises:
         CorruptRecord, StoreError: the store can't be read.

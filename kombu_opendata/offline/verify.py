@@ -20,7 +20,7 @@ from ..storage.clock import Clock
 from ..storage.records import keys
 from ..storage.records.keys import RecordKind
 from .checks import FAMILIES, CheckContext, Family
-from .checks.message_checks import CHECKS
+from .checks.message_checks import MessageChecks
 from .files.database_files import DatabaseFiles
 from .files.store_location import check_readable, find_store, running_broker
 from .findings import Finding, OnProgress, Progress, Report
@@ -73,8 +73,7 @@ async def verify(store: OfflineStore, *, progress: OnProgress = _silent, max_fin
 
     While a broker runs, records are checked as of the time when the store was opened, and files in their current state.
 
-    Args:
-        max_findings: the limit for the findings of each kind in the report; all are counted.
+    ``max_findings``: the limit for the findings of each kind in the report; all are counted.
     """
     verification = _Verification(store, progress, max_findings)
     await verification.run()
@@ -182,8 +181,7 @@ class _Verification:
             self.report.messages += 1
             if not self.report.messages % _PROGRESS_ROWS:
                 self._progress(Progress("messages", facts.id, max(last, facts.id)))
-            for check in CHECKS:
-                check(facts, self._context)
+            MessageChecks(facts, self._context).run()
             for family in self._by_message:
                 family.message(facts)
             self._add_problems()

@@ -70,13 +70,8 @@ class Engine:
         state = self.state = StoreState(settings.sizes)
         self.payloads = Payloads(store, PayloadReader(store, self._staged_folder), settings.payload_cache_bytes)
         self.metrics = EngineMetrics(settings.slow_commit_seconds)
-        self.history = History(
-            store,
-            state,
-            self.payloads,
-            lambda: self.commits.checkpoint(),
-            int(1000 * settings.history_retention_seconds),
-        )
+        retention_ms = int(1000 * settings.history_retention_seconds)
+        self.history = History(store, state, self.payloads, lambda: self.commits.checkpoint(), retention_ms)
         self.commits = Commits(
             store, journal, clock, state, self.payloads, self.metrics, self.history, sync=settings.sync,
             on_full=lambda is_full: on_full(is_full and not self.stalled_seconds),
@@ -162,11 +157,9 @@ class Engine:
             await recovery.check_header(store, instance, clock.now_ms())
             if folder is not None:
                 journal = Journal(
-                    folder.with_name(f"{instance}.journal"),
-                    segment_bytes=settings.journal_segment_bytes,
-                    max_bytes=settings.journal_max_bytes,
-                    sync=settings.sync,
-                )
+                    folder.with_name(f"{instance}.journal"), segment_bytes=settings.journal_segment_bytes,
+                    max_bytes=settings.journal_max_bytes, sync=settings.sync,
+                )  # fmt: skip
             files = StoreFiles(folder, sync=settings.sync)
             engine = cls(store, journal, clock, settings, files, on_full, may_reopen)
             await engine._recover(power_lost=power_lost)

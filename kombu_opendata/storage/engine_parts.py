@@ -20,7 +20,11 @@ class EngineParts(NamedTuple):
 
 
 class EngineService:
-    """A service of one instance."""
+    """A service of one instance.
+
+    Its methods raise StoreFull if the disk is full or the store accepts no writes, StoreError if the store can't be
+    read, and CorruptRecord if a record does not decode. Steps that were made before remain.
+    """
 
     def __init__(self, parts: EngineParts) -> None:
         self._parts = parts

@@ -84,7 +84,6 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 def file_path(sha256: str) -> str:
-    """Return the path in a target of the file with this checksum."""
     return f"{_FILES}/{sha256}"
 
 

@@ -17,12 +17,5 @@ from .staged_records import StagedFamily
 __all__ = ["FAMILIES", "CheckContext", "Family"]
 
 FAMILIES: tuple[type[Family], ...] = (
-    HeaderFamily,
-    QueueFamily,
-    TopologyFamily,
-    SessionFamily,
-    ResultFamily,
-    RoutingFamily,
-    StagedFamily,
-    HistoryFamily,
-)
+    HeaderFamily, QueueFamily, TopologyFamily, SessionFamily, ResultFamily, RoutingFamily, StagedFamily, HistoryFamily,
+)  # fmt: skip

@@ -69,7 +69,6 @@ class CheckContext:
         return running_broker(self.store.location.root) is not None
 
     def queue(self, name: str) -> QueueFacts:
-        """Return the facts about a queue; a new entry if there are none."""
         return self.queues.setdefault(name, QueueFacts(name))
 
     def exists(self, name: str) -> bool:

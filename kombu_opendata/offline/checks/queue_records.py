@@ -16,12 +16,7 @@ _ACTIVE, _DONE, _FAILED = RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED
 _ARCHIVED = RecordKind.ARCHIVED_FAILED
 #: buckets that every queue has
 _BUCKETS = {_ACTIVE: keys.active_key, _DONE: keys.done_key, _FAILED: keys.failed_key}
-_LARGEST = {
-    _ACTIVE: SIZES.bucket_entries,
-    _DONE: SIZES.settled_entries,
-    _FAILED: SIZES.settled_entries,
-    _ARCHIVED: SIZES.settled_entries,
-}
+_LARGEST = {_ACTIVE: SIZES.bucket_entries, **dict.fromkeys((_DONE, _FAILED, _ARCHIVED), SIZES.settled_entries)}
 
 
 class QueueFamily(Family):
@@ -76,12 +71,8 @@ class QueueFamily(Family):
                     self.add("queue-unknown", text, queue=queue.name)
             elif missing:
                 names = ", ".join(name for name, _key in missing)
-                self.add(
-                    "queue-incomplete",
-                    f"records of queue {queue.name!r} are missing: {names}",
-                    key=missing[0][1],
-                    queue=queue.name,
-                )
+                text = f"records of queue {queue.name!r} are missing: {names}"
+                self.add("queue-incomplete", text, key=missing[0][1], queue=queue.name)
             self._order(queue)
 
     def _missing(self, queue: QueueFacts) -> Iterator[tuple[str, bytes]]:
@@ -122,12 +113,9 @@ class HeaderFamily(Family):
     """Family of records that exist once in a store."""
 
     kinds = (
-        RecordKind.STORE_HEADER,
-        RecordKind.SEQ_BLOCK,
-        RecordKind.JOURNAL_POSITION,
-        RecordKind.NEWEST_TIME,
+        RecordKind.STORE_HEADER, RecordKind.SEQ_BLOCK, RecordKind.JOURNAL_POSITION, RecordKind.NEWEST_TIME,
         RecordKind.LOG_RETENTION,
-    )
+    )  # fmt: skip
 
     def record(self, key: ParsedKey, raw: bytes, value: Any) -> None:
         plausible = self.context.is_plausible

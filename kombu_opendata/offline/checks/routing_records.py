@@ -68,16 +68,12 @@ class TopologyFamily(Family):
         for name, queue in self.context.queues.items():
             if queue.config is None or queue.options is None:
                 continue
-            expected = self.filter_of(name)
+            expected = self._topology.filter_of(name)
             if not _same(queue.config.filter, expected) and not self._has_transient_terms(
                 queue.config.filter, expected
             ):
                 text = f"queue {name!r} has the filter {queue.config.filter!r}, but its bindings say {expected!r}"
                 self.add("filter-differs", text, key=keys.config_key(name), queue=name)
-
-    def filter_of(self, name: str) -> str:
-        """Return the filter that a broker would write for this queue."""
-        return self._topology.filter_of(name)
 
     def _has_transient_terms(self, stored: str, expected: str) -> bool:
         """Return True if the stored filter differs only by terms of bindings to exchanges that are not stored."""

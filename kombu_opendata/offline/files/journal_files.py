@@ -253,8 +253,7 @@ async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock)
 
     This needs as much memory as the commits and the startup of a broker.
 
-    Args:
-        last: the sequence number of the last commit.
+    ``last``: the sequence number of the last commit.
 
     Raises:
         CorruptRecord: a record that is needed does not decode, or the commits contradict the store.

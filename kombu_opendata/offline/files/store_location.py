@@ -153,10 +153,6 @@ def _choose(root: Path, instance: str | None) -> str:
             return names[0]
         instance = DEFAULT_INSTANCE
     if instance not in names:
-        raise StoreError(
-            f"the store at {root} has no instance {instance!r}: it has {', '.join(names)}",
-            path=str(root),
-            instance=instance,
-            instances=names,
-        )
+        text = f"the store at {root} has no instance {instance!r}: it has {', '.join(names)}"
+        raise StoreError(text, path=str(root), instance=instance, instances=names)
     return instance

@@ -80,7 +80,6 @@ class MessageFacts:
 
     @property
     def payload_bytes(self) -> int:
-        """Stored size of the payload."""
         return sum(size for _number, size in self.chunks) or (len(self.payload) if type(self.payload) is bytes else 0)
 
     @property

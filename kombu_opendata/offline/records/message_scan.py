@@ -30,13 +30,7 @@ _MAX_BUCKETS = 128
 _ROWS = {RecordKind.PAYLOAD: 200, RecordKind.CHUNK: 8}
 _ROUTES_BLOCKS = 100
 #: kinds of records with the message id directly after the prefix of the key
-_OWN = (
-    RecordKind.PAYLOAD,
-    RecordKind.METADATA,
-    RecordKind.ATTEMPTS,
-    RecordKind.CHUNK,
-    RecordKind.DEAD_LETTER,
-)
+_OWN = RecordKind.PAYLOAD, RecordKind.METADATA, RecordKind.ATTEMPTS, RecordKind.CHUNK, RecordKind.DEAD_LETTER
 #: kinds of records that are sorted by message id
 BY_ID = (*_OWN, RecordKind.ROUTES_BLOCK)
 #: higher than every message id
@@ -102,8 +96,8 @@ class MessageScan:
         candidates = [span.low if span.low >= low else low for span in self._spans[self._next_span :][:1]]
         candidates += [low for span in self._open if span.high >= low][:1]
         for kind in _OWN:
-            for rows in [await self._store.scan(*_id_range(kind, low, keys.MAX_MESSAGE_ID), limit=1)]:
-                candidates += [max(_id_of(kind, key), low) for key, _value in rows]
+            rows = await self._store.scan(*_id_range(kind, low, keys.MAX_MESSAGE_ID), limit=1)
+            candidates += [max(_id_of(kind, key), low) for key, _value in rows]
         candidates += await self._blocks.first_from(low)
         return min(candidates, default=None)
 

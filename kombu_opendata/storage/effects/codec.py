@@ -4,72 +4,35 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from types import GenericAlias
+from typing import Any, Union
 
 import msgspec
 
 from ...errors import CorruptRecord
-from . import Effect
-from .definitions import (
-    AlterQueueEffect,
-    BindEffect,
-    DeclareExchangeEffect,
-    DeclareQueueEffect,
-    DeleteExchangeEffect,
-    DeleteQueueEffect,
-    UnbindEffect,
-)
-from .deliveries import (
-    AckEffect,
-    ArchiveEffect,
-    ClaimAgainEffect,
-    DelayEffect,
-    DeleteEffect,
-    ExtendEffect,
-    GiveUpEffect,
-    RemoveForEffect,
-    RenewEffect,
-    ReturnExpiredEffect,
-)
-from .message_moves import ArchiveFailedEffect, MoveSettledEffect, MoveWaitingEffect, RouteEffect
-from .publishes import (
-    DeadLetterSentEffect,
-    ForgetSessionEffect,
-    NameSessionEffect,
-    NoteRemovalEffect,
-    PublishEffect,
-    ReserveIdsEffect,
-    SentWithKeyEffect,
-    SyncedTimeEffect,
-)
-from .staged_jobs import CommitStagedEffect, RouteStagedEffect
-from .tasks import (
-    CloseChordEffect,
-    FinishFailedEffect,
-    ForgetResultsEffect,
-    HandleFailuresEffect,
-    NoteFailuresEffect,
-    OpenChordEffect,
-    StartEffect,
-    StoreResultEffect,
-)
+from . import Effect, definitions, deliveries, message_moves, publishes, staged_jobs, tasks
 
 Commit = Sequence[Effect]
 
+
+def _longest_forms() -> list[type[Effect]]:
+    """Return the effects of all modules, of those with the same tag the one with the most fields."""
+    forms: dict[Any, type[Effect]] = {}
+    for module in (definitions, deliveries, message_moves, publishes, staged_jobs, tasks):
+        for form in vars(module).values():
+            if isinstance(form, type) and issubclass(form, Effect) and form.__module__ == module.__name__:
+                tag = form.__struct_config__.tag
+                if tag is not None and (tag not in forms or issubclass(form, forms[tag])):
+                    forms[tag] = form
+    return list(forms.values())
+
+
 #: the longest form of each effect
-Stored = (
-    ReserveIdsEffect | PublishEffect | ClaimAgainEffect | AckEffect | ReturnExpiredEffect | GiveUpEffect
-    | RemoveForEffect | RenewEffect | DeclareQueueEffect | AlterQueueEffect | DeleteQueueEffect
-    | DeclareExchangeEffect | DeleteExchangeEffect | BindEffect | UnbindEffect | NameSessionEffect
-    | ForgetSessionEffect | SyncedTimeEffect | NoteRemovalEffect | DeadLetterSentEffect | RouteEffect
-    | MoveSettledEffect | SentWithKeyEffect | ExtendEffect | DelayEffect | DeleteEffect | ArchiveEffect
-    | CommitStagedEffect | RouteStagedEffect | StoreResultEffect | ForgetResultsEffect | OpenChordEffect
-    | CloseChordEffect | ArchiveFailedEffect | StartEffect | FinishFailedEffect | NoteFailuresEffect
-    | MoveWaitingEffect | HandleFailuresEffect
-)  # fmt: skip
+Stored: Any = Union[tuple(_longest_forms())]  # noqa: UP007 - the effects are not named here
 
 #: the journal record of one commit: ``encode(effects)``
 encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(list[Stored])
+_decoder: msgspec.msgpack.Decoder[list[Effect]] = msgspec.msgpack.Decoder(GenericAlias(list, (Stored,)))
 
 
 def decode(payload: bytes) -> Commit:
@@ -88,6 +51,6 @@ def unsynced(payload: bytes) -> int | None:
     """Return the number of unsynced records before this one when it was written; None if the record lacks it."""
     with contextlib.suppress(CorruptRecord):
         last = decode(payload)[-1:]
-        if last and isinstance(last[0], SyncedTimeEffect) and last[0].unsynced >= 0:
+        if last and isinstance(last[0], publishes.SyncedTimeEffect) and last[0].unsynced >= 0:
             return last[0].unsynced
     return None

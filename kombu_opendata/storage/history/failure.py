@@ -152,8 +152,7 @@ def check_filters(
 ) -> FailureFilterValues:
     """Return the filters, without duplicate values.
 
-    Args:
-        texts: values of the other fields of :class:`FailureFilterValues`.
+    ``texts``: values of the other fields of :class:`FailureFilterValues`.
 
     Raises:
         InvalidFilter: a kind or a reason that does not exist, or too many values.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence, Set
 from contextlib import aclosing
+from functools import partial
 from heapq import heappop, heapreplace
 from typing import NamedTuple, TypeVar
 
@@ -64,18 +65,17 @@ class FactsCache:
         self._read_lock = asyncio.Lock()  # parallel scans read each failure once
 
     def clear(self) -> None:
-        """Clear the cache; the facts can be read again."""
         for cache in (self._facts_by_place, self._acknowledged, self._texts):
             cache.clear()
 
     async def of(self, reader: ListReader, open_failures: Sequence[OpenFailure]) -> list[Failure]:
         """Return these failures with their facts, at most as many as are read together."""
-        failures = {failure.open.place: failure for failure in await self.acknowledged(reader, [
-            failure.place for failure in open_failures if failure.kind == ACKNOWLEDGED
-        ])}  # fmt: skip
-        facts = await self._of_listed(reader, [failure for failure in open_failures if failure.kind != ACKNOWLEDGED])
+        numbers = [failure.place for failure in open_failures if failure.kind == ACKNOWLEDGED]
+        places = [failure[:3] for failure in open_failures if failure.kind != ACKNOWLEDGED]
+        failures = {failure.open.place: failure for failure in await self.acknowledged(reader, numbers)}
+        facts = await self._read_through(self._facts_by_place, places, partial(self._read_listed, reader))
         return [
-            Failure(failure, failures[failure.place].facts if failure.kind == ACKNOWLEDGED else facts[failure])
+            Failure(failure, failures[failure.place].facts if failure.kind == ACKNOWLEDGED else facts[failure[:3]])
             for failure in open_failures if failure.kind != ACKNOWLEDGED or failure.place in failures
         ]  # fmt: skip
 
@@ -84,21 +84,31 @@ class FactsCache:
 
         An attempt that was not acknowledged is of the kind :data:`.FAILED`.
         """
-        cache = self._acknowledged
-        failures = {number: cache[number] for number in numbers if number in cache}
-        if len(failures) < len(numbers):
-            async with self._read_lock:
-                unknown = [number for number in numbers if number not in failures]
-                piece = TimeSlice()
-                for start in range(0, len(unknown), self._read_at_once):
-                    failures |= await self._read_attempts(reader, unknown[start : start + self._read_at_once])
-                    await piece.pause()
+        failures = await self._read_through(self._acknowledged, numbers, partial(self._read_attempts, reader))
         return [failures[number] for number in numbers if number in failures]
 
+    async def _read_through(
+        self, cache: OrderedDict[_K, _V], wanted: Sequence[_K], read: Callable[[list[_K]], Awaitable[dict[_K, _V]]]
+    ) -> dict[_K, _V]:
+        """Return the values of these keys, if there are any, from the cache or by reads of a part of them at a time."""
+        values = {key: cache[key] for key in wanted if key in cache}
+        if len(values) < len(wanted):
+            async with self._read_lock:
+                unknown, piece = [key for key in wanted if key not in values], TimeSlice()
+                for start in range(0, len(unknown), self._read_at_once):
+                    part = unknown[start : start + self._read_at_once]
+                    values |= {key: cache[key] for key in part if key in cache}  # read by another scan
+                    new = await read([key for key in part if key not in values])
+                    values |= new
+                    cache.update(new)
+                    await piece.pause()
+            while len(cache) > KEPT:
+                cache.popitem(last=False)
+        return values
+
     async def _read_attempts(self, reader: ListReader, numbers: Sequence[int]) -> dict[int, Failure]:
-        cache = self._acknowledged
-        results = {number: cache[number] for number in numbers if number in cache}  # maybe read by another scan
-        rows = await reader.attempts([number for number in numbers if number not in results])
+        results: dict[int, Failure] = {}
+        rows = await reader.attempts(numbers)
         headers = await _headers(reader, {row.message_id for row in rows.values()})
         collected = [number for number, row in rows.items() if row.message_id not in headers]
         failures = await reader.failures([number for number in collected if rows[number].state & DETAILED])
@@ -108,32 +118,16 @@ class FactsCache:
                 headers[row.message_id] = {"task": failure.task}
             kind = ACKNOWLEDGED if row.outcome & ~MANUAL == ACKED else FAILED
             place = OpenFailure(row.ended_at_ms, row.message_id, row.queue, kind, number, row.number)
-            cache[number] = results[number] = Failure(place, self._facts(number, row, headers.get(row.message_id, {})))
-        _shrink(cache)
+            results[number] = Failure(place, self._facts(number, row, headers.get(row.message_id, {})))
         return results
 
-    async def _of_listed(self, reader: ListReader, open_failures: Sequence[OpenFailure]) -> dict[OpenFailure, Facts]:
-        cache = self._facts_by_place
-        facts = {failure: cache[failure[:3]] for failure in open_failures if failure[:3] in cache}
-        if len(facts) < len(open_failures):
-            async with self._read_lock:
-                facts |= await self._read_listed(reader, [failure for failure in open_failures if failure not in facts])
-        return facts
-
-    async def _read_listed(self, reader: ListReader, open_failures: Sequence[OpenFailure]) -> dict[OpenFailure, Facts]:
-        cache = self._facts_by_place
-        results = {
-            failure: cache[failure[:3]] for failure in open_failures if failure[:3] in cache
-        }  # maybe read by another scan
-        unknown = [failure for failure in open_failures if failure not in results]
-        numbers = await _numbers(reader, unknown)
+    async def _read_listed(self, reader: ListReader, places: Sequence[_Place]) -> dict[_Place, Facts]:
+        numbers = await _numbers(reader, set(places))
         rows = await reader.attempts(set(numbers.values()))
-        headers = await _headers(reader, {failure.message_id for failure in unknown})
-        for failure in unknown:
-            number = numbers.get(failure, -1)
-            facts = self._facts(number, rows.get(number), headers.get(failure.message_id, {}))
-            cache[failure[:3]] = results[failure] = facts
-        _shrink(cache)
+        headers, results = await _headers(reader, {id for _at, id, _queue in places}), {}
+        for place in places:
+            number = numbers.get(place, -1)
+            results[place] = self._facts(number, rows.get(number), headers.get(place[1], {}))
         return results
 
     def _facts(self, number: int, row: Attempt | None, headers: dict[str, str]) -> Facts:
@@ -149,11 +143,6 @@ class FactsCache:
         return self._texts.setdefault(text, text)
 
 
-def _shrink(cache: OrderedDict[_K, _V]) -> None:
-    while len(cache) > KEPT:
-        cache.popitem(last=False)
-
-
 def _reason(row: Attempt) -> str:
     """Return the worker's reason, else the broker's."""
     state = TASK_STATES[row.state & ~DETAILED]
@@ -166,16 +155,13 @@ async def _headers(reader: ListReader, ids: Iterable[int]) -> dict[int, dict[str
     return {id: message.headers for id, message in (await reader.metadata(ids)).items()}
 
 
-async def _numbers(reader: ListReader, open_failures: Iterable[OpenFailure]) -> dict[OpenFailure, int]:
+async def _numbers(reader: ListReader, places: Set[_Place]) -> dict[_Place, int]:
     """Return the number of the attempt that moved each of these messages to the failed list, if the index has it."""
-    by_place = {failure[:3]: failure for failure in open_failures}
-    numbers: dict[OpenFailure, int] = {}
-    for events in (await reader.events({id for _at, id, _queue in by_place})).values():
-        for event in events:
-            failure = by_place.get((event.at_ms, event.message_id, event.queue))
-            if failure is not None and event.what & ~MANUAL in _SETTLED:
-                numbers[failure] = event.attempt
-    return numbers
+    by_id = await reader.events({id for _at, id, _queue in places})
+    return {
+        place: event.attempt for events in by_id.values() for event in events
+        if (place := (event.at_ms, event.message_id, event.queue)) in places and event.what & ~MANUAL in _SETTLED
+    }  # fmt: skip
 
 
 #: size of the first search for attempts

@@ -152,11 +152,7 @@ class FailureView:
             piece, sources = TimeSlice(), self._streams(reader, filters, shows, window, list_window)
             try:
                 async for batch in failure_streams.merged(sources, descending=descending):
-                    rest = (
-                        batch
-                        if after is None
-                        else [failure for failure in batch if _is_after(failure, after, descending)]
-                    )
+                    rest = [failure for failure in batch if after is None or _is_after(failure, after, descending)]
                     for start in range(0, len(rest), self._read_at_once):
                         chunk = rest[start : start + self._read_at_once]
                         yield await self._matching(reader, filters, shows, chunk), chunk[-1].position, len(chunk)
@@ -172,7 +168,6 @@ class FailureView:
         window: FailureWindow,
         list_window: FailureWindow,
     ) -> list[Stream]:
-        """Return a stream for each kind and queue of the filters."""
         names = [name for name in filters.queues or list(self._state.queues) if shows(name)]
         queues = [self._state.queues[name] for name in names if name in self._state.queues]
         sources: list[Stream] = []

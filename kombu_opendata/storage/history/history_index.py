@@ -224,7 +224,6 @@ class Index:
         )
 
     def replace_runs(self, old: Iterable[PostingRun], new: Iterable[PostingRun], old_keys: list[bytes]) -> None:
-        """Replace merged runs, whose keys are ``old_keys``."""
         remaining_runs = [run for run in self.planned.runs if run not in set(old)]
         self.planned = self.planned._replace(runs=(*remaining_runs, *new))
         self._retiring += old_keys

@@ -239,7 +239,6 @@ class Indexer:
         return tuple(hashes), (hash_of(value_hashes.SETTLED, status), hash_of(value_hashes.SETTLED, status, queue))
 
     def _freeze(self, part: Part) -> Iterator[bool]:
-        """Convert a part to records."""
         index = self._index
         index.frozen.append(part)
         index.open = Part()

@@ -10,16 +10,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...errors import (
-    CursorOfAnotherList,
-    CursorOfOtherFilters,
-    CursorVersionMismatch,
-    InvalidFilter,
-    LimitOutOfRange,
-    MalformedCursor,
-    RequestError,
-    TooManyCursors,
-)
+from ... import errors
 from ...protocol.task_reports import STATES
 from ..records.history_log import OUTCOMES
 from .sources import AVAILABLE, IN_FLIGHT, RUNNING
@@ -64,7 +55,6 @@ class ListFilters(NamedTuple):
     exceptions: tuple[str, ...] = ()
 
     def has_time(self, at_ms: int) -> bool:
-        """Return True if a time is within the limits."""
         return self.since_ms <= at_ms <= self.until_ms
 
     def header_test(self) -> Callable[[Mapping[str, str]], bool]:
@@ -101,8 +91,7 @@ def check_filters(
 ) -> ListFilters:
     """Return the filters, without duplicate values. None and an empty collection both mean no filter.
 
-    Args:
-        values: of the other fields of :class:`ListFilters`.
+    ``values``: of the other fields of :class:`ListFilters`.
 
     Raises:
         InvalidFilter: a status or an outcome does not exist, or there are too many values.
@@ -118,13 +107,13 @@ def check_filters(
     check_known(filters.outcomes, ATTEMPT_OUTCOMES, "outcome")
     check_known(filters.states, TASK_STATES, "task state")
     if any(limit is not None and not -FOREVER < limit < FOREVER for limit in (gte, lte, gt, lt)):
-        raise InvalidFilter("a time must be in milliseconds since the epoch, below 2⁶²")
+        raise errors.InvalidFilter("a time must be in milliseconds since the epoch, below 2⁶²")
     count = sum(map(len, (filters.queues, filters.ids, filters.consumers, filters.exceptions)))
     count += sum(len(texts) for _, texts in filters.headers)
     if count > MAX_VALUES:
-        raise InvalidFilter(f"{count} filter values: use at most {MAX_VALUES}", limit=MAX_VALUES)
+        raise errors.InvalidFilter(f"{count} filter values: use at most {MAX_VALUES}", limit=MAX_VALUES)
     if any(not 0 <= id < 1 << 63 for id in filters.ids):
-        raise InvalidFilter("a message id must be from 0 to 2⁶³ - 1")
+        raise errors.InvalidFilter("a message id must be from 0 to 2⁶³ - 1")
     return filters
 
 
@@ -137,7 +126,7 @@ def check_known(values: Iterable[str], allowed: Iterable[str], noun: str) -> Non
     unknown = sorted(set(values).difference(allowed))
     if unknown:
         text = f"there is no {noun} {unknown[0]!r}: use one of {', '.join(filter(None, allowed))}"
-        raise InvalidFilter(text, value=unknown[0])
+        raise errors.InvalidFilter(text, value=unknown[0])
 
 
 def check_paging(
@@ -152,7 +141,7 @@ def check_paging(
     """
     descending = check_page(order, limit)
     if after and before:
-        raise TooManyCursors("both a next and a prev cursor were given: use only one of them")
+        raise errors.TooManyCursors("both a next and a prev cursor were given: use only one of them")
     text = after or before
     start = read_cursor(text, kind, filters, order) if text else None
     return Paging(descending, limit, start, bool(before))
@@ -166,9 +155,9 @@ def check_page(order: str, limit: int) -> bool:
     """
     if not 1 <= limit <= MAX_LIMIT:
         text = f"a page of {limit} items: request 1 to {MAX_LIMIT}"
-        raise LimitOutOfRange(text, value=limit, lowest=1, highest=MAX_LIMIT)
+        raise errors.LimitOutOfRange(text, value=limit, lowest=1, highest=MAX_LIMIT)
     if order not in ORDERS:
-        raise InvalidFilter(f"there is no order {order!r}: use {' or '.join(ORDERS)}", value=order)
+        raise errors.InvalidFilter(f"there is no order {order!r}: use {' or '.join(ORDERS)}", value=order)
     return order == ORDERS[0]
 
 
@@ -180,7 +169,6 @@ class TimeBuckets(NamedTuple):
     number: int
 
     def number_of(self, at_ms: int) -> int:
-        """Return the index of the bucket that has a time."""
         return (at_ms - self.start_ms) // self.bucket_ms
 
 
@@ -191,14 +179,14 @@ def check_buckets(gte: int, lt: int, bucket_ms: int) -> TimeBuckets:
         InvalidFilter: an empty range of time, or too many buckets.
     """
     if bucket_ms < 1:
-        raise InvalidFilter(f"a bucket of {bucket_ms} ms: use at least 1 ms", value=bucket_ms)
+        raise errors.InvalidFilter(f"a bucket of {bucket_ms} ms: use at least 1 ms", value=bucket_ms)
     if not 0 <= gte < lt < FOREVER:
         text = f"no range from {gte} to {lt} ms: gte must be from 0 up, lt above it and below 2⁶²"
-        raise InvalidFilter(text, gte=gte, lt=lt)
+        raise errors.InvalidFilter(text, gte=gte, lt=lt)
     start = gte // bucket_ms * bucket_ms
     count = -(-(lt - start) // bucket_ms)
     if count > MAX_BUCKETS:
-        raise InvalidFilter(
+        raise errors.InvalidFilter(
             f"{count} buckets of {bucket_ms} ms: at most {MAX_BUCKETS}; make them longer or the range shorter",
             value=count,
             limit=MAX_BUCKETS,
@@ -215,12 +203,11 @@ def attempt_number(id: str) -> int:
     """
     match = _ATTEMPT_ID.fullmatch(id)
     if match is None:
-        raise RequestError(f"{id[:80]!r} is not an attempt's id: give an id from a list of attempts", id=id[:80])
+        raise errors.RequestError(f"{id[:80]!r} is not an attempt's id: give an id from a list of attempts", id=id[:80])
     return int(match[1], 16)
 
 
 def attempt_id(number: int) -> str:
-    """Return the id of the attempt with this number in the log."""
     return f"{_ATTEMPT}{number:x}"
 
 
@@ -236,7 +223,7 @@ def read_cursor(text: str, kind: str, filters: ListFilters, order: str) -> ListP
         raise malformed_cursor(text)
     if raw[0] != _KINDS[kind]:
         other_kind = next(name for name, number in _KINDS.items() if number == raw[0])
-        raise CursorOfAnotherList(
+        raise errors.CursorOfAnotherList(
             f"a cursor of a list of {other_kind} does not fit one of {kind}", kind=other_kind, wanted=kind
         )
     if raw[1] != _CURSOR_VERSION:
@@ -252,7 +239,6 @@ def read_cursor(text: str, kind: str, filters: ListFilters, order: str) -> ListP
 
 
 def cursor_text(packed: bytes) -> str:
-    """Encode the bytes of a cursor as text."""
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
@@ -268,23 +254,22 @@ def cursor_bytes(text: str) -> bytes:
         raise malformed_cursor(text) from exc
 
 
-def cursor_of_other_version(version: int, supported: int) -> CursorVersionMismatch:
+def cursor_of_other_version(version: int, supported: int) -> errors.CursorVersionMismatch:
     text = f"a cursor of version {version}, this broker uses version {supported}: start with the first page"
-    return CursorVersionMismatch(text, version=version, supported=supported)
+    return errors.CursorVersionMismatch(text, version=version, supported=supported)
 
 
-def cursor_of_other_filters() -> CursorOfOtherFilters:
+def cursor_of_other_filters() -> errors.CursorOfOtherFilters:
     text = "the cursor belongs to other filters or another order: use it with those of the first page"
-    return CursorOfOtherFilters(text)
+    return errors.CursorOfOtherFilters(text)
 
 
-def malformed_cursor(text: str) -> MalformedCursor:
-    return MalformedCursor(f"{text[:80]!r} is not a cursor: use that of a page, unchanged", cursor=text[:80])
+def malformed_cursor(text: str) -> errors.MalformedCursor:
+    return errors.MalformedCursor(f"{text[:80]!r} is not a cursor: use that of a page, unchanged", cursor=text[:80])
 
 
 def _digest(filters: ListFilters, order: str) -> bytes:
     """Return a digest of the filters and the order; not of the limit, which may change from page to page."""
-    fields = (
-        tuple(filters) if filters.states or filters.exceptions else filters[:-2]
-    )  # compatible with cursors without states
+    # compatible with cursors without states
+    fields = tuple(filters) if filters.states or filters.exceptions else filters[:-2]
     return hashlib.blake2b(repr((tuple(fields), order)).encode("utf-8", "surrogatepass"), digest_size=8).digest()

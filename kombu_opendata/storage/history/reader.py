@@ -20,8 +20,9 @@ from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog
 from ..state.store_state import StoreState
 from .history_index import Index, View
+from .index_retention import look_up
 from .query import FOREVER
-from .sources import AVAILABLE, IN_FLIGHT, RUNNING, CandidateSource, ColdBuckets, NumberRange, values_source
+from .sources import AVAILABLE, IN_FLIGHT, RUNNING, AnyOf, CandidateSource, ColdBuckets, Fixed, NumberRange, Stored
 
 _READS = 32
 #: trails of a block in one read; blocks whose messages were settled over a long time have more
@@ -56,7 +57,11 @@ class ListReader:
 
     async def having(self, space: int, hashes: Sequence[int], *, descending: bool) -> CandidateSource:
         """Return the messages or attempts that have any of these values."""
-        return await values_source(self.store, self.view, space, hashes, descending=descending)
+        positions = [place for part in self.view.parts for hash in hashes for place in part.find(space, hash)]
+        rare = await look_up(self.store, self.view, space, hashes)
+        positions += [place for places in rare.values() for place in places]
+        sources = [Stored(self.store, space, hash, descending=descending) for hash in hashes]
+        return AnyOf([Fixed(positions, descending=descending), *sources], descending=descending)
 
     async def message_range(self, since_ms: int, until_ms: int) -> tuple[int, int]:
         """Return the first and the last id of messages that were received between two times, both included."""
@@ -78,13 +83,8 @@ class ListReader:
         if descending and newest:
             yield newest[::-1]
         first_unsaved = unsaved[0] if unsaved else high + 1
-        rows = self.store.scan_batches(
-            keys.metadata_key(low),
-            keys.metadata_key(min(first_unsaved, MAX_MESSAGE_ID - 1)),
-            batch=batch,
-            descending=descending,
-            read_ahead_bytes=1 << 18,
-        )
+        first, end = keys.metadata_key(low), keys.metadata_key(min(first_unsaved, MAX_MESSAGE_ID - 1))
+        rows = self.store.scan_batches(first, end, batch=batch, descending=descending, read_ahead_bytes=1 << 18)
         async with aclosing(rows) as reading:
             async for pairs in reading:
                 yield [metadata.decode(key, value) for key, value in pairs]
@@ -193,7 +193,6 @@ class ListReader:
         return rows
 
     async def failures(self, numbers: Iterable[int]) -> dict[int, TaskFailure]:
-        """Return the failures of the attempts with these numbers, which have one."""
         results: dict[int, TaskFailure] = {}
         for chunk in (*self.log.chunks, self.log.open):
             results |= {number: chunk.failures[number] for number in chunk.failures.keys() & set(numbers)}

@@ -209,7 +209,6 @@ class History:
             return _page(query.ATTEMPTS, infos, filters, paging)
 
     async def count_messages(self, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
-        """Count the messages of each bucket in the store."""
         async with self.reading(indexed=True) as reader:
             counts = [0] * buckets.number
             way = NumberRange(*await reader.message_range(filters.since_ms, filters.until_ms), False)
@@ -220,7 +219,6 @@ class History:
             return counts
 
     async def count_attempts(self, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
-        """Count the attempts that ended in each bucket."""
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
             counts = [0] * buckets.number
             way = NumberRange(*await reader.attempt_range(filters.since_ms, filters.until_ms), False)
@@ -231,7 +229,6 @@ class History:
             return counts
 
     async def message(self, id: int) -> MessageInfo | None:
-        """Return a message, if it is in the store."""
         async with self.reading(indexed=True) as reader:
             metadata = (await reader.metadata([id])).get(id)
             return None if metadata is None else message_info(metadata, (await reader.statuses([id]))[id])

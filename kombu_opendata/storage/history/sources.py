@@ -19,8 +19,6 @@ from ..records import active, history_index, keys
 from ..records.history_index import OFFSET_MASK, SEGMENT_BITS, mask_of
 from ..slatedb.store_writer import SlateStore
 from ..state.store_state import Queue
-from .history_index import View
-from .index_retention import look_up
 
 T = TypeVar("T")
 
@@ -177,17 +175,6 @@ class AllOf:
         return None
 
 
-async def values_source(
-    store: SlateStore, view: View, space: int, hashes: Sequence[int], *, descending: bool
-) -> CandidateSource:
-    """Return the positions that have any of these values."""
-    positions = [place for part in view.parts for hash in hashes for place in part.find(space, hash)]
-    rare = await look_up(store, view, space, hashes)
-    positions += [place for places in rare.values() for place in places]
-    sources = [Stored(store, space, hash, descending=descending) for hash in hashes]
-    return AnyOf([Fixed(positions, descending=descending), *sources], descending=descending)
-
-
 async def walk(source: CandidateSource, way: NumberRange) -> AsyncGenerator[list[int], None]:
     """Yield the positions in a range, in order, segment by segment."""
     low, high, descending = way
@@ -250,7 +237,6 @@ class ColdBuckets:
             await self._load(buckets[start : start + _BUCKETS_AT_ONCE])
 
     async def find(self, queue: Queue, id: int) -> active.AvailableMessage | None:
-        """Return a message, if it is in one of the queue's cold buckets."""
         for number in await self._covering(queue, id):
             row = (await self.rows(queue, number)).get(id)
             if row is not None:
@@ -258,7 +244,6 @@ class ColdBuckets:
         return None
 
     async def _covering(self, queue: Queue, id: int) -> list[int]:
-        """Return the cold buckets that may have a message."""
         if not queue.messages.cold:
             return []
         ranges = self._ranges.get(queue.name)
@@ -314,7 +299,6 @@ class Live:
 
     @classmethod
     async def of(cls, queues: Iterable[Queue], statuses: Sequence[str], cold: ColdBuckets, *, descending: bool) -> Live:
-        """Return the messages of these queues with these statuses."""
         live = cls(cold, descending=descending)
         for queue in queues:
             await live._add_queue(queue, statuses)

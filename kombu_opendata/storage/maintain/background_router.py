@@ -118,12 +118,7 @@ class Router(EngineService):
 
     # ------------------------------------------------------------------ steps
     async def step(self, name: str, seconds: float, accepts: Accepts = accept_all) -> Step:
-        """Advance a queue's cursor; this blocks the event loop for about ``seconds`` at a time.
-
-        Raises:
-            StoreFull: the journal is full; try again later.
-            CorruptRecord, StoreError: the store can't be read.
-        """
+        """Advance a queue's cursor; this blocks the event loop for about ``seconds`` at a time."""
         cursor, queue = self._state.cursors.get(name), self._state.queues.get(name)
         if cursor is None or queue is None or cursor.is_done:
             self.forget(name)

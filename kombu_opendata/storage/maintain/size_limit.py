@@ -111,11 +111,7 @@ class SizeLimit(EngineService):
         return staged_bytes + (use.live_bytes if use is not None else 0)
 
     async def step(self) -> int:
-        """Continue the round, or begin one; return the number of removed messages.
-
-        Raises:
-            StoreError: the store failed permanently.
-        """
+        """Continue the round, or begin one; return the number of removed messages."""
         if not self.limit_bytes:
             return 0
         if not self._to_remove:
@@ -197,9 +193,8 @@ class SizeLimit(EngineService):
                         continue
                     oldest = rows[: self._to_remove - removed_count]
                     self._buckets.take(queue, which, rows, len(oldest))
-                    self._state.dirty.outdated.update(
-                        row.message_id for row in oldest
-                    )  # the log does not keep them either
+                    # the log does not keep them either
+                    self._state.dirty.outdated.update(row.message_id for row in oldest)
                 removed_count += len(oldest)
                 newest_at_ms = max(newest_at_ms, oldest[-1].settled_at_ms)
                 if len(self._state.dirty.garbage) >= _PER_CHECKPOINT:
@@ -236,9 +231,6 @@ class SizeLimit(EngineService):
     def report(self) -> dict[str, Any]:
         """Return the size and the limit for the status call; a time of 0 means never."""
         return {
-            "limit_bytes": self.limit_bytes,
-            "size_bytes": self.size_bytes,
-            "removed_early": self.removed,
-            "removed_at_ms": self.removed_at_ms,
-            "is_stuck": self.is_stuck,
-        }
+            "limit_bytes": self.limit_bytes, "size_bytes": self.size_bytes, "removed_early": self.removed,
+            "removed_at_ms": self.removed_at_ms, "is_stuck": self.is_stuck,
+        }  # fmt: skip

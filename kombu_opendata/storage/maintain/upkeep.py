@@ -288,8 +288,7 @@ class IdleStore:
     def change(self, commits: int) -> SlateSettings | None:
         """Return the settings for reopening the store; None to leave it open. Call it every few seconds.
 
-        Args:
-            commits: the number of commits since the last call.
+        ``commits``: the number of commits since the last call.
         """
         now = asyncio.get_running_loop().time()
         if commits:

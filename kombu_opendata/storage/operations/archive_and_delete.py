@@ -55,12 +55,7 @@ class SettledMoves(EngineService):
     async def archive_failed(self, queue: Queue, selection: Selection, on_step: Callable[[int], bool]) -> int:
         """Archive failed messages of a queue; return their number. They keep their records until they are deleted.
 
-        Args:
-            on_step: called with the total number after each step; returns False to stop.
-
-        Raises:
-            StoreFull: the journal is full; messages that were archived before remain archived.
-            CorruptRecord, StoreError: the store can't be read.
+        ``on_step``: called with the total number after each step; returns False to stop.
         """
         log, archived, limit = queue.failed, 0, selection.limit
         for number in range(log.first, log.tail + 1):
@@ -92,10 +87,6 @@ class SettledMoves(EngineService):
         """Delete settled messages of a queue; return their number. Records that another queue needs remain.
 
         ``on_step`` is as in :meth:`archive_failed`.
-
-        Raises:
-            StoreFull: the journal is full; messages that were deleted before remain deleted.
-            CorruptRecord, StoreError: the store can't be read.
         """
         log, deleted = queue.settled_list(which), 0
         for number in range(log.first, log.tail + 1):
@@ -111,12 +102,7 @@ class SettledMoves(EngineService):
         return deleted
 
     async def delete_some(self, queue: Queue, which: ListName, bucket: int, ids: frozenset[int]) -> int:
-        """Delete settled messages of one bucket, as :meth:`delete`.
-
-        Raises:
-            StoreFull: the journal is full; nothing was deleted.
-            CorruptRecord, StoreError: the store can't be read.
-        """
+        """Delete settled messages of one bucket, as :meth:`delete`."""
         _rows, count = await self._delete_from(queue, which, bucket, Selection(ids))
         if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
             await self._commits.checkpoint()

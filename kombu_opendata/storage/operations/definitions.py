@@ -6,15 +6,7 @@ from typing import Any
 
 from ...errors import RequestError
 from ..effects import Effect
-from ..effects.definitions import (
-    AlterQueueEffect,
-    BindEffect,
-    DeclareExchangeEffect,
-    DeclareQueueEffect,
-    DeleteExchangeEffect,
-    DeleteQueueEffect,
-    UnbindEffect,
-)
+from ..effects import definitions as effects
 from ..engine_parts import EngineParts, EngineService
 from ..records.definitions import QueueOverrides
 from ..routing.queue_filters import QueueDefinition, filter_of, have_same_filter
@@ -47,7 +39,7 @@ class Definitions(EngineService):
 
     def declare_queue(self, name: str, options: QueueSettings) -> Queue:
         """Create a durable queue: its config and its empty active, done and failed records."""
-        self._define(DeclareQueueEffect(name, *options, self._clock.now_ms()))
+        self._define(effects.DeclareQueueEffect(name, *options, self._clock.now_ms()))
         return self._state.queues[name]
 
     def override_queue(self, name: str, overrides: QueueOverrides) -> None:
@@ -68,17 +60,19 @@ class Definitions(EngineService):
                     queue=name,
                     limit=MAX_FILTER_BYTES,
                 )
-        self._define(AlterQueueEffect(name, overrides.paused, overrides.paused_at_ms, dict(overrides.arguments)))
+        self._define(
+            effects.AlterQueueEffect(name, overrides.paused, overrides.paused_at_ms, dict(overrides.arguments))
+        )
 
     def drop_queue(self, name: str) -> None:
         """Delete a queue without messages."""
-        self._define(DeleteQueueEffect(name))
+        self._define(effects.DeleteQueueEffect(name))
 
     def declare_exchange(self, name: str, type: str, auto_delete: bool, arguments: dict[str, Any]) -> None:
-        self._define(DeclareExchangeEffect(name, type, True, auto_delete, arguments))
+        self._define(effects.DeclareExchangeEffect(name, type, True, auto_delete, arguments))
 
     def delete_exchange(self, name: str) -> None:
-        self._define(DeleteExchangeEffect(name))
+        self._define(effects.DeleteExchangeEffect(name))
 
     def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
         """Bind a durable queue to a durable exchange.
@@ -94,10 +88,10 @@ class Definitions(EngineService):
                 queue=queue,
                 limit=MAX_FILTER_BYTES,
             )
-        self._define(BindEffect(queue, exchange, routing_key, arguments))
+        self._define(effects.BindEffect(queue, exchange, routing_key, arguments))
 
     def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
-        self._define(UnbindEffect(queue, exchange, routing_key, arguments))
+        self._define(effects.UnbindEffect(queue, exchange, routing_key, arguments))
 
     # ------------------------------------------------------------------ purge and deletion of queues
     async def purge(self, queue: Queue, call: Call | None = None) -> int:

@@ -191,22 +191,16 @@ class Moves(EngineService):
         which: ListName = "failed",
         bucket: int | None = None,
     ) -> MoveCounts:
-        """Make messages of a settled list available in a queue, which may be their own. Raises as :meth:`waiting`.
+        """Make messages of a settled list available in a queue, which may be their own.
 
-        Args:
-            bucket: only search this bucket.
+        ``bucket``: only search this bucket.
         """
         return await self._run(SettledSource(source, selection, which, self._buckets, bucket), way)
 
     async def waiting(
         self, source: Queue, selection: Selection, way: MoveTarget, states: Sequence[str], *, copies: bool
     ) -> MoveCounts:
-        """Move, or copy, available or delayed messages to another queue.
-
-        Raises:
-            StoreFull: the journal is full; messages that were moved before remain in the target.
-            CorruptRecord, StoreError: the store can't be read.
-        """
+        """Move, or copy, available or delayed messages to another queue."""
         end = self._state.next_id
         return await self._run(
             WaitingSource(source, selection, states, copies, end, self._pages, self._loader, self._clock), way

@@ -77,8 +77,7 @@ class QueueLoader(EngineService):
 
         Removes expired messages that would be next.
 
-        Args:
-            wake: called with the queue's name after a load that this call begins.
+        ``wake``: called with the queue's name after a load that this call begins.
         """
         messages = queue.messages
         queue.at_hand -= 1
@@ -95,7 +94,6 @@ class QueueLoader(EngineService):
             self._operations.remove(queue, [entry], "expired")
 
     async def load_bucket(self, queue: Queue, number: int) -> None:
-        """Load a cold bucket into memory."""
         key = keys.active_key(queue.name, number)
         summary = queue.messages.cold.get(number)
         value = await self._store.get(key)

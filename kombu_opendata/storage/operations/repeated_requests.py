@@ -40,8 +40,7 @@ class Idempotency(EngineService):
     def find(self, name: bytes, queue: str = "") -> tuple[bool, Sending | None]:
         """Return True if the key is in memory or known to be absent, and its publish, if any.
 
-        Args:
-            queue: the queue to which the messages were published by its name, if any.
+        ``queue``: the queue to which the messages were published by its name, if any.
         """
         is_known, sending = self._keys.find(name)
         if sending is None or not queue:

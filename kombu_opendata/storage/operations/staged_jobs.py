@@ -50,11 +50,7 @@ class Staging(EngineService):
 
     # ------------------------------------------------------------------ jobs
     async def find(self, job_id: str) -> StagedJob | None:
-        """Return a committed job. A settled job is a copy from the store, so changes to it have no effect.
-
-        Raises:
-            CorruptRecord: its record does not decode.
-        """
+        """Return a committed job. A settled job is a copy from the store, so changes to it have no effect."""
         job = self.state.jobs.get(job_id)
         if job is not None:
             return job
@@ -63,11 +59,7 @@ class Staging(EngineService):
         return self.state.jobs.get(job_id) or (staged_jobs.decode_job(key, value) if value else None)
 
     def commit(self, job_id: str, batches: list[StagedBatch]) -> StagedJob:
-        """Add a job, whose messages are the rows of these batches.
-
-        Raises:
-            StoreFull: the disk is full, or the store accepts no writes.
-        """
+        """Add a job, whose messages are the rows of these batches."""
         self._commits.check_room(_BATCH_BYTES * (1 + len(batches)))
         first_id = self._operations.allocate_ids(sum(batch.rows for batch in batches))
         self._commits.apply(CommitStagedEffect(job_id, self._clock.now_ms(), first_id, batches))
@@ -81,9 +73,6 @@ class Staging(EngineService):
             block: the decoded block of the chunk; None for damaged rows.
             targets: lists of queues.
             runs: flat list target, rows, …; target -1 for rows without a queue.
-
-        Raises:
-            StoreFull: the disk is full, or the store accepts no writes; nothing was changed.
         """
         size = len(chunk.block) + len(chunk.payload)
         self._commits.check_room(size)
@@ -154,8 +143,7 @@ class Staging(EngineService):
     async def remove_orphans(self, now: int, alone: Callable[[str], AbstractAsyncContextManager[None]]) -> None:
         """Delete old staged objects that no committed job refers to.
 
-        Args:
-            alone: the lock of a job, which its commit and its abort acquire, too.
+        ``alone``: the lock of a job, which its commit and its abort acquire, too.
         """
         try:
             if await self._is_held():  # since the last startup only a reader may need an object

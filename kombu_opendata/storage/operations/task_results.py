@@ -34,8 +34,7 @@ class ResultStore(EngineService):
     def find(self, name: bytes, age_ms: int = -1) -> tuple[bool, Result | None]:
         """Return True if the result is in memory or known to be absent, and the result, if any.
 
-        Args:
-            age_ms: the result is not older than this; -1 for unknown.
+        ``age_ms``: the result is not older than this; -1 for unknown.
         """
         cache, now = self.state.results, self._clock.now_ms()
         is_known, result = cache.find(name)
@@ -44,11 +43,7 @@ class ResultStore(EngineService):
         return is_known, _alive(result, now)
 
     async def get(self, name: bytes) -> Result | None:
-        """Return the result, or None.
-
-        Raises:
-            CorruptRecord: its record does not decode.
-        """
+        """Return the result, or None."""
         is_known, result = self.find(name)
         if is_known:
             return result
@@ -80,11 +75,7 @@ class ResultStore(EngineService):
         return None if value is None else records.decode_result(key, value)
 
     async def part(self, key: bytes) -> bytes:
-        """Return the value of a chord's part; empty if it does not exist.
-
-        Raises:
-            CorruptRecord: its record does not decode.
-        """
+        """Return the value of a chord's part; empty if it does not exist."""
         is_known, part = self.state.parts.find(key)
         if not is_known:
             value = await self._store.get(key)
@@ -110,9 +101,6 @@ class ResultStore(EngineService):
         """Store a result, a chord's part, or both; return True if the result was stored.
 
         Does not replace a final result that is in memory. A TTL of 0 means no limit.
-
-        Raises:
-            StoreFull: the disk is full, or the store accepts no writes.
         """
         now = self._clock.now_ms()
         is_stored = bool(name)

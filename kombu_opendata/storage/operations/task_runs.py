@@ -9,16 +9,8 @@ from msgspec.structs import replace
 
 from ...errors import StoreFull
 from ...protocol.task_reports import TaskReport, TaskState, shortened
+from ..effects import tasks as task_effects
 from ..effects.deliveries import AckEffect
-from ..effects.tasks import (
-    Failures,
-    FinishEffect,
-    FinishFailedEffect,
-    NoteFailuresEffect,
-    NoteReportsEffect,
-    StartEffect,
-    finish,
-)
 from ..engine_parts import EngineParts, EngineService
 from ..records.session_records import RunningTask
 from ..state.queue_buckets import QueueEntry
@@ -54,7 +46,7 @@ class TaskRuns(EngineService):
             session = entry.session
             self._payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
-        kind: type[StartEffect | AckEffect] = StartEffect if self.enabled else AckEffect
+        kind: type[task_effects.StartEffect | AckEffect] = task_effects.StartEffect if self.enabled else AckEffect
         effect = kind(queue.name, at, pairs)
         effect.apply(self._state)
         last = self._effects[-1] if self._effects else None
@@ -80,7 +72,7 @@ class TaskRuns(EngineService):
         at, has_failed = self._clock.now_ms(), report.exception or report.error or report.traceback
         if has_failed:
             report = self._fitting(report)
-        task = finish(self._state, lease, at, report)
+        task = task_effects.finish(self._state, lease, at, report)
         if task is None:
             return None
         name, id, token = lease
@@ -88,11 +80,11 @@ class TaskRuns(EngineService):
         effects = self._effects
         last = effects[-1] if effects else None
         if has_failed:
-            effects.append(FinishFailedEffect(name, at, run, _failures(report)))
-        elif type(last) is FinishEffect and last.at_ms == at and last.queue == name:
+            effects.append(task_effects.FinishFailedEffect(name, at, run, _failures(report)))
+        elif type(last) is task_effects.FinishEffect and last.at_ms == at and last.queue == name:
             last.runs += run
         else:
-            effects.append(FinishEffect(name, at, run))
+            effects.append(task_effects.FinishEffect(name, at, run))
         return task
 
     def ack(self, queue: Queue, entry: QueueEntry, report: TaskReport) -> None:
@@ -113,7 +105,9 @@ class TaskRuns(EngineService):
         run = [id, entry.claimed_at, report.state, report.runtime_us, report.pid]
         failures = _failures(report)
         self._effects.append(
-            NoteFailuresEffect(name, at, run, failures) if failures else NoteReportsEffect(name, at, run)
+            task_effects.NoteFailuresEffect(name, at, run, failures)
+            if failures
+            else task_effects.NoteReportsEffect(name, at, run)
         )
 
     def lose(self, session: bytes) -> list[LostTask]:
@@ -141,7 +135,7 @@ class TaskRuns(EngineService):
         return report
 
 
-def _failures(report: TaskReport) -> Failures:
+def _failures(report: TaskReport) -> task_effects.Failures:
     """Return the texts of the only run of an effect; empty if it did not fail."""
     if report.exception or report.error or report.traceback:
         return {0: (report.exception, report.error, report.traceback, report.task)}

@@ -56,11 +56,7 @@ class BlockReader(EngineService):
         self._row_bytes = 0  # average of the last block
 
     async def read(self, start: int, end: int) -> None:
-        """Set ``block`` to that of ids from ``start`` to below ``end``, and start reading the next one.
-
-        Raises:
-            CorruptRecord, StoreError: the store can't be read.
-        """
+        """Set ``block`` to that of ids from ``start`` to below ``end``, and start reading the next one."""
         self._drop()
         if self._ahead is not None and self._ahead_start != start:
             self._abandon()
@@ -124,8 +120,7 @@ async def read_block(
 ) -> tuple[list[Pair], int]:
     """Return entries of the metadata log with ``low`` ≤ id < ``high``, and the id up to which they are complete.
 
-    Args:
-        row_bytes: average size of an entry; 0 if it is unknown and must be measured first.
+    ``row_bytes``: average size of an entry; 0 if it is unknown and must be measured first.
     """
     rows: list[Pair] = []
     if not row_bytes:
@@ -140,13 +135,9 @@ async def read_block(
         if len(rows) >= block_rows:
             return rows, low
     size = row_bytes * len(rows)
-    batches = store.scan_batches(
-        keys.metadata_key(low),
-        keys.metadata_key(high),
-        batch=max(min(block_rows, _CALL_ROWS, _CALL_BYTES // row_bytes), 1),
-        read_ahead_bytes=_READ_AHEAD_BYTES,
-        in_thread=True,
-    )
+    start, end, count = keys.metadata_key(low), keys.metadata_key(high), min(block_rows, _CALL_ROWS)
+    batch = max(min(count, _CALL_BYTES // row_bytes), 1)
+    batches = store.scan_batches(start, end, batch=batch, read_ahead_bytes=_READ_AHEAD_BYTES, in_thread=True)
     async with aclosing(batches) as reading:
         async for part in reading:
             rows += part

@@ -64,7 +64,6 @@ def row_in_flight(entry: QueueEntry, running_since_ms: int = 0) -> Row:
 
 
 def row_running(session: bytes, task: RunningTask) -> Row:
-    """Return the row of a message whose task runs."""
     token, since = task.claimed_at_ms, task.started_at_ms
     return Row(task.message_id, RUNNING, attempts=task.number, token=token, session=session, settled_at_ms=since)
 
@@ -97,7 +96,6 @@ def in_flight(queue: Queue, after: int, limit: int) -> tuple[list[Row], int]:
 
 
 def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
-    """Return the row of a message, if it is in memory."""
     entry = messages.in_flight.get(id)
     if entry is not None:
         return row_in_flight(entry)

@@ -13,7 +13,6 @@ from ..state.store_state import Queue
 
 
 def rows_at_hand(queue: Queue, which: ListName, number: int) -> list[settled.SettledEntry]:
-    """Return the entries of a bucket that is in memory."""
     log = queue.settled_list(which)
     rows = log.loaded(number)
     if rows is None:

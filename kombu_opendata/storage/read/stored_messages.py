@@ -99,10 +99,7 @@ def priority_of(headers: Mapping[str, str]) -> int:
 def row_of(message: Metadata, priority: int, queue: Queue, at: int, visible_at: int | None = None) -> QueueRow | None:
     """Return the row of a message that is added to the queue at ``at``; None if its deadline is over.
 
-    Bucket and size are 0.
-
-    Args:
-        visible_at: the time at which it becomes visible; None means as published.
+    Bucket and size are 0. ``visible_at``: the time at which it becomes visible; None means as published.
     """
     deadline = 0
     if message.retention_seconds:

@@ -131,7 +131,6 @@ def read_texts(key: bytes, value: bytes, offset: int) -> tuple[list[str], int]:
 
 
 def json_utf8(arguments: dict[str, Any]) -> bytes:
-    """Encode a JSON object as Utf8."""
     try:
         return utf8(json.dumps(arguments, allow_nan=False, ensure_ascii=False, separators=(",", ":")))
     except (TypeError, ValueError, RecursionError) as error:
@@ -159,7 +158,6 @@ def read_last_json(key: bytes, value: bytes, offset: int = 0) -> dict[str, Any]:
 
 # ---- columns
 def pack_column(code: str, values: Iterable[int]) -> bytes:
-    """Pack the column of these integers."""
     try:
         column = array(code, values)
     except (OverflowError, TypeError) as error:
@@ -205,7 +203,6 @@ def pack(layout: struct.Struct, fields: str, *values: int | bytes) -> bytes:
 
 
 def read(layout: struct.Struct, key: bytes, value: bytes, offset: int) -> tuple[Any, ...]:
-    """Return the fields of `layout` at `offset` of `value`."""
     if offset + layout.size > len(value):
         raise corrupt(key, offset, f"{layout.size} bytes expected, {max(len(value) - offset, 0)} found")
     return layout.unpack_from(value, offset)
@@ -248,19 +245,16 @@ def check_version(key: bytes, version: int) -> None:
 
 
 def check_flags(key: bytes, offset: int, flags: int, mask: int) -> None:
-    """Check that no unknown flag is set."""
     if flags & ~mask:
         raise corrupt(key, offset, f"unknown flags {flags:#04x}")
 
 
 def array_count(entries: int, what: str) -> bytes:
-    """Encode the count before an array."""
     if entries > MAX_U16:
         raise RequestError(f"{entries} {what}; a record holds at most {MAX_U16}", limit=MAX_U16, size=entries)
     return COUNT.pack(entries)
 
 
 def check_end(key: bytes, value: bytes, offset: int) -> None:
-    """Check that `value` ends at `offset`."""
     if offset != len(value):
         raise corrupt(key, offset, f"{len(value) - offset} bytes after the end of the record")

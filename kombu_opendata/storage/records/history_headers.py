@@ -56,7 +56,6 @@ class HeaderTable:
         field_types.check_end(key, value, self._ends[-1])
 
     def find(self, id: int) -> Pairs:
-        """Return the headers of a message in ``ids``."""
         return self.at(bisect_left(self.ids, id))
 
     def at(self, index: int) -> Pairs:

@@ -233,11 +233,8 @@ def encode_running_tasks(tasks: Mapping[str, Iterable[RunningTask]]) -> bytes:
     for queue, queue_tasks in tasks.items():
         rows = list(map(msgspec.structs.astuple, queue_tasks))
         columns = zip(*rows, strict=True) if rows else ((),) * len(_TASK_COLUMNS)
-        parts += (
-            field_types.utf8_escaped(queue),
-            _COUNT.pack(len(rows)),
-            field_types.pack_columns(_TASK_COLUMNS, columns),
-        )
+        parts += field_types.utf8_escaped(queue), _COUNT.pack(len(rows))
+        parts.append(field_types.pack_columns(_TASK_COLUMNS, columns))
     return b"".join(parts)
 
 

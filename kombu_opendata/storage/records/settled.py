@@ -46,7 +46,6 @@ def join(packed: Sequence[bytes]) -> bytes:
 
 
 def pack_entries(entries: Iterable[tuple[int, int, int]]) -> list[bytes]:
-    """Pack these entries, for :func:`join`."""
     return [pack_entry(*entry) for entry in entries]
 
 

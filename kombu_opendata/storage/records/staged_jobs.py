@@ -77,7 +77,6 @@ class StagedJob:
     queues: dict[str, list[int]] = field(default_factory=dict)
 
     def counts(self, queue: str) -> list[int] | None:
-        """Return the counts of a queue, if there are any."""
         return self.queues.get(queue) or self.queues.get("")
 
     def add_routed(self, queue: str, count: int) -> None:

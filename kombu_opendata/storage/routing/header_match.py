@@ -57,7 +57,6 @@ def identity(arguments: Mapping[str, Any]) -> str:
 
 
 def matches(arguments: Mapping[str, Any], headers: Mapping[Any, Any]) -> bool:
-    """Return True if a binding with these arguments matches these headers."""
     every, pairs = _wanted(arguments)
     results = (name in headers and _equal(value, headers[name]) for name, value in pairs)
     return all(results) if every else any(results)

@@ -45,7 +45,6 @@ def filter_of(arguments: Mapping[str, Any]) -> QueueFilter | None:
 
 
 def have_same_filter(arguments: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return True if these arguments of a queue have the same filter, or none."""
     return all(arguments.get(name) == other.get(name) for name in (FILTER, FILTER_MODE))
 
 

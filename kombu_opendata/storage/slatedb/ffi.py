@@ -122,8 +122,7 @@ class SlateBinding:
     async def next_batch(self, iterator: Any, limit: int, *, in_thread: bool = False) -> list[Pair]:
         """Return the next pairs; fewer than `limit` only at the end.
 
-        Args:
-            in_thread: run SlateDB's code in a thread, so that it does not block the event loop; only in the fast path.
+        ``in_thread``: run SlateDB's code in a thread, so that it does not block the event loop; only in the fast path.
         """
         return [(row.key, row.value) for row in await iterator.next_batch(limit)]
 

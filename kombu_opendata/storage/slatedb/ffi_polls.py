@@ -117,7 +117,6 @@ class Polls:
         return wait
 
     def is_ready(self, wait: Wait) -> bool:
-        """Return True if a poll has reported that the future is ready."""
         return bool(wait.code == self._ready_code)
 
     async def any_woken(self, waits: Sequence[Wait]) -> None:

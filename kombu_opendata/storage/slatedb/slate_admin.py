@@ -152,14 +152,8 @@ class SlateAdmin:
         current = await self.manifest()
         if current is None:
             return DiskUse(now_ms, 0, {}, ())
-        holding = tuple(
-            checkpoint
-            for checkpoint in current.checkpoints
-            if checkpoint.expires_at_ms is None or checkpoint.expires_at_ms > now_ms
-        )
-        self._tables = {
-            id: self._tables[id] for checkpoint in holding if (id := checkpoint.manifest_id) in self._tables
-        }
+        holding = tuple(held for held in current.checkpoints if (held.expires_at_ms or now_ms + 1) > now_ms)
+        self._tables = {id: self._tables[id] for held in holding if (id := held.manifest_id) in self._tables}
         held_tables: dict[str, int] = {}
         for checkpoint in holding:
             if checkpoint.manifest_id not in self._tables:
@@ -234,8 +228,7 @@ class SlateAdmin:
     ) -> None:
         """Delete the files that neither the current manifest nor a checkpoint needs and that are older than these ages.
 
-        Args:
-            table_seconds: None for no deletion of tables.
+        ``table_seconds``: None for no deletion of tables.
         """
         u = ffi.public()
 
@@ -274,24 +267,15 @@ def _checkpoint(record: Any) -> Checkpoint:
 
 def _manifest(record: Any) -> Manifest:
     views = [*record.l0, *(view for run in record.compacted for view in run.sst_views)]
-    return Manifest(
-        record.id,
-        {view.sst.id.value: view.estimated_size_bytes for view in views},
-        tuple(run.id for run in record.compacted),
-        tuple(view.id for view in record.l0),
-        tuple(_checkpoint(checkpoint) for checkpoint in record.checkpoints),
-        record.replay_after_wal_id,
-    )
+    tables = {view.sst.id.value: view.estimated_size_bytes for view in views}
+    runs, unsorted = tuple(run.id for run in record.compacted), tuple(view.id for view in record.l0)
+    checkpoints = tuple(map(_checkpoint, record.checkpoints))
+    return Manifest(record.id, tables, runs, unsorted, checkpoints, record.replay_after_wal_id)
 
 
 def _compaction(record: Any) -> Compaction:
-    return Compaction(
-        record.status.name.lower(),
-        ulid_time_ms(record.id),
-        len(record.spec.sources),
-        record.bytes_processed,
-        record.active,
-    )
+    status, at_ms = record.status.name.lower(), ulid_time_ms(record.id)
+    return Compaction(status, at_ms, len(record.spec.sources), record.bytes_processed, record.active)
 
 
 # ---- ULIDs, the ids of tables and compactions: a time in ms, of 48 bits, and 80 random bits, as 26 digits of 5 bits

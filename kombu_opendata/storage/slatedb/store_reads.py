@@ -42,7 +42,6 @@ class OngoingReads:
         return self._period
 
     def end(self, period: int) -> None:
-        """Count the end of a read that began in this period."""
         self._counts[period] -= 1
 
     def new_period(self) -> None:

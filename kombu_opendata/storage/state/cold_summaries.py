@@ -131,18 +131,11 @@ class Summary(NamedTuple):
             best = first_priority, lowest
         else:
             best = min(zip(priorities, ids, strict=True))
+        next_deadline = min(filter(None, deadlines), default=None) if any(deadlines) else None
         return cls(
-            best,
-            min(delayed_times, default=None),
-            len(ids),
-            min(filter(None, deadlines), default=None) if any(deadlines) else None,
-            len(delayed_times),
-            first_visible,
-            last_visible,
-            lowest,
-            highest,
-            best_delayed,
-        )
+            best, min(delayed_times, default=None), len(ids), next_deadline, len(delayed_times), first_visible,
+            last_visible, lowest, highest, best_delayed,
+        )  # fmt: skip
 
 
 class ColdSummaries(dict[int, Summary]):

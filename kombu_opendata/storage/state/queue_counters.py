@@ -58,7 +58,6 @@ class QueueCounts:
         self.at_start: tuple[int, ...] = ()
 
     def restore(self, created_at_ms: int, since_ms: int, values: tuple[int, ...]) -> None:
-        """Continue from the counters in the store."""
         self.created_at_ms, self.since_ms = created_at_ms, since_ms
         for name, value in zip(NAMES, values, strict=False):
             setattr(self, name, value)

@@ -10,17 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...protocol.queue_arguments import (
-    DEAD_LETTER_EXCHANGE,
-    DEAD_LETTER_ROUTING_KEY,
-    DEFAULT_DONE_RETENTION_SECONDS,
-    DEFAULT_FAILED_RETENTION_SECONDS,
-    DEFAULT_LEASE_SECONDS,
-    DEFAULT_MAX_ATTEMPTS,
-    KNOWN,
-    UNLIMITED_ATTEMPTS,
-    QueueArguments,
-)  # fmt: skip
+from ...protocol import queue_arguments
 from ..engine_sizes import SIZES, EngineSizes
 from ..records import idempotency, keys, store_records
 from ..records.dead_letter import REVOKED, DeadLetter
@@ -43,24 +33,25 @@ from .task_state import HandledFailures, RunningTasks
 from .write_back_cache import WriteBackCache
 
 #: the fields of :class:`QueueSettings` that are arguments as well
-_FIELDS = {argument.name: argument.setting for argument in KNOWN if argument.setting}
+_FIELDS = {argument.name: argument.setting for argument in queue_arguments.KNOWN if argument.setting}
 
 
 class QueueSettings(NamedTuple):
     """The settings of a durable queue. A retention of 0 keeps messages indefinitely."""
 
-    max_attempts: int = DEFAULT_MAX_ATTEMPTS
-    done_retention_seconds: int = DEFAULT_DONE_RETENTION_SECONDS
-    failed_retention_seconds: int = DEFAULT_FAILED_RETENTION_SECONDS
-    lease_seconds: int = DEFAULT_LEASE_SECONDS
+    max_attempts: int = queue_arguments.DEFAULT_MAX_ATTEMPTS
+    done_retention_seconds: int = queue_arguments.DEFAULT_DONE_RETENTION_SECONDS
+    failed_retention_seconds: int = queue_arguments.DEFAULT_FAILED_RETENTION_SECONDS
+    lease_seconds: int = queue_arguments.DEFAULT_LEASE_SECONDS
     arguments: dict[str, Any] = {}  # noqa: RUF012 - a field's default; never changed
 
     @classmethod
-    def of(cls, parsed: QueueArguments, arguments: Mapping[str, Any]) -> QueueSettings:
-        """Return the settings of a queue that was declared with these arguments."""
-        values = {argument.setting: getattr(parsed, argument.field) for argument in KNOWN if argument.setting}
+    def of(cls, parsed: queue_arguments.QueueArguments, arguments: Mapping[str, Any]) -> QueueSettings:
+        values = {
+            argument.setting: getattr(parsed, argument.field) for argument in queue_arguments.KNOWN if argument.setting
+        }
         if parsed.delivery_limit < 0:
-            values["max_attempts"] = UNLIMITED_ATTEMPTS
+            values["max_attempts"] = queue_arguments.UNLIMITED_ATTEMPTS
         return cls(**values, arguments=dict(arguments))
 
     def overridden(self, overrides: QueueOverrides) -> QueueSettings:
@@ -70,7 +61,7 @@ class QueueSettings(NamedTuple):
             if value is None:
                 values[field] = self._field_defaults[field]
             elif value < 0:
-                values[field] = UNLIMITED_ATTEMPTS
+                values[field] = queue_arguments.UNLIMITED_ATTEMPTS
         return self._replace(arguments=overrides.over(self.arguments), **values)
 
 
@@ -122,7 +113,9 @@ class Queue:
 
 def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
     """Return a queue's dead-letter exchange and routing key (None: the message's own); None without an exchange."""
-    exchange, routing_key = map(arguments.get, (DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY))
+    exchange, routing_key = map(
+        arguments.get, (queue_arguments.DEAD_LETTER_EXCHANGE, queue_arguments.DEAD_LETTER_ROUTING_KEY)
+    )
     return (exchange, routing_key if isinstance(routing_key, str) else None) if isinstance(exchange, str) else None
 
 
@@ -272,8 +265,7 @@ class StoreState:
     def add_dead_letter(self, queue: Queue, entry: QueueEntry, at: int, reason: str, *, last_use: bool) -> None:
         """Add a dead letter, which will be published to the queue's dead-letter exchange.
 
-        Args:
-            last_use: the queue itself no longer needs the message.
+        ``last_use``: the queue itself no longer needs the message.
         """
         exchange, routing_key = queue.dead_letters_to or ("", None)
         place = (queue.name, entry.id)

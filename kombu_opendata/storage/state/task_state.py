@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from ..records import failures as records
@@ -124,14 +125,12 @@ class RunningTasks:
 _LOW = (1 << BLOCK_BITS) - 1
 
 
+@dataclass(slots=True)
 class _Block:
     """256 attempts: a bit for each that was handled, and the handled attempts packed as in their record."""
 
-    __slots__ = ("mask", "packed")
-
-    def __init__(self) -> None:
-        self.mask = 0
-        self.packed = b""
+    mask: int = 0
+    packed: bytes = b""
 
 
 class HandledFailures:
@@ -164,11 +163,9 @@ class HandledFailures:
         return block is not None and bool(block.mask >> (number & _LOW) & 1)
 
     def find(self, number: int) -> Handled | None:
-        """Return the record of a handled attempt, if it was handled."""
         return next((row for row in self._rows(number >> BLOCK_BITS) if row.number == number), None)
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all handled attempts, in order."""
         blocks = sorted(self._blocks)
         return [number for block in blocks for number in sorted(row.number for row in self._rows(block))]
 
