@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,20 @@ class DjangoProject:
         folder: for the project, its database and the logs of its processes.
         started: receives the processes.
         settings: Django settings.
+        module: the settings, a module of ``django_checks``.
+        env: variables of all processes.
     """
 
-    def __init__(self, url: str, folder: Path, started: Children, **settings: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        started: Children,
+        settings: Mapping[str, Any] = {},
+        *,
+        module: str = "settings",
+        env: Mapping[str, str] = {},
+    ) -> None:
         self.url = url
         self.folder = folder
         self.project = folder / "project"
@@ -36,8 +48,9 @@ class DjangoProject:
         self._env = {
             "OPENDATA_URL": url,
             "DATABASE_FILE": str(folder / "db.sqlite3"),
-            "DJANGO_SETTINGS_MODULE": "django_checks.settings",
+            "DJANGO_SETTINGS_MODULE": f"django_checks.{module}",
             "CHECKED_SETTINGS": json.dumps(settings),
+            **env,
         }
         self.run("manage.py", "migrate", "--verbosity=0")
 
@@ -50,10 +63,10 @@ class DjangoProject:
         printed = self.run("-m", "django_checks.call", module, function, json.dumps(arguments))
         return json.loads(printed.splitlines()[-1])
 
-    def worker(self) -> CeleryWorker:
+    def worker(self, *options: str) -> CeleryWorker:
         """Start a worker of one process, and wait until it consumes."""
         worker = CeleryWorker(
-            "project", self.url, self.folder, "worker", "--without-mingle",
+            "project", self.url, self.folder, "worker", "--without-mingle", *options,
             cwd=self.project, pool="prefork", env=self._env,
         )  # fmt: skip
         self._started.add(worker)

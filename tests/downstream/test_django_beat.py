@@ -24,7 +24,7 @@ COMPATIBILITY = Row(
 def test_the_database_scheduler_follows_changes_and_a_killed_broker(
     broker_url: str, store_folder: Path, tmp_path: Path, ledger: Ledger, started: Children
 ) -> None:
-    project = DjangoProject(broker_url, tmp_path, started, CELERY_RESULT_BACKEND="django-db")
+    project = DjangoProject(broker_url, tmp_path, started, {"CELERY_RESULT_BACKEND": "django-db"})
     project.call("schedule", "create", str(ledger))
     worker = project.worker()
     beat = project.beat()

@@ -22,7 +22,7 @@ FAILED = ["FAILURE", "EncodeError"]
 
 @pytest.mark.parametrize("backend", ["django-db", "opendata"])
 def test_states_groups_chords_and_types(backend: str, broker_url: str, tmp_path: Path, started: Children) -> None:
-    project = DjangoProject(broker_url, tmp_path, started, CELERY_RESULT_BACKEND=backend)
+    project = DjangoProject(broker_url, tmp_path, started, {"CELERY_RESULT_BACKEND": backend})
     worker = project.worker()
     assert project.call("results", "states", str(tmp_path / "gate")) == {
         "queued": "PENDING",

@@ -43,5 +43,5 @@ def test_only_committed_transactions_publish(
 
 def test_a_commit_without_a_broker_keeps_its_rows_and_raises(tmp_path: Path, started: Children) -> None:
     settings = {"CELERY_BROKER_CONNECTION_TIMEOUT": 1, "CELERY_TASK_PUBLISH_RETRY": False}
-    project = DjangoProject("opendata://127.0.0.1:1", tmp_path, started, **settings)
+    project = DjangoProject("opendata://127.0.0.1:1", tmp_path, started, settings)
     assert project.call("transactions", "publish_without_a_broker") == {"error": "OperationalError", "letters": 1}

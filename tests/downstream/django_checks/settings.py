@@ -13,6 +13,7 @@ INSTALLED_APPS = [
     "django_celery_results",
     "django_checks",
 ]
+SEARCH_QUEUE_NAME = os.environ.get("SEARCH_QUEUE_NAME")
 CELERY_TASK_TRACK_STARTED = True
 CELERY_RESULT_EXTENDED = True
 globals().update(json.loads(os.environ.get("CHECKED_SETTINGS", "{}")))
