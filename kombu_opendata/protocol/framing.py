@@ -235,15 +235,17 @@ class FrameReader(Generic[M]):
         """Discard an incomplete frame."""
         self.rest = bytearray()
 
-    def feed_all(self, data: Any) -> list[M]:
-        """Return the messages of :meth:`feed`, for bytes or a memoryview; fast for one complete frame."""
+    def single(self, data: Any) -> M | None:
+        """Return the message of bytes that are exactly one valid frame, as nearly all are; None: use :meth:`feed`."""
         length = len(data) - 4
-        if length > 0 and not self.rest and _LENGTH.unpack_from(data)[0] == length <= self.max_frame_bytes:
-            try:
-                return [self._decode(data[4:])]
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-                raise ProtocolError(f"a frame does not decode: {exc}") from exc
-        return list(self.feed(data))
+        if length <= 0 or self.rest or _LENGTH.unpack_from(data)[0] != length or length > self.max_frame_bytes:
+            return None
+        if length > SMALL_FRAME_BYTES and self._bounded:
+            return None
+        try:
+            return self._decode(memoryview(data)[4:])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None  # `feed` raises the error, or returns the refusal
 
     def _decode_large(self, body: memoryview) -> Any:
         with body:
@@ -261,7 +263,7 @@ class FrameReader(Generic[M]):
             raise ProtocolError(f"a frame does not decode: {exc}") from exc
         return refused
 
-    def feed(self, data: bytes) -> Generator[M, None, None]:
+    def feed(self, data: bytes | memoryview) -> Generator[M, None, None]:
         """Yield the messages that ``data`` completes.
 
         If the generator is closed early, the next call continues with the next message.

@@ -37,8 +37,8 @@ class GetOne:
     no_ack: bool
     reply: Callable[[Session, WireMessage], None]
 
-    def take(self, queue: ConsumedQueue, entry: QueueEntry) -> bool:
-        delivery = queue.lease(entry, self.session, self.channel, "", self.no_ack)
+    def take(self, queue: ConsumedQueue, entry: QueueEntry, now: int) -> bool:
+        delivery = queue.lease(entry, self.session, self.channel, "", self.no_ack, now)
         self.reply(self.session, m.Got(self.rid, delivery, len(queue.messages)))
         return True
 

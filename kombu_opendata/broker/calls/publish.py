@@ -44,14 +44,18 @@ class PublishCalls(BrokerCalls):
     @handles(m.Publish)
     def publish(self, call: Context, msg: m.Publish) -> None:
         session = call.session
-        before = self._operations.published(session.id, msg.seq)
-        if before is not None or msg.seq in session.transient_publishes:
-            latest = before is not None and before.last_sequence == msg.seq
-            id, queues = (before.last_message_id, before.last_queues) if before is not None and latest else (0, -1)
-            call.reply(m.PublishConfirm(msg.rid, id, queues))
+        if msg.seq > session.newest_publish:
+            session.newest_publish = msg.seq
+        elif (answer := self._repeated(msg, session)) is not None:
+            call.reply(answer)
             return
         self.check(msg, session)
-        targets = self.targets(msg)
+        exchange, queues = msg.exchange, self._queues
+        if not exchange and not self._topology.filters:
+            queue = queues.get(msg.routing_key)  # the default exchange reaches every queue by its name
+            targets = [queue] if queue is not None and not queue.deleting else []
+        else:
+            targets = self.targets(msg)
         if not targets:
             if msg.mandatory:
                 raise Unroutable(
@@ -65,6 +69,15 @@ class PublishCalls(BrokerCalls):
         if BEAT in msg.headers or ENTRY_NAME in msg.headers:
             self._periodic.published(msg.headers, [queue.name for queue in targets], id, self._clock.now_ms())
         call.reply(m.PublishConfirm(msg.rid, id, len(targets)))
+
+    def _repeated(self, msg: m.Publish, session: Session) -> m.PublishConfirm | None:
+        """Return the confirmation of a publish that the session repeats; None if it was not stored before."""
+        before = self._operations.published(session.id, msg.seq)
+        if before is None and msg.seq not in session.transient_publishes:
+            return None
+        if before is None or before.last_sequence != msg.seq:
+            return m.PublishConfirm(msg.rid, 0, -1)
+        return m.PublishConfirm(msg.rid, before.last_message_id, before.last_queues)
 
     def check(self, msg: m.Publish, session: Session) -> None:
         """Refuse a message that can't be stored, and replace the metadata headers that the client sent.
@@ -132,15 +145,18 @@ class PublishCalls(BrokerCalls):
         """
         policies, queues = self._upkeep, self._queues
         priority = 255 - msg.priority
-        stored = [queue.stored for queue in targets if queue.stored is not None]  # as stored_in, without a call
+        stored, size = [], len(msg.envelope)
         for queue in targets:
+            if queue.stored is not None:
+                stored.append(queue.stored)
             if queue.is_guarded:
                 if session is not None:
                     queue.check_open()
-                policies.check_room(queue, len(msg.envelope))
+                policies.check_room(queue, size)
         numbered = session if msg.seq else None
         if stored:
-            self._commits.check_room(len(msg.envelope))
+            if self._commits.new_bytes + 2 * size > self._commits.room_bytes:
+                self._commits.check_room(size)
             if msg.revocable:
                 self._results.note_revocable()
             id = self._operations.publish(
@@ -157,7 +173,8 @@ class PublishCalls(BrokerCalls):
                 queue.put(id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
             if queue.consumers or queue.getters:  # as Queues.wake, without a call for each message
                 queues.waiting.add(queue)
-                self._outbox.schedule()
+                if not self._outbox.is_scheduled:
+                    self._outbox.schedule()
             if queue.is_bounded or queue.messages.next_deadline:
                 policies.added(queue, id)
         self._traffic.published += 1

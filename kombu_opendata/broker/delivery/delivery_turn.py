@@ -38,7 +38,7 @@ from ..model.sessions import TURN_BYTES, ConsumedQueue, Consumer, Session
 from .active_lease import ActiveLease
 from .bucket_commits import BucketCommits
 from .instance_core import Core, InstanceFailure, Traffic
-from .outbox import Outbox, send
+from .outbox import Outbox
 from .publish_flow_control import Flow, StoreGate
 from .queue_policies import QueuePolicies
 from .queue_registry import Queues
@@ -145,14 +145,14 @@ class MessageDelivery:
                     self._nothing_to_deliver(queue)
                 return
             if queue.getters:
-                if queue.getters[0].take(queue, entry):
+                if queue.getters[0].take(queue, entry, now):
                     queue.getters.popleft()
             else:
                 assert consumer is not None
                 session = consumer.session
                 if consumer.channel.credit is not None:
                     consumer.channel.credit -= 1
-                delivery = queue.lease(entry, session, consumer.channel, consumer.tag, consumer.no_ack)
+                delivery = queue.lease(entry, session, consumer.channel, consumer.tag, consumer.no_ack, now)
                 session.deliveries.append(delivery)
                 self._outbox.sessions_to_answer.add(session)
                 session.turn_bytes += len(delivery.envelope)
@@ -248,8 +248,7 @@ class Turn:
         except StoreFull:
             self._loop.call_later(_RETRY_SECONDS, outbox.schedule)
             return
-        outbox.collect()
-        send(outbox.take())
+        outbox.send_all()
 
     def stop(self) -> None:
         """Cancel a delayed commit, because the shutdown of the instance commits."""

@@ -92,6 +92,13 @@ class Outbox:
                 self._outgoing.append((session.connection, _take(session)))
         self.sessions_to_answer.clear()
 
+    def send_all(self) -> None:
+        """Send the messages of all sessions, after a commit that did not take time."""
+        self.collect()
+        outgoing, self._outgoing = self._outgoing, []
+        for connection, messages in outgoing:
+            connection.send_all(messages)
+
     def take(self) -> list[OutgoingMessages]:
         """Return and remove the collected messages, for :func:`send` after the commit."""
         outgoing, self._outgoing = self._outgoing, []

@@ -89,6 +89,7 @@ class SessionLifecycle:
             sessions = list(self._sessions.values())
             session = self._sessions[hello.session] = Session(hello.session, hello.name)
             session.since_ms = self._clock.now_ms()
+            session.newest_publish = self.last_publish(session)
             if hello.client:  # another connection of a client that may be suspended
                 session.suspended = any(other.suspended for other in sessions if other.client == hello.client)
         session.name = hello.name

@@ -111,6 +111,7 @@ class Session:
         self.channels: dict[int, SessionChannel] = {}
         self.lease_channels: dict[tuple[str, int], SessionChannel] = {}
         self.leases: dict[tuple[str, int], QueueEntry] = {}
+        self.newest_publish = 0  # the highest publish number received
         self.transient_publishes: dict[int, None] = {}  # publish numbers that are not in the store
         self.declared: Declared | None = None  # None if the client does not support Undeclared
         self.owned: set[ConsumedQueue] = set()  # its exclusive queues
@@ -160,7 +161,7 @@ class Getter(Protocol):
 
     session: Session
 
-    def take(self, queue: ConsumedQueue, entry: QueueEntry) -> bool:
+    def take(self, queue: ConsumedQueue, entry: QueueEntry, now: int) -> bool:
         """Lease a message; return True if the request is complete."""
 
     def nothing(self) -> bool:
@@ -204,7 +205,9 @@ class ConsumedQueue(ABC):
         """Return the next message to deliver, or None; and True if a message is being loaded."""
 
     @abstractmethod
-    def lease(self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool) -> Delivery:
+    def lease(
+        self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool, now: int
+    ) -> Delivery:
         """Lease a message for a session and return its delivery; with ``no_ack`` it is settled immediately."""
 
     @abstractmethod

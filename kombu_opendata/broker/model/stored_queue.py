@@ -84,9 +84,11 @@ class StoredQueue(BrokerQueue):
         self.stored.at_hand -= 1
         return entry, False
 
-    def lease(self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool) -> Delivery:
+    def lease(
+        self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool, now: int
+    ) -> Delivery:
         envelope = self._payloads.pending.get(entry.id) or self._payloads.find(entry.id) or b""
-        self._operations.claim(self.stored, (entry,), session.id)
+        self._operations.claim(self.stored, (entry,), session.id, at=now)
         if no_ack:
             self._operations.ack(self.stored, (entry,))
         else:

@@ -79,8 +79,10 @@ class TransientQueue(BrokerQueue):
                 return entry, False
             self.remove((entry,), "expired")
 
-    def lease(self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool) -> Delivery:
-        self.messages.claim(entry, session.id, max(self._clock.now_ms(), entry.visible_at), 0)
+    def lease(
+        self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool, now: int
+    ) -> Delivery:
+        self.messages.claim(entry, session.id, max(now, entry.visible_at), 0)
         counts = self.counts
         counts.delivered += 1
         counts.redelivered += entry.returned

@@ -166,6 +166,16 @@ class Inbox:
         Raises:
             ProtocolError: the bytes are not valid messages.
         """
+        if self.state is _RUNNING and not self._backlog and (message := self.reader.single(data)) is not None:
+            self._run(message)
+        else:
+            self._take_all(data)
+        if self._is_delayed:
+            self._held_bytes += len(data)
+            if self._held_bytes > _HELD_BYTES:
+                self.pause()
+
+    def _take_all(self, data: bytes) -> None:
         messages, until = self.reader.feed(data), 0.0
         for count, message in enumerate(messages, 1):
             if self.state is _RUNNING and not self._backlog:
@@ -184,10 +194,6 @@ class Inbox:
                     messages.close()  # the reader holds the other messages
                     self._end_slice(self.flow)
                     return
-        if self._is_delayed:
-            self._held_bytes += len(data)
-            if self._held_bytes > _HELD_BYTES:
-                self.pause()
 
     def _end_slice(self, flow: Flow) -> None:
         """Continue with the received messages in the next turn of the loop, after the other connections."""

@@ -127,7 +127,9 @@ class FramedSocket:
             raise ConnectionResetError(errno.ECONNRESET, "the broker closed the connection")
         if self._monotonic is not None:
             self._heard_at = self._monotonic()
-        return self.reader.feed_all(self._window[:size])
+        data = self._window[:size]
+        message = self.reader.single(data)
+        return list(self.reader.feed(data)) if message is None else [message]
 
     def wait(self, timeout: float | None, *, write: bool = False, waker: Waker | None = None) -> bool:
         """Wait until bytes can be read (or written, or the waker was used). Return False after the timeout."""

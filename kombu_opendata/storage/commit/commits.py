@@ -8,6 +8,8 @@ that covers it has returned.
 from __future__ import annotations
 
 import asyncio
+import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Set
 from typing import Protocol
 
@@ -24,7 +26,8 @@ from ..slatedb.store_writer import SlateStore
 from ..state.store_state import Queue, StoreState
 from . import checkpoint
 from .journal import Journal
-from .measurements import EngineMetrics, stopwatch
+from .journal_format import RECORD_BYTES
+from .measurements import EngineMetrics, SlowCommit, stopwatch
 
 #: a batch of this size is written immediately; writing it takes about five times as much memory
 LARGE_BATCH_BYTES = 2 << 20
@@ -60,6 +63,7 @@ class Commits:
         needs_sync: a client waits for a reply, so the commit must survive a power loss.
         sync_soon: as ``needs_sync``, but a sync with the next checkpoint is early enough.
         new_bytes: the size of the payloads in ``effects``.
+        room_bytes: a lower bound of the journal's room, without its reserve; :meth:`check_room` corrects it.
         batch: records for the next checkpoint.
         text_bytes: the size of the tasks' reports that the next checkpoint adds to the batch.
         checkpointing: held during a checkpoint: the dirty sets are cleared, but the store lacks the changes.
@@ -103,6 +107,7 @@ class Commits:
         self.needs_sync = False
         self.sync_soon = False
         self.new_bytes = 0
+        self.room_bytes = 0 if journal is not None else sys.maxsize
         self.batch = store.batch()
         self.text_bytes = 0
         self.checkpointing = asyncio.Lock()
@@ -126,7 +131,9 @@ class Commits:
         if journal is None:
             return
         need = self.new_bytes + 2 * size + self._reserved_bytes
-        if journal.room < need and not journal.make_room(need):
+        has_room = journal.room >= need or journal.make_room(need)
+        self.room_bytes = journal.room - self._reserved_bytes
+        if not has_room:
             raise StoreFull(
                 "the broker's disk is full or its store takes no writes: nothing was stored; "
                 f"{remedy(journal.folder)} and publish again",
@@ -180,6 +187,7 @@ class Commits:
                 payload = codec.encode([*self.effects, SyncedTimeEffect(newest, self._journal.unsynced)])
                 self._journal.append(payload, sync=self.needs_sync)
                 size = len(payload)
+                self.room_bytes -= size + RECORD_BYTES
             else:
                 self._journal.sync()
         except StoreUnwritable as exc:
@@ -193,7 +201,17 @@ class Commits:
                 self.is_large.set()
         if self.needs_sync:
             self.needs_sync = self.sync_soon = False
-        self._metrics.committed(stopwatch() - start, count, size)
+        self._measure(stopwatch() - start, count, size)
+
+    def _measure(self, seconds: float, count: int, size: int) -> None:
+        """Count a commit; its effects and bytes are 0 if it only synced an earlier one."""
+        metrics = self._metrics
+        values = (metrics.commit_seconds, seconds), (metrics.commit_effects, count), (metrics.commit_bytes, size)
+        for histogram, value in values if count else values[:1]:
+            histogram.counts[bisect_left(histogram.bounds, value)] += 1
+            histogram.sum += value
+        if seconds > metrics.slow_seconds:
+            metrics.slow_commits.append(SlowCommit(seconds, count, size, stopwatch()))
 
     async def commit(self) -> None:
         """Make the pending effects durable in any kind of store."""
@@ -277,7 +295,7 @@ class Commits:
             seconds = asyncio.get_running_loop().time() - start
             self._metrics.checkpointed(seconds, batch.nbytes, self._clock.now_ms())
             if self._journal is None:
-                self._metrics.committed(seconds, count, batch.nbytes)
+                self._measure(seconds, count, batch.nbytes)
             self._end_flush(touched, now)
             if self.batch.nbytes < FULL_BATCH_BYTES:
                 self._on_full(False)

@@ -95,15 +95,6 @@ class EngineMetrics:
         self._totals = (0.0, 0)
         self.last_checkpoint: LastCheckpoint | None = None
 
-    def committed(self, seconds: float, effects: int, size: int) -> None:
-        """Count a commit; its effects and bytes are 0 if it only synced an earlier one."""
-        self.commit_seconds.observe(seconds)
-        if effects:
-            self.commit_effects.observe(effects)
-            self.commit_bytes.observe(size)
-        if seconds > self.slow_seconds:
-            self.slow_commits.append(SlowCommit(seconds, effects, size, stopwatch()))
-
     def checkpointed(self, seconds: float, size: int, at_ms: int) -> None:
         self.last_checkpoint = LastCheckpoint(at_ms, seconds, size)
         self.checkpoint_seconds.observe(seconds)

@@ -124,7 +124,9 @@ class Operations:
         )
         value = metadata.encode(id, created_at, now, visible_at, retention, headers)
         for queue in queues:
-            effect.places.append((queue.name, queue.messages.place()))
+            messages = queue.messages
+            bucket = messages.tail if messages.tail_used < messages.bucket_entries else messages.place()
+            effect.places.append((queue.name, bucket))
         effect.apply(self._state)
         self._effects.append(effect)
         commits = self._commits
@@ -134,10 +136,12 @@ class Operations:
         return id
 
     # ------------------------------------------------------------------ consuming
-    def claim(self, queue: Queue, entries: Sequence[QueueEntry], session: bytes, lease_ms: int = 0) -> None:
-        """Lease these available messages to a session, for the queue's lease or ``lease_ms``."""
+    def claim(
+        self, queue: Queue, entries: Sequence[QueueEntry], session: bytes, lease_ms: int = 0, at: int | None = None
+    ) -> None:
+        """Lease these available messages to a session, for the queue's lease or ``lease_ms``, from ``at`` or now."""
         # a message that returned within this millisecond is claimed in the next one: the token is the claim's time
-        at = self._clock.now_ms()
+        at = self._clock.now_ms() if at is None else at
         pairs: list[int] = []
         redelivered = 0
         for entry in entries:

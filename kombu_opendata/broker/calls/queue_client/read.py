@@ -51,7 +51,7 @@ class PendingRead:
         if self._waits:
             self._timer = get_running_loop().call_later(msg.wait_ms / 1000, self.stop)
 
-    def take(self, _queue: ConsumedQueue, entry: QueueEntry) -> bool:
+    def take(self, _queue: ConsumedQueue, entry: QueueEntry, now: int) -> bool:
         self._claimed.add(entry)
         if not self._claimed.is_enough:
             return False

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kombu_opendata.storage.commit import measurements
-from kombu_opendata.storage.commit.measurements import EngineMetrics, Histogram, Standing
+from kombu_opendata.storage.commit.measurements import Histogram, Standing
 from kombu_opendata.storage.state.cold_summaries import Summary
 from kombu_opendata.storage.state.queue_state import QueueState
-from tests.support.engine import SMALL_BUCKETS, World, run
+from tests.support.engine import SETTINGS, SMALL_BUCKETS, World, run
 
 NOW = 1_000_000
 
@@ -23,18 +25,37 @@ def test_a_bound_belongs_to_its_range() -> None:
     assert (histogram.counts, histogram.sum) == ([2, 2, 2], 106.5)
 
 
-def test_slow_commits_are_told_once() -> None:
-    engine = EngineMetrics(slow_seconds=1.0)
-    for seconds in (0.5, 1.0, 1.5, 3.0):
-        engine.committed(seconds, 1, 10)
-    assert [commit[:3] for commit in engine.take_slow()] == [(1.5, 1, 10), (3.0, 1, 10)]
-    assert engine.take_slow() == []
+def test_slow_commits_are_told_once(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        metrics = world.engine.metrics
+        declared = metrics.take_slow()
+        for _ in range(2):
+            world.publish("q")
+            await world.engine.commits.commit()
+        slow = metrics.take_slow()
+        assert (len(declared), [commit.effects for commit in slow]) == (1, [2, 1])  # the first publish reserves ids
+        assert sum(commit.seconds for commit in (*declared, *slow)) == pytest.approx(metrics.commit_seconds.sum)
+        assert sum(commit.size for commit in (*declared, *slow)) == metrics.commit_bytes.sum
+        assert metrics.take_slow() == []
+
+    run(tmp_path / "store", steps, replace(SETTINGS, slow_commit_seconds=0.0))
 
 
-def test_a_commit_without_effects_has_no_size() -> None:
-    engine = EngineMetrics(slow_seconds=1.0)
-    engine.committed(0.1, 0, 0)
-    assert (sum(engine.commit_seconds.counts), sum(engine.commit_effects.counts)) == (1, 0)
+def test_a_commit_without_effects_has_no_size(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        metrics = world.engine.metrics
+        histograms = metrics.commit_seconds, metrics.commit_effects, metrics.commit_bytes
+        before = [sum(histogram.counts) for histogram in histograms]
+        await world.engine.commits.commit()
+        counts = [sum(histogram.counts) for histogram in histograms]
+        assert [after - earlier for after, earlier in zip(counts, before, strict=True)] == [1, 0, 0]
+        sizes = [histogram.sum for histogram in histograms[1:]]
+        world.publish("q", envelope=bytes(1000))
+        await world.engine.commits.commit()
+        assert metrics.commit_effects.sum == sizes[0] + 2  # the block of ids, and the message
+        assert metrics.commit_bytes.sum > sizes[1] + 1000
+
+    run(tmp_path / "store", steps)
 
 
 def figures_of(messages: QueueState, now: int) -> tuple[int, int, int, int]:
