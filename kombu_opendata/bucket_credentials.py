@@ -14,12 +14,9 @@ from .file_system import read_private
 from .masking import masked
 
 VARIABLES = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY",
     "AZURE_CLIENT_SECRET",
-)
+)  # fmt: skip
 
 
 def read_credential_files() -> None:

@@ -139,8 +139,6 @@ async def _payload(store: OfflineStore, details: MessageDetails) -> None:
     except StoreError as exc:
         details.payload_error = exc.text
         return
-    finally:
-        folder.close()
     details.payload_bytes = len(body)
     details.payload_preview = preview(body)
     details.envelope = _envelope(body)

@@ -9,22 +9,12 @@ from pyspark.sql import types as T
 
 #: types without parameters. Spark's times with a time zone arrive in UTC.
 _ARROW: dict[type[T.DataType], pa.DataType] = {
-    T.NullType: pa.null(),
-    T.BooleanType: pa.bool_(),
-    T.ByteType: pa.int8(),
-    T.ShortType: pa.int16(),
-    T.IntegerType: pa.int32(),
-    T.LongType: pa.int64(),
-    T.FloatType: pa.float32(),
-    T.DoubleType: pa.float64(),
-    T.StringType: pa.string(),
-    T.BinaryType: pa.binary(),
-    T.DateType: pa.date32(),
-    T.TimeType: pa.time64("ns"),
-    T.TimestampType: pa.timestamp("us", "UTC"),
-    T.TimestampNTZType: pa.timestamp("us"),
+    T.NullType: pa.null(), T.BooleanType: pa.bool_(), T.ByteType: pa.int8(), T.ShortType: pa.int16(),
+    T.IntegerType: pa.int32(), T.LongType: pa.int64(), T.FloatType: pa.float32(), T.DoubleType: pa.float64(),
+    T.StringType: pa.string(), T.BinaryType: pa.binary(), T.DateType: pa.date32(), T.TimeType: pa.time64("ns"),
+    T.TimestampType: pa.timestamp("us", "UTC"), T.TimestampNTZType: pa.timestamp("us"),
     T.DayTimeIntervalType: pa.duration("us"),
-}
+}  # fmt: skip
 
 
 def arrow_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:

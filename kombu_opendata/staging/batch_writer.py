@@ -63,7 +63,6 @@ class BatchWriter:
         self._written_rows = 0
         self._inline_parts: list[bytes] = [fmt.HEADER_BYTES]  # not written as long as the batch may be inline
         self._size = self._segment_start = len(fmt.HEADER_BYTES)
-        self._folder: Folder | None = None
         self._output: Output | None = None
         self._is_closed = False
 
@@ -216,8 +215,7 @@ class BatchWriter:
             return
         self._inline_parts.append(data)
         if self._size > self._target.inline_bytes or self._written_rows > self._target.inline_rows:
-            self._folder = open_folder(self._target.url, self._target.options)
-            self._output = self._folder.create(self._path)
+            self._output = open_folder(self._target.url, self._target.options).create(self._path)
             parts, self._inline_parts = self._inline_parts, []
             for part in parts:
                 self._output.write(part)
@@ -253,8 +251,6 @@ class BatchWriter:
         self._inline_parts.clear()
         if self._output is not None:
             self._output.abort()
-        if self._folder is not None:
-            self._folder.close()
 
     def _check_open(self) -> None:
         if self._is_closed:

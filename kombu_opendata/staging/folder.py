@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -21,8 +19,6 @@ from .batch_format import FILE_NAME
 
 #: suffix for the name of an incomplete file
 PART_SUFFIX = ".part"
-#: limit for the files that a folder keeps open for reading
-_MAX_OPEN = 32
 _STREAM_BYTES = 4 << 20
 
 
@@ -109,10 +105,6 @@ class Folder(ABC):
         """Return the free space; None if it is unlimited."""
         return None
 
-    def close(self) -> None:
-        """Close open files."""
-        return
-
 
 def missing(path: str) -> DamagedBatch:
     text = f"batch {path} is missing: restore the object from a backup"
@@ -127,8 +119,6 @@ class LocalFolder(Folder):
     def __init__(self, root: Path) -> None:
         self.root: Path = root
         self.name = str(root)
-        self._open: OrderedDict[str, int] = OrderedDict()
-        self._lock = threading.Lock()
 
     def create(self, path: str) -> Output:
         return _LocalOutput(self, path)
@@ -138,14 +128,12 @@ class LocalFolder(Folder):
             return (self.root / path).stat().st_size
 
     def read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
-        with self._lock, self.errors(path):  # the lock prevents another thread from closing the file
-            fd = self._open.pop(path, None)
-            if fd is None:
-                fd = self._opened(path)
-            self._open[path] = fd
-            if len(self._open) > _MAX_OPEN:
-                os.close(self._open.popitem(last=False)[1])
-            return [_pread(fd, offset, length) for offset, length in ranges]
+        with self.errors(path):
+            fd = self._opened(path)
+            try:
+                return [os.pread(fd, length, offset) for offset, length in ranges]
+            finally:
+                os.close(fd)
 
     def _opened(self, path: str) -> int:
         return os.open(self.root / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -184,10 +172,6 @@ class LocalFolder(Folder):
         count = 0
         folders = set()
         for path in paths:
-            with self._lock:
-                fd = self._open.pop(path, None)
-                if fd is not None:
-                    os.close(fd)
             with self.errors(), contextlib.suppress(FileNotFoundError):
                 (self.root / path).unlink()
                 count += 1
@@ -204,12 +188,6 @@ class LocalFolder(Folder):
         with self.errors():
             status = os.statvfs(folder)
         return status.f_bavail * status.f_frsize
-
-    def close(self) -> None:
-        with self._lock:
-            for fd in self._open.values():
-                os.close(fd)
-            self._open.clear()
 
     def make_folder(self, folder: Path) -> None:
         """Create a folder, and its parents up to the root, durably."""
@@ -282,16 +260,6 @@ class _LocalOutput(Output):
         for step in (self._file.close, path.unlink, self._final.parent.rmdir):
             with contextlib.suppress(OSError):  # other writers may use the folder
                 step()
-
-
-def _pread(fd: int, offset: int, length: int) -> bytes:
-    data = os.pread(fd, length, offset)
-    while len(data) < length:  # interrupted by a signal, or over 2 GiB
-        more = os.pread(fd, length - len(data), offset + len(data))
-        if not more:
-            break
-        data += more
-    return data
 
 
 def _unless_missing(exc: OSError) -> None:

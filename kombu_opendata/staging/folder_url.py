@@ -48,7 +48,3 @@ class StagedFolder:
         if self._folder is None:
             self._folder = open_folder(self.url)
         return self._folder
-
-    def close(self) -> None:
-        if self._folder is not None:
-            self._folder.close()

@@ -219,7 +219,6 @@ class Engine:
             await self._files.end(self.store.admin, self.settings.close_seconds)
 
     async def _close_store(self) -> None:
-        self._staged_folder.close()
         if isinstance(self.commits.failure, StoreSilent):  # the next broker recovers it as after a crash
             return
         try:

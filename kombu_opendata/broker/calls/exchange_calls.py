@@ -247,9 +247,6 @@ def _matches(binding: RouteBinding, headers: dict[str, str], typed: Typed) -> bo
 def _explained(binding: RouteBinding, is_match: bool, headers: dict[str, str]) -> dict[str, Any]:
     explanation = explain_condition(binding.condition, headers, max_parts=_PARTS_OF_A_BINDING)
     return {
-        "exchange": binding.exchange,
-        "type": binding.type,
-        "routing_key": binding.routing_key,
-        "matches": is_match,
-        "explanation": explanation.to_dict(),
-    }
+        "exchange": binding.exchange, "type": binding.type, "routing_key": binding.routing_key,
+        "matches": is_match, "explanation": explanation.to_dict(),
+    }  # fmt: skip

@@ -52,20 +52,11 @@ class MetricsCalls(BrokerCalls):
         ready, in_flight, delayed = await levels(queue.messages, now, pace)
         oldest, newest = await _ages(queue, now)
         return {
-            "length": ready + in_flight + delayed,
-            "visible": ready,
-            "in_flight": in_flight,
-            "delayed": delayed,
-            "oldest_age_seconds": oldest,
-            "newest_age_seconds": newest,
-            "consumers": len(queue.consumers),
-            "paused": queue.is_paused,
-            "publishes_paused": queue.refuses_publishes,
-            **await queue.settled(),
-            **queue.counts.as_dict(),
-            **self._memory.rates(queue),
-            "counted_since_ms": queue.counts.since_ms,
-        }
+            "length": ready + in_flight + delayed, "visible": ready, "in_flight": in_flight, "delayed": delayed,
+            "oldest_age_seconds": oldest, "newest_age_seconds": newest, "consumers": len(queue.consumers),
+            "paused": queue.is_paused, "publishes_paused": queue.refuses_publishes, **await queue.settled(),
+            **queue.counts.as_dict(), **self._memory.rates(queue), "counted_since_ms": queue.counts.since_ms,
+        }  # fmt: skip
 
     @handles(m.GetRecentMetrics)
     async def get_recent_metrics(self, call: Context, msg: m.GetRecentMetrics) -> m.RecentMetrics:

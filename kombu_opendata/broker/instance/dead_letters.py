@@ -139,12 +139,9 @@ class DeadLetters:
 
     def report(self) -> dict[str, int]:
         return {
-            "waiting": len(self._stored) + len(self._transient),
-            "published": self.published,
-            "unroutable": self.unroutable,
-            "cycles": self.cycles,
-            "lost": self.lost,
-        }
+            "waiting": len(self._stored) + len(self._transient), "published": self.published,
+            "unroutable": self.unroutable, "cycles": self.cycles, "lost": self.lost,
+        }  # fmt: skip
 
     def add_transient(self, queue: BrokerQueue, entry: QueueEntry, reason: str) -> None:
         """Make a message of a transient queue a dead letter, if the queue has a dead-letter exchange."""

@@ -222,15 +222,12 @@ class Instance:
     def report(self) -> dict[str, Any]:
         """Return the report of the status call, without the queues."""
         return {
-            **self.engine.report(),
-            "sessions": len(self.sessions),
-            "published": self.traffic.published,
-            "delivered": self.traffic.delivered,
-            "dead_letters": self.dead_letters.report(),
+            **self.engine.report(), "sessions": len(self.sessions), "published": self.traffic.published,
+            "delivered": self.traffic.delivered, "dead_letters": self.dead_letters.report(),
             "staging": self.staging.report(),
             "transient_queues": len(self.queues) - len(self.engine.state.queues),
             "maintenance": self.maintenance.report(),
-        }
+        }  # fmt: skip
 
     async def queue_metrics(self) -> dict[str, Any]:
         """Return the encoded metrics of all stored queues, by name."""

@@ -63,12 +63,9 @@ class LastRun:
 
     def report(self) -> dict[str, Any]:
         return {
-            "at_ms": self.at_ms,
-            "by": self.by,
-            "seconds": round(self.seconds, 4),
-            "asked_at_ms": self.asked_at_ms,
-            "asked_by": self.asked_by,
-        }
+            "at_ms": self.at_ms, "by": self.by, "seconds": round(self.seconds, 4),
+            "asked_at_ms": self.asked_at_ms, "asked_by": self.asked_by,
+        }  # fmt: skip
 
 
 class _Run(NamedTuple):

@@ -174,21 +174,13 @@ class ReplayScheduler:
             return None
         pace = self._paces.get(name) or _Pace()
         return {
-            "queue": name,
-            "start": cursor.start,
-            "position": cursor.position,
-            "end": cursor.end,
-            "seen": cursor.seen,
-            "routed": cursor.routed,
-            "rate": round(pace.rate, 1) if not cursor.is_done else 0.0,
-            "done": cursor.is_done,
-            "again": cursor.again,
-            "waiting": pace.is_full and not cursor.is_done,
-            "error": pace.error,
-            "selector": cursor.selector,
-            "started_at_ms": cursor.started_at_ms,
+            "queue": name, "start": cursor.start, "position": cursor.position, "end": cursor.end,
+            "seen": cursor.seen, "routed": cursor.routed,
+            "rate": round(pace.rate, 1) if not cursor.is_done else 0.0, "done": cursor.is_done,
+            "again": cursor.again, "waiting": pace.is_full and not cursor.is_done, "error": pace.error,
+            "selector": cursor.selector, "started_at_ms": cursor.started_at_ms,
             "changed_at_ms": cursor.changed_at_ms,
-        }
+        }  # fmt: skip
 
 
 def room(queue: BrokerQueue, *, always: bool = False) -> Callable[[int, int], bool]:

@@ -68,13 +68,10 @@ def make_copy(envelope: bytes, queue: str, letter: DeadLetter) -> Copy:
 def _stamp(opened: Opened, queue: str, letter: DeadLetter) -> Copy:
     body, content_type, content_encoding, headers, properties, exchange, own_key = opened
     death = {
-        "count": 1,
-        "reason": letter.reason,
-        "queue": queue,
-        "time": datetime.fromtimestamp(letter.at_ms // 1000, UTC),
-        "exchange": exchange,
+        "count": 1, "reason": letter.reason, "queue": queue,
+        "time": datetime.fromtimestamp(letter.at_ms // 1000, UTC), "exchange": exchange,
         "routing-keys": [own_key],
-    }
+    }  # fmt: skip
     expiration = properties.pop("expiration", None)
     if expiration is not None:
         death["original-expiration"] = str(expiration)

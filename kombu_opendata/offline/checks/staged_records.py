@@ -74,8 +74,6 @@ class StagedFamily(Family):
                     self.add(code, text, key=keys.staged_object_key(first_id), file=file)
         except StoreError as exc:
             self.context.report.incomplete.append(f"not all batches of staged jobs were checked: {exc.text}")
-        finally:
-            folder.close()
 
     def message(self, facts: MessageFacts) -> None:
         place = bisect_right(self._starts, facts.id) - 1

@@ -174,18 +174,11 @@ def required_texts(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 # ---- types
 _SAMPLES: list[tuple[Callable[[pa.DataType], bool], Any]] = [
-    (pa.types.is_null, None),
-    (pa.types.is_boolean, True),
-    (pa.types.is_integer, 1),
-    (pa.types.is_floating, 1.5),
-    (pa.types.is_decimal, Decimal("1.5")),
-    (is_text, "text"),
-    (pa.types.is_binary, b"\xff"),
-    (pa.types.is_large_binary, b"\xff"),
-    (pa.types.is_date, dt.date(2026, 1, 2)),
-    (pa.types.is_time, dt.time(1, 2)),
-    (pa.types.is_duration, dt.timedelta(seconds=1)),
-]
+    (pa.types.is_null, None), (pa.types.is_boolean, True), (pa.types.is_integer, 1),
+    (pa.types.is_floating, 1.5), (pa.types.is_decimal, Decimal("1.5")), (is_text, "text"),
+    (pa.types.is_binary, b"\xff"), (pa.types.is_large_binary, b"\xff"), (pa.types.is_date, dt.date(2026, 1, 2)),
+    (pa.types.is_time, dt.time(1, 2)), (pa.types.is_duration, dt.timedelta(seconds=1)),
+]  # fmt: skip
 
 
 def sample(kind: pa.DataType) -> Any:

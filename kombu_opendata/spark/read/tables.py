@@ -132,12 +132,9 @@ _KINDS = {
     **dict.fromkeys(_NAMES, "a list of names"),
 }
 _BY_TABLE = {
-    **dict.fromkeys(STATES, (*_IDS, "queues")),
-    "messages": (*_IDS, *_TIMES),
-    "attempts": (*_IDS, *_TIMES, "queues"),
-    "entries": (*_IDS, "queues", "statuses"),
-    "queues": (),
-}
+    **dict.fromkeys(STATES, (*_IDS, "queues")), "messages": (*_IDS, *_TIMES),
+    "attempts": (*_IDS, *_TIMES, "queues"), "entries": (*_IDS, "queues", "statuses"), "queues": (),
+}  # fmt: skip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 

@@ -79,14 +79,11 @@ async def correct(location: Location, now_ms: int) -> None:
     with translated(location.url):
         manifest, compactions = await asyncio.gather(admin.read_manifest(None), admin.list_compactions(None, None))
     folder = open_folder(location.url)
-    try:
-        await _write_manifest(folder, location, manifest, now_ms)
-        # without this boundary of deleted lists, SlateDB restarts their numbers at 1
-        paths = [f"{location.name}/gc/compactions.boundary"]
-        paths += [f"{location.name}/compactions/{version.id:020d}.compactions" for version in compactions]
-        await asyncio.to_thread(folder.delete, paths)
-    finally:
-        folder.close()
+    await _write_manifest(folder, location, manifest, now_ms)
+    # without this boundary of deleted lists, SlateDB restarts their numbers at 1
+    paths = [f"{location.name}/gc/compactions.boundary"]
+    paths += [f"{location.name}/compactions/{version.id:020d}.compactions" for version in compactions]
+    await asyncio.to_thread(folder.delete, paths)
 
 
 async def _write_manifest(folder: Folder, location: Location, manifest: Any, now_ms: int) -> None:

@@ -26,10 +26,7 @@ def staged(root: Path, *bodies: bytes) -> tuple[Path, BatchInfo]:
 
 def verified(root: Path, info: BatchInfo) -> list[DamagedRows]:
     folder = LocalFolder(root)
-    try:
-        return list(verify_object(folder, parse_batch_uri(info.uri) or "", info.bytes, info.checksum))
-    finally:
-        folder.close()
+    return list(verify_object(folder, parse_batch_uri(info.uri) or "", info.bytes, info.checksum))
 
 
 def flip(path: Path, at: int) -> None:

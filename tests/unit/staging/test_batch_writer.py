@@ -41,7 +41,6 @@ def read_back(target: StagingTarget, info: BatchInfo) -> Rows:
                 assert crc32(body) == block.checksums[row]
                 found.append({"envelope": body, **row_of(block, row)})
                 at += length
-    folder.close()
     return found
 
 
