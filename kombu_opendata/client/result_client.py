@@ -16,19 +16,7 @@ from threading import get_ident
 from typing import Any
 
 from ..errors import ConnectionInUse, ConnectionLost, ProtocolError
-from ..protocol.messages import (
-    ChordParts,
-    CloseChord,
-    ForgetResults,
-    GetChord,
-    GetResults,
-    OpenChord,
-    Results,
-    ResultStored,
-    StoreResult,
-    UnwatchResults,
-    WatchResults,
-)
+from ..protocol import messages as m
 from ..url import Address
 from .client_clock import SYSTEM, ClientClock
 from .connection_options import DEFAULTS, Options
@@ -74,7 +62,7 @@ class ResultClient:
     def _new(self) -> BrokerConnection:
         owner = weakref.ref(self)  # so that the connection does not keep its owner alive
 
-        def watched() -> list[WatchResults]:
+        def watched() -> list[m.WatchResults]:
             client = owner()
             return [] if client is None else client.watch_messages()
 
@@ -113,14 +101,14 @@ class ResultClient:
         self._connection.abandon()
 
     # ------------------------------------------------------------ results
-    def store(self, message: StoreResult) -> ResultStored:
+    def store(self, message: m.StoreResult) -> m.ResultStored:
         """Store a result, a part of a chord, or both, and wait for the commit. A resume does not store them twice.
 
         Raises:
             MessageTooLarge: it is over the broker's limit; nothing was stored.
             ConnectionLost, StoreFull, RequestError: it was not stored, or the reply was lost.
         """
-        answer: ResultStored = self._use(lambda connection: _store(connection, message))
+        answer: m.ResultStored = self._use(lambda connection: _store(connection, message))
         return answer
 
     def get(self, names: list[bytes]) -> list[bytes | None]:
@@ -128,31 +116,31 @@ class ResultClient:
         values: list[bytes | None] = []
         while len(values) < len(names):
             rest = names[len(values) : len(values) + _NAMES]
-            answer: Results = self._call(GetResults(0, rest))
+            answer: m.Results = self._call(m.GetResults(0, rest))
             if not answer.values:
                 raise ProtocolError("the broker answered without any result")
             values += answer.values
         return values
 
     def forget(self, names: list[bytes]) -> None:
-        self._call(ForgetResults(0, names))
+        self._call(m.ForgetResults(0, names))
 
     # ------------------------------------------------------------ chords
-    def open_chord(self, message: OpenChord) -> None:
+    def open_chord(self, message: m.OpenChord) -> None:
         self._call(message)
 
     def chord_parts(self, chord: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
         """Return a chord's header and its parts (member, value), ordered by index."""
         parts: list[tuple[bytes, bytes]] = []
         while True:
-            answer: ChordParts = self._call(GetChord(0, chord, len(parts)))
+            answer: m.ChordParts = self._call(m.GetChord(0, chord, len(parts)))
             parts += answer.parts
             if not answer.parts or len(parts) >= answer.count:
                 return answer.header, parts
 
     def close_chord(self, chord: bytes) -> None:
         """Report to the broker that the chord's callback was sent."""
-        self._call(CloseChord(0, chord))
+        self._call(m.CloseChord(0, chord))
 
     # ------------------------------------------------------------ watching
     def note_sent(self, name: bytes) -> None:
@@ -187,7 +175,7 @@ class ResultClient:
             names = list(self._to_unwatch)
             for name in names:
                 self._to_unwatch.pop(name, None)
-            self._use(lambda connection: _send(connection, [UnwatchResults(0, names)]))
+            self._use(lambda connection: _send(connection, [m.UnwatchResults(0, names)]))
 
     def drain(self, timeout: float | None, take: Callable[[Changes], None]) -> None:
         """Wait until this thread, or another thread that is already waiting, has processed changes.
@@ -261,21 +249,21 @@ class ResultClient:
         large_results = zip(large, self.get(large), strict=True)
         return changes + [(name, value) for name, value in large_results if value is not None]
 
-    def watch_messages(self) -> list[WatchResults]:
+    def watch_messages(self) -> list[m.WatchResults]:
         """Return the messages that every new socket begins with.
 
         They make the broker search its store, because a new socket may lead to another process than the last one.
         """
         names = list(self._watched)
-        return [WatchResults(0, names[start : start + _NAMES]) for start in range(0, len(names), _NAMES)]
+        return [m.WatchResults(0, names[start : start + _NAMES]) for start in range(0, len(names), _NAMES)]
 
-    def _messages(self, names: list[bytes]) -> list[WatchResults]:
+    def _messages(self, names: list[bytes]) -> list[m.WatchResults]:
         """Return the messages that watch new results; those of recently sent tasks are looked up in memory only."""
         new = [name for name in names if name in self._sent_at]
         old = [name for name in names if name not in self._sent_at]
         self._looked_up_in_memory.update(dict.fromkeys(new))
         return [
-            WatchResults(0, part[start : start + _NAMES], self._age_ms(part[start : start + _NAMES]))
+            m.WatchResults(0, part[start : start + _NAMES], self._age_ms(part[start : start + _NAMES]))
             for part in (new, old)
             for start in range(0, len(part), _NAMES)
         ]
@@ -289,11 +277,11 @@ class ResultClient:
         return int(1000 * (self._clock.monotonic() - oldest)) + 1
 
 
-def _store(connection: BrokerConnection, message: StoreResult) -> ResultStored:
+def _store(connection: BrokerConnection, message: m.StoreResult) -> m.ResultStored:
     connection = connection.free()
     with connection.link.lock:
         connection.io.check_size(len(message.value), "result", "store large data elsewhere and return a reference")
-    answer: ResultStored = connection.call(message)
+    answer: m.ResultStored = connection.call(message)
     return answer
 
 

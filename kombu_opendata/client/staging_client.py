@@ -12,17 +12,7 @@ from typing import Self
 from msgspec.structs import astuple
 
 from ..errors import RequestError
-from ..protocol.messages import (
-    AbortJob,
-    CommitJob,
-    GetJob,
-    GetStagingTarget,
-    JobInfo,
-    JobReport,
-    Jobs,
-    ListJobs,
-    StagingInfo,
-)
+from ..protocol import messages as m
 from ..protocol.messages.message_base import MAX_ITEMS
 from ..staging.batch_writer import write_object
 from ..staging.folder_url import open_folder
@@ -64,10 +54,10 @@ class StagingClient:
             RequestError: the broker's store can't hold staged batches.
             StoreError: the broker lacks a package for its store; the text names the extra.
         """
-        answer: StagingInfo = self._connection.call(GetStagingTarget(0))
+        answer: m.StagingInfo = self._connection.call(m.GetStagingTarget(0))
         return StagingTarget(*astuple(answer)[1:])
 
-    def commit_job(self, job_id: str, batches: Iterable[BatchInfo], *, timeout: float | None = None) -> JobInfo:
+    def commit_job(self, job_id: str, batches: Iterable[BatchInfo], *, timeout: float | None = None) -> m.JobInfo:
         """Commit all messages of these batches, atomically and exactly once.
 
         If the job id was committed before, nothing is added, whatever the batches are now, and the reply is the
@@ -93,7 +83,7 @@ class StagingClient:
             )
         non_empty = self._fit_commit(non_empty)
         rows = [(info.uri, info.rows, info.bytes, info.checksum, info.data) for info in non_empty]
-        report: JobReport = self._connection.call(CommitJob(0, job_id, rows), timeout)
+        report: m.JobReport = self._connection.call(m.CommitJob(0, job_id, rows), timeout)
         return report.info
 
     def _fit_commit(self, batches: list[BatchInfo]) -> list[BatchInfo]:
@@ -125,20 +115,20 @@ class StagingClient:
         uris = [info.uri for info in selection if info.uri and not info.data]
         if batches is not None and not uris:
             return 0
-        count: int = self._connection.call(AbortJob(0, job_id, uris)).count
+        count: int = self._connection.call(m.AbortJob(0, job_id, uris)).count
         return count
 
-    def job_status(self, job_id: str) -> JobInfo:
+    def job_status(self, job_id: str) -> m.JobInfo:
         """Return the job; its state is ``unknown`` if the broker does not remember such a job."""
         check_job_id(job_id)
-        report: JobReport = self._connection.call(GetJob(0, job_id))
+        report: m.JobReport = self._connection.call(m.GetJob(0, job_id))
         return report.info
 
-    def list_jobs(self) -> Iterator[JobInfo]:
+    def list_jobs(self) -> Iterator[m.JobInfo]:
         """Iterate over all jobs that the broker remembers, ordered by id."""
         after, more = "", True
         while more:
-            answer: Jobs = self._connection.call(ListJobs(0, after))
+            answer: m.Jobs = self._connection.call(m.ListJobs(0, after))
             yield from answer.items
             more = answer.more
             after = answer.jobs[-1].job_id if answer.jobs else after

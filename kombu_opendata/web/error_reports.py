@@ -16,26 +16,7 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..errors import (
-    AccessRefused,
-    ConnectionLost,
-    InstanceNotFound,
-    KeyReused,
-    LeaseHeld,
-    LimitExceeded,
-    MessageTooLarge,
-    NotFound,
-    OpenDataError,
-    PreconditionFailed,
-    RequestError,
-    RetryLater,
-    StaleLease,
-    StartError,
-    StoreError,
-    TooManyLogins,
-    VersionMismatch,
-    wire_code,
-)
+from .. import errors as e
 from ..json_values import plain
 
 log = logging.getLogger(__name__)
@@ -43,23 +24,23 @@ E = TypeVar("E", bound=Exception)
 
 _FIX = "Fix the request: the same one will fail again."
 #: HTTP status and advice; the first class that matches an error decides
-_KINDS: tuple[tuple[type[OpenDataError], int, str], ...] = (
-    (TooManyLogins, 429, "Wait, then try the same again."),
-    (RetryLater, 503, "Wait, then try the same again: nothing was stored."),
-    (StartError, 502, "The broker can't be started: fix its configuration, then try again."),
-    (ConnectionLost, 502, "Check that the broker runs. The web UI reconnects."),
-    (StoreError, 502, "The broker's store failed: see the broker's log."),
-    (VersionMismatch, 502, "Update the older one of the broker and the web UI."),
-    (NotFound, 404, "It may have been deleted. Refresh the list."),
-    (InstanceNotFound, 404, "Name an instance that the broker has."),
-    (AccessRefused, 403, "Ask an administrator of the broker for this right."),
-    (PreconditionFailed, 409, "Refresh the view, then try again."),
-    (StaleLease, 409, "Refresh the view: another consumer has the message, or it was settled."),
-    (LeaseHeld, 409, "Let the holder settle the message, or release it."),
-    (KeyReused, 409, "Use another idempotency key."),
-    (LimitExceeded, 429, "Have the limit raised, or use less."),
-    (MessageTooLarge, 413, "Send a smaller message."),
-    (RequestError, 422, _FIX),
+_KINDS: tuple[tuple[type[e.OpenDataError], int, str], ...] = (
+    (e.TooManyLogins, 429, "Wait, then try the same again."),
+    (e.RetryLater, 503, "Wait, then try the same again: nothing was stored."),
+    (e.StartError, 502, "The broker can't be started: fix its configuration, then try again."),
+    (e.ConnectionLost, 502, "Check that the broker runs. The web UI reconnects."),
+    (e.StoreError, 502, "The broker's store failed: see the broker's log."),
+    (e.VersionMismatch, 502, "Update the older one of the broker and the web UI."),
+    (e.NotFound, 404, "It may have been deleted. Refresh the list."),
+    (e.InstanceNotFound, 404, "Name an instance that the broker has."),
+    (e.AccessRefused, 403, "Ask an administrator of the broker for this right."),
+    (e.PreconditionFailed, 409, "Refresh the view, then try again."),
+    (e.StaleLease, 409, "Refresh the view: another consumer has the message, or it was settled."),
+    (e.LeaseHeld, 409, "Let the holder settle the message, or release it."),
+    (e.KeyReused, 409, "Use another idempotency key."),
+    (e.LimitExceeded, 429, "Have the limit raised, or use less."),
+    (e.MessageTooLarge, 413, "Send a smaller message."),
+    (e.RequestError, 422, _FIX),
 )
 _ELSE = 500, "See the log of the web UI."
 #: pydantic's type of a problem, or a prefix of it, and the sentence about the parameter
@@ -102,7 +83,7 @@ class Fault:
     headers: Annotated[dict[str, str], Field(exclude=True)] = field(default_factory=dict)
 
 
-def fault_of(exc: OpenDataError) -> Fault:
+def fault_of(exc: e.OpenDataError) -> Fault:
     """Return the report of an error of the broker or its client."""
     status, advice = next(((status, advice) for cls, status, advice in _KINDS if isinstance(exc, cls)), _ELSE)
     values = {name: plain(value) for name, value in exc.values.items()}
@@ -111,7 +92,7 @@ def fault_of(exc: OpenDataError) -> Fault:
         seconds = exc.values.get("seconds")
         wait = min(max(math.ceil(seconds), 1), 60) if isinstance(seconds, (int, float)) else 2
         headers["Retry-After"] = str(wait)
-    return Fault(wire_code(exc), exc.text or str(exc), values, advice, status, headers)
+    return Fault(e.wire_code(exc), exc.text or str(exc), values, advice, status, headers)
 
 
 def not_served(status: int, text: str, headers: Mapping[str, str] | None = None) -> Fault:
@@ -193,7 +174,7 @@ def answer_errors(app: FastAPI, answer: Answer) -> None:
     def handle(kind: type[E], fault: Callable[[E], Fault]) -> None:
         app.add_exception_handler(kind, lambda request, exc: answer(request, fault(cast(E, exc))))
 
-    handle(OpenDataError, fault_of)
+    handle(e.OpenDataError, fault_of)
     handle(RequestValidationError, lambda exc: invalid(list(exc.errors())))
     handle(HTTPException, lambda exc: not_served(exc.status_code, str(exc.detail), exc.headers))
     app.add_middleware(Unforeseen, answer=answer)
