@@ -72,11 +72,8 @@ def _list(target: str) -> Reply:
     columns: Columns = {
         "backup": "id",
         "instances": lambda item: ", ".join(item.instances),
-        "messages#": "",
-        "bytes#": "",
-        "version": "",
-        "store": "source",
-    }
+        "messages#": "", "bytes#": "", "version": "", "store": "source",
+    }  # fmt: skip
     return Reply([_facts(item) for item in backups], Table(columns, none="no backups", rows=backups))
 
 
@@ -84,20 +81,16 @@ def _facts(backup: Backup) -> dict[str, Any]:
     return {
         "id": backup.id,
         "created_at": backup.created_at.isoformat(),
-        "version": backup.version,
-        "store": backup.source,
-        "bytes": backup.bytes,
+        "version": backup.version, "store": backup.source, "bytes": backup.bytes,
         "instances": {
             name: {
-                "format": each.store_format,
-                "last_commit": each.last_commit,
-                "last_wal": each.last_wal,
+                "format": each.store_format, "last_commit": each.last_commit, "last_wal": each.last_wal,
                 "files": len(each.files),
                 "queues": each.queues,
             }
             for name, each in backup.instances.items()
         },
-    }
+    }  # fmt: skip
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue store restore /backups/app-queue /var/lib/new-queue")

@@ -32,10 +32,7 @@ _DIMENSIONS = ("task", "exception", "queue", "reason", "worker")
 _FAILURES = Table(
     {
         "id#": lambda failure: str(failure.message_id),
-        "queue": "",
-        "task": "",
-        "reason": "",
-        "exception": exception_text,
+        "queue": "", "task": "", "reason": "", "exception": exception_text,
         "failed": lambda failure: moment(failure.failed_at_ms),
         "worker": "",
         "attempts#": lambda failure: failure.attempts if failure.attempts > 1 else "",
@@ -44,7 +41,7 @@ _FAILURES = Table(
     none="nothing failed",
     spare=("attempts", "worker", "kind", "reason", "queue"),
     rare=("attempts",),  # most failures have one, and the exception needs the space
-)
+)  # fmt: skip
 
 
 @click.group("failed", cls=CommandGroup)

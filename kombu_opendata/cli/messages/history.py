@@ -128,16 +128,11 @@ _ATTEMPTS = Table(
         "message#": lambda attempt: str(attempt.message_id),
         "queue": "",
         "ended": lambda attempt: moment(attempt.ended_at_ms),
-        "seconds#": _seconds,
-        "attempt#": "number",
-        "outcome": _outcome,
-        "state": "",
-        "exception": "",
-        "consumer": "",
+        "seconds#": _seconds, "attempt#": "number", "outcome": _outcome, "state": "", "exception": "", "consumer": "",
     },
     none="none",
     spare=("attempt", "seconds", "consumer"),
-)
+)  # fmt: skip
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue attempts -q orders -o rejected -o expired --since 30m")

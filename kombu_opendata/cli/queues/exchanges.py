@@ -56,14 +56,11 @@ def durability(info: QueueInfo | ExchangeInfo) -> str:
 
 _EXCHANGES = Table(
     {
-        "exchange": "name",
-        "type": "",
-        "kind": durability,
-        "bindings#": "",
+        "exchange": "name", "type": "", "kind": durability, "bindings#": "",
         "arguments": lambda info: arguments_text(info.arguments),
     },
     none="no exchanges",
-)
+)  # fmt: skip
 _BINDINGS = Table(
     {"queue": "", "exchange": "", "routing key": "", "arguments": lambda binding: arguments_text(binding.arguments)},
     none="no bindings",

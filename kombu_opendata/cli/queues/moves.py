@@ -186,13 +186,8 @@ def _percent(cursor: dict[str, Any]) -> int:
 
 _REPLAYS = Table(
     {
-        "queue": "",
-        "state": _state,
-        "%#": _percent,
-        "examined#": "seen",
-        "put in#": "routed",
-        "per s#": "rate",
+        "queue": "", "state": _state, "%#": _percent, "examined#": "seen", "put in#": "routed", "per s#": "rate",
         "began": lambda cursor: moment(cursor["started_at_ms"]),
     },
     none="no replays",
-)
+)  # fmt: skip

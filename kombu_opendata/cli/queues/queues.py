@@ -143,20 +143,13 @@ def purge(client: QueueClient, queue: str, yes: bool) -> Reply:
 
 METRICS = Table(
     {
-        "queue": "",
-        "ready#": "",
-        "delayed#": "",
-        "in flight#": "",
-        "done#": "",
-        "failed#": "",
-        "consumers#": "",
-        "sent/s#": "sent_per_second",
-        "acked/s#": "acked_per_second",
+        "queue": "", "ready#": "", "delayed#": "", "in flight#": "", "done#": "", "failed#": "", "consumers#": "",
+        "sent/s#": "sent_per_second", "acked/s#": "acked_per_second",
         "oldest#": lambda metrics: age(metrics.oldest_age_seconds),
     },
     none="no queues",
     spare=("acked/s", "sent/s", "consumers", "done", "delayed", "oldest"),
-)
+)  # fmt: skip
 
 
 @queue_group.command(epilog="Example: opendata-queue queue metrics orders --json")
@@ -183,20 +176,15 @@ def metrics_document(metrics: QueueMetrics) -> dict[str, Any]:
 
 def _facts(metrics: QueueMetrics) -> dict[str, Any]:
     return {
-        "ready": metrics.ready,
-        "delayed": metrics.delayed,
-        "in flight": metrics.in_flight,
-        "done": metrics.done,
-        "failed": metrics.failed,
-        "archived": metrics.archived_failed,
-        "consumers": metrics.consumers,
+        "ready": metrics.ready, "delayed": metrics.delayed, "in flight": metrics.in_flight, "done": metrics.done,
+        "failed": metrics.failed, "archived": metrics.archived_failed, "consumers": metrics.consumers,
         "oldest": age(metrics.oldest_age_seconds),
         "newest": age(metrics.newest_age_seconds),
         "sent/s": f"{metrics.sent_per_second:.1f}",
         "delivered/s": f"{metrics.delivered_per_second:.1f}",
         "acked/s": f"{metrics.acked_per_second:.1f}",
         "counted since": metrics.counted_since,
-    }
+    }  # fmt: skip
 
 
 #: fields of :class:`~kombu_opendata.protocol.messages.MetricSeries`, by their headings

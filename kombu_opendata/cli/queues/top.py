@@ -57,19 +57,15 @@ class QueueLine(NamedTuple):
 _TABLE = Table(
     {
         "queue": lambda line: f"{line.metrics.queue}{' (paused)' if line.metrics.paused else ''}",
-        "ready#": "metrics.ready",
-        "delayed#": "metrics.delayed",
-        "in flight#": "metrics.in_flight",
-        "sent/s#": "sent",
-        "deliv/s#": "delivered",
-        "acked/s#": "acked",
+        "ready#": "metrics.ready", "delayed#": "metrics.delayed", "in flight#": "metrics.in_flight",
+        "sent/s#": "sent", "deliv/s#": "delivered", "acked/s#": "acked",
         "oldest#": lambda line: age(line.metrics.oldest_age_seconds),
         "failed#": "metrics.failed",
         "cons#": "metrics.consumers",
     },
     none="no queues",
     spare=("deliv/s", "failed", "cons", "delayed", "acked/s", "oldest", "sent/s", "in flight"),
-)
+)  # fmt: skip
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue queue top --interval 5 --sort length")
