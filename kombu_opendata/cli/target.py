@@ -22,7 +22,6 @@ from .output import Reply
 
 if TYPE_CHECKING:
     from ..client.connection_options import Options
-    from ..client.session.broker_connection import BrokerConnection
     from ..queue_client import QueueClient
     from ..url import Address
 
@@ -186,80 +185,44 @@ class Target:
         """The (first) broker, and the options of the connections to it."""
         return self._places[0]
 
-    # ------------------------------------------------------------------ clients
     @contextmanager
-    def client(self, *, read_only: bool = False, creates: bool = False) -> Iterator[QueueClient]:
-        """Open a queue client.
+    def client(self, *, read_only: bool = False, creates: bool = False, **options: Any) -> Iterator[QueueClient]:
+        """Open a queue client; raise CommandError if no broker runs, or there is no store.
 
         Args:
             read_only: start a broker only with ``--start``.
             creates: the command may make a new store.
-
-        Raises:
-            CommandError: no broker runs, or there is no store.
+            options: options of the connection, in place of those of the target.
         """
         from ..errors import NotFound
+
+        client = self._connected([self._allowed(place, read_only, creates) for place in self._places], options)
+        try:
+            yield client
+        except NotFound as exc:
+            raise with_suggestion(client, exc) from exc
+        finally:
+            client.close()
+
+    def _connected(self, places: list[BrokerTarget], options: dict[str, Any]) -> QueueClient:
+        """Return a client of the first broker that answers."""
+        from ..errors import ConnectionLost
         from ..queue_client import QueueClient
 
-        def make(place: BrokerTarget) -> QueueClient:
-            settings = {field.name: getattr(place.options, field.name) for field in fields(place.options)}
-            return QueueClient(place.address.as_uri(include_secret=True), **settings)
-
-        with self._opened(make, lambda client: client.connections.connect(), read_only, creates) as client:
+        for place in places:
+            settings = {field.name: getattr(place.options, field.name) for field in fields(place.options)} | options
+            client = QueueClient(place.address.as_uri(include_secret=True), **settings)
             try:
-                yield client
-            except NotFound as exc:
-                raise with_suggestion(client, exc) from exc
-
-    @contextmanager
-    def connection(
-        self, *, read_only: bool = False, timeout: float | None = None, idle_exit: float | None = None
-    ) -> Iterator[BrokerConnection]:
-        """Open a plain connection, for calls that the queue client does not have.
-
-        Args:
-            read_only: as in :meth:`client`.
-            timeout: the seconds for connecting; None means the default, and that temporary refusals are retried.
-            idle_exit: seconds without clients after which a broker that this call starts ends; 0 means never.
-        """
-        from ..client.session.broker_connection import BrokerConnection
-
-        def make(place: BrokerTarget) -> BrokerConnection:
-            options = place.options
-            if timeout is not None:
-                options = replace(
-                    options, connect_timeout=timeout, close_timeout=min(timeout, 1.0), patient=False
-                )  # fmt: skip
-            if idle_exit is not None:
-                options = replace(options, idle_exit=idle_exit)
-            return BrokerConnection(place.address, options)
-
-        with self._opened(make, lambda connection: connection.connect(), read_only, False) as connection:
-            yield connection
-
-    @contextmanager
-    def _opened(
-        self, make: Callable[[BrokerTarget], Any], connect: Callable[[Any], None], read_only: bool, creates: bool
-    ) -> Any:
-        from ..errors import ConnectionLost
-
-        for place in (places := [self._allowed(place, read_only, creates) for place in self._places]):
-            client = make(place)
-            try:
-                connect(client)
-            except ConnectionLost as exc:
+                client.connections.connect()
+            except BaseException as exc:
                 client.close()
+                if not isinstance(exc, ConnectionLost):
+                    raise
                 if place is places[-1]:
                     raise no_broker(place.address, exc) from exc
-                continue
-            except BaseException:
-                client.close()
-                raise
-            try:
-                yield client
-            finally:
-                client.close()
-            return
+            else:
+                break
+        return client
 
     def _allowed(self, place: BrokerTarget, read_only: bool, creates: bool) -> BrokerTarget:
         if read_only and not self.starts:

@@ -127,9 +127,10 @@ def ping(timeout: float, allow_standby: bool, target: Target) -> Reply:
 
     began = time.monotonic()
     try:
-        with target.connection(read_only=True, timeout=timeout) as connection:
+        limits: Any = {"connect_timeout": timeout, "close_timeout": min(timeout, 1.0), "patient": False}
+        with target.client(read_only=True, **limits) as client:
             connected = time.monotonic()
-            connection.call(Ping(0), max(began + timeout - connected, 0.001))
+            client.connections.usable().call(Ping(0), max(began + timeout - connected, 0.001))
             answered = time.monotonic()
     except TimeoutError as exc:
         text = f"the broker let this client in but has not answered within {timeout:g} s: does its store take writes?"
@@ -194,8 +195,8 @@ def maintain(duties: tuple[str, ...], timeout: float, target: Target) -> Reply:
     """
     from ...client.maintain import maintain as run_maintenance
 
-    with target.connection() as connection:
-        report = run_maintenance(connection, duties, timeout=timeout)
+    with target.client() as client:
+        report = run_maintenance(client.connections.usable(), duties, timeout=timeout)
     counts = {label: report[name] for name, label in _COUNTS.items() if name in report}
     joined = f"was already running, and is part of this report: {', '.join(report['joined'])}"
     facts = {**counts, "seconds": f"{report['seconds']:.3f}"}
@@ -248,12 +249,10 @@ def start(idle_exit: float, target: Target) -> Reply:
     Nothing happens if it runs. It runs until `broker stop` or a restart of the host; a broker that a client started
     ends after a minute without clients. For a broker that always runs, use a service (docs/production.md).
     """
-    from ...protocol.messages import GetStatus
-
     folder = _folder_of(target, "start that broker where it runs, with its service manager")
     previous_pid = _running(folder)
-    with target.connection(idle_exit=idle_exit) as connection:
-        report = connection.call(GetStatus(0)).report
+    with target.client(idle_exit=idle_exit) as client:
+        report = client.status()
     pid, url, seconds = report["pid"], target.address.as_uri(), report.get("idle_exit_seconds", 0)
     action = "runs already" if pid == previous_pid else "started"
     ending = f"'{command('broker stop', str(folder))}' ends it"
