@@ -74,11 +74,21 @@ def test_metrics_have_former_names_that_are_not_described(
 ) -> None:
     client.create("counted")
     client.send_batch("counted", [1, 2])
-    metrics = site.get("/api/v1/queue", params={"name": "counted"}).json()["figures"]
+    report = site.get("/api/v1/queue", params={"name": "counted"}).json()
+    assert report["figures"] == report["metrics"]
+    metrics = report["metrics"]
     assert (metrics["ready"], metrics["visible"]) == (2, 2)
-    fields = described["components"]["schemas"]["QueueMetrics"]["properties"]
-    assert "ready" in fields
-    assert "visible" not in fields
+    failures, store = (site.get(f"/api/v1/{path}").json() for path in ("failures", "store"))
+    assert failures["asked"] == failures["selection"]
+    assert store["instances"][0]["figures"] == store["instances"][0]["metrics"]
+    for kind, present, former in (
+        ("QueueMetrics", "ready", "visible"), ("QueueReport", "metrics", "figures"),
+        ("WorkerDetails", "metrics", "figures"), ("InstanceStore", "metrics", "figures"),
+        ("Failures", "selection", "asked"), ("FailureGroupRow", "selection", "asked"),
+    ):  # fmt: skip
+        fields = described["components"]["schemas"][kind]["properties"]
+        assert present in fields
+        assert former not in fields
 
 
 # ---------------------------------------------------------------------- its description

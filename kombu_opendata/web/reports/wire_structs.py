@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
 from types import SimpleNamespace
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, GetCoreSchemaHandler
+from pydantic import GetCoreSchemaHandler
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
@@ -39,10 +40,9 @@ class WireStruct:
         types = {
             key: hints[name] if name == key or name in self._present else datetime | None for name, key in keys.items()
         }
+        types |= {former: Annotated[types[present], SkipJsonSchema()] for former, present in self._present.items()}
         described: Any = TypedDict(struct.__name__, types)  # type: ignore[misc]
         described.__doc__ = struct.__doc__
-        if self._present:
-            described.__pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[attr-defined]
         schema = handler.generate_schema(described)
         serializer = core_schema.plain_serializer_function_ser_schema(as_object, return_schema=schema)
         return core_schema.any_schema(serialization=serializer)

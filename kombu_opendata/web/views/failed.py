@@ -85,14 +85,14 @@ class FailureListQuery(FailureSelection):
 
 @dataclass(frozen=True)
 class FailureGroupRow:
-    """Failures that have the same values of the grouping fields; ``asked`` selects them."""
+    """Failures that have the same values of the grouping fields; ``selection`` selects them."""
 
     values: tuple[str, ...]
     count: int
     acknowledged: int
     first_at: datetime | None
     last_at: datetime | None
-    asked: FailureSelection
+    selection: FailureSelection
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ class Failures:
         bars: the times of failures in the last day, or in the requested number of hours.
     """
 
-    asked: FailureSelection
+    selection: FailureSelection
     by: tuple[str, ...]
-    groups: tuple[FailureGroupRow, ...]
+    groups: tuple[Annotated[FailureGroupRow, WireStruct(asked="selection")], ...]
     total: int
     is_complete: bool
     rows: tuple[Annotated[FailureInfo, WireStruct()], ...]
@@ -124,7 +124,9 @@ async def _show(visit: AVisit, query: Annotated[FailureListQuery, Query()]) -> C
 
 
 @VIEWS.view("/failed", "failed.html", api="/failures", page=_show)
-async def list_failures(visit: AVisit, query: Annotated[FailureListQuery, Query()]) -> Failures:
+async def list_failures(
+    visit: AVisit, query: Annotated[FailureListQuery, Query()]
+) -> Annotated[Failures, WireStruct(asked="selection")]:
     """Return a page of failures, the newest first, the groups of all failures, and the times of the failures.
 
     ``by`` has some of task, exception, queue, reason and worker, separated by commas; ``hours`` limits the result to
@@ -137,35 +139,35 @@ async def list_failures(visit: AVisit, query: Annotated[FailureListQuery, Query(
 async def failures(
     broker: UserBroker,
     masking: Masking,
-    asked: FailureSelection,
+    selection: FailureSelection,
     by: tuple[str, ...] = ("task", "exception"),
     after: str | None = None,
 ) -> Failures:
     """Return a page of failures, the newest first, the groups of all, and their times."""
     client = broker.client
     by = tuple(name for name in GROUPS if name in by) or ("task", "exception")
-    filters = asked.filters()
-    grouped = await broker.recent(("groups", asked, by), 2.0, lambda: client.group_failures(by, **filters))
+    filters = selection.filters()
+    grouped = await broker.recent(("groups", selection, by), 2.0, lambda: client.group_failures(by, **filters))
     page = await client.list_failures(**filters, limit=PAGE, next=after or None)
     return Failures(
-        asked=asked,
+        selection=selection,
         by=by,
         groups=tuple(
-            copied(FailureGroupRow, group, asked=asked.also(dict(zip(by, group.values, strict=True))))
+            copied(FailureGroupRow, group, selection=selection.also(dict(zip(by, group.values, strict=True))))
             for group in grouped.groups
         ),
         total=sum(group.count for group in grouped.groups),
         is_complete=grouped.complete,
         rows=tuple(structs.replace(failure, error=masking.text(failure.error)) for failure in page.items),
         next=page.next,
-        bars=await broker.recent(("bars", asked), 10.0, lambda: _bars(broker, asked)),
+        bars=await broker.recent(("bars", selection), 10.0, lambda: _bars(broker, selection)),
     )
 
 
-async def _bars(broker: UserBroker, asked: FailureSelection) -> tuple[Bar, ...]:
-    size = max(round(3600 * (asked.hours or CHART_HOURS) / BARS), 1)
+async def _bars(broker: UserBroker, selection: FailureSelection) -> tuple[Bar, ...]:
+    size = max(round(3600 * (selection.hours or CHART_HOURS) / BARS), 1)
     first = (int(time.time()) // size + 1 - BARS) * size
-    filters = asked.filters()
+    filters = selection.filters()
     filters["gte"] = datetime.fromtimestamp(first, UTC)
     grouped = await broker.client.group_failures(["queue"], bucket_seconds=size, **filters)
     counts = Counter[int]()

@@ -19,6 +19,7 @@ from ...selectors.selector import Explanation, compile_selector
 from ..rendering import STATE_NAMES
 from ..reports.message_rows import MessageRow, id_of, infos_of, row_of
 from ..reports.queue_metrics import QueueMetricsObject, with_failures
+from ..reports.wire_structs import WireStruct
 from ..request_context import AVisit
 from ..user_clients import UserBroker
 from .view import Context, Views
@@ -50,7 +51,7 @@ class QueueReport:
     """
 
     info: QueueInfo
-    figures: QueueMetricsObject
+    metrics: QueueMetricsObject
     bindings: tuple[Binding, ...]
     consumers: tuple[str, ...]
 
@@ -89,7 +90,7 @@ async def _show(visit: AVisit, name: str, tab: str = "ready", where: str = "", a
 
 
 @VIEWS.view("/queue", "queue.html", page=_show)
-async def get_queue(visit: AVisit, name: str) -> QueueReport:
+async def get_queue(visit: AVisit, name: str) -> Annotated[QueueReport, WireStruct(figures="metrics")]:
     """Return a queue with its metrics, bindings and consumers."""
     broker = visit.broker
     [metrics] = await with_failures(broker, [await broker.client.metrics(name)])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from ...json_values import moment, with_times
-from ..reports.wire_structs import copied
+from ..reports.wire_structs import WireStruct, copied
 from ..request_context import AVisit
 from ..verification import Verification
 from .view import Views
@@ -65,7 +65,7 @@ class InstanceStore:
         checkpoints: readers that keep replaced tables, such as a backup, by ``name``; ``expires_at`` is None if one
             never expires.
         verified: the result of the last verification by the web UI; None if there was none.
-        figures: all metrics of the broker, by their names.
+        metrics: all metrics of the broker, by their names.
     """
 
     instance: str
@@ -87,7 +87,7 @@ class InstanceStore:
     duties: tuple[dict[str, Any], ...]
     checkpoints: tuple[dict[str, Any], ...]
     verified: Verification | None
-    figures: dict[str, Any]
+    metrics: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class StoreReport:
     connections: int
     connections_limit: int
     standbys: tuple[dict[str, Any], ...]
-    instances: tuple[InstanceStore, ...]
+    instances: tuple[Annotated[InstanceStore, WireStruct(figures="metrics")], ...]
 
 
 @VIEWS.view("/store", "store.html")
@@ -153,7 +153,7 @@ def _instance(name: str, report: Mapping[str, Any], verified: Verification | Non
         duties=tuple({"name": duty, **with_times(last)} for duty, last in report["maintenance"].items()),
         checkpoints=tuple(with_times(checkpoint) for checkpoint in disk["checkpoints"] if checkpoint["name"]),
         verified=verified,
-        figures=with_times({name: value for name, value in report.items() if name != "queues"}),
+        metrics=with_times({name: value for name, value in report.items() if name != "queues"}),
     )
 
 

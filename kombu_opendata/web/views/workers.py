@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from ...control_queues import is_control_queue
 from ...queue_client.administration import Worker
 from ..reports.message_rows import MessageRow, infos_of, row_of
 from ..reports.paging import Paged, paged
+from ..reports.wire_structs import WireStruct
 from ..request_context import AVisit
 from ..user_clients import UserBroker
 from .view import Views
@@ -63,7 +65,7 @@ class WorkerReport:
 class WorkerDetails:
     """A worker and its messages, the oldest first; ``more`` is the number of messages that are not included."""
 
-    figures: WorkerMetrics
+    metrics: WorkerMetrics
     messages: tuple[MessageRow, ...]
     more: int
 
@@ -83,7 +85,7 @@ async def list_workers(visit: AVisit, search: str = "", page: int = 1) -> Worker
 
 
 @VIEWS.view("/worker", "worker.html")
-async def get_worker(visit: AVisit, id: str) -> WorkerDetails:
+async def get_worker(visit: AVisit, id: str) -> Annotated[WorkerDetails, WireStruct(figures="metrics")]:
     """Return a worker, and at most 100 of the messages that it holds or runs."""
     broker = visit.broker
     client = await broker.client.worker(id)

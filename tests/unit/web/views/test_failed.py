@@ -32,8 +32,8 @@ def test_an_action_on_a_group_concerns_that_group() -> None:
             found = await failures(UserBroker(client), Masking(), FailureSelection(), ("task", "exception"))
             previews = {}
             for one in found.groups:
-                shown = await failures(UserBroker(client), Masking(), one.asked)
-                preview = await DeleteFailuresAction(**one.asked.subject()).preview(UserBroker(client))
+                shown = await failures(UserBroker(client), Masking(), one.selection)
+                preview = await DeleteFailuresAction(**one.selection.subject()).preview(UserBroker(client))
                 assert shown.total == one.count == sum(bar.count for bar in shown.bars)
                 previews[one.values[0]] = preview.count
             return found, previews
