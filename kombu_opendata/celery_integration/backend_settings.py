@@ -30,12 +30,12 @@ def broker_url(conf: Any) -> str:
     return url
 
 
-def addresses(url: str) -> list[Address]:
+def addresses(url: str, setting: str = "result_backend") -> list[Address]:
     """Return the addresses in a list of URLs, separated by ``;``."""
     try:
         return [parse(part) for part in url.split(";") if part]
     except InvalidURL as exc:
-        raise ImproperlyConfigured(f"result_backend: {exc}") from exc
+        raise ImproperlyConfigured(f"{setting}: {exc}") from exc
 
 
 def milliseconds(seconds: float | None, setting: str) -> int:
@@ -53,7 +53,15 @@ def options(conf: Any, url: str) -> Options:
         check_names(_PLACE, configured, BACKEND_OPTIONS)
         if url == conf.broker_url:
             configured = {**(conf.broker_transport_options or {}), "ssl": conf.broker_use_ssl, **configured}
-        values = read_values(_PLACE, configured)
+    except RequestError as exc:
+        raise ImproperlyConfigured(exc.text) from exc
+    return connection_options(_PLACE, configured, url, tls_setting)
+
+
+def connection_options(place: str, configured: dict[str, Any], url: str, tls_setting: str) -> Options:
+    """Return the settings of a connection from the options of the setting ``place``."""
+    try:
+        values = read_values(place, configured)
     except RequestError as exc:
         raise ImproperlyConfigured(exc.text) from exc
     same = (*SECONDS, "connect_timeout", "broker_options")
