@@ -15,7 +15,7 @@ from .findings import OnProgress, Progress
 from .records.message_facts import BUCKETS, DELAYED, READY, Span, entries_of, span_of, state_at
 from .records.message_scan import BY_ID, MessageScan
 from .records.offline_store import OfflineStore
-from .records.record_view import between, kind_of
+from .records.record_view import kind_of, scan_except
 
 _PROGRESS_ROWS = 1000
 #: the states of messages, as fields of QueueStats
@@ -154,7 +154,8 @@ async def stats(store: OfflineStore, *, payloads: bool = False, progress: OnProg
         str(location.root or location.url), location.instance, created_at_ms, version, store.broker_pid
     )  # fmt: skip
     counter = _Counter(store, result)
-    await counter.count(BY_ID if payloads else (), progress)
+    async for key, value in scan_except(store, BY_ID if payloads else (), 200, progress):
+        counter.row(kind_of(key), key, value)
     if payloads:
         await counter.count_payloads(progress)
     await counter.finish()
@@ -174,26 +175,13 @@ class _Counter:
         self._now = store.clock.now_ms()
         self._spans: list[Span] = []
         self._sessions: set[bytes] = set()
-        self._by_kind: Counter[RecordKind] = Counter()
 
-    async def count(self, without: tuple[RecordKind, ...], progress: OnProgress) -> None:
-        count = 0
-        for start, end in between(without):
-            async for rows in self._store.scan_batches(start, end, batch=200):
-                for key, value in rows:
-                    self._row(kind_of(key), key, value)
-                count += len(rows)
-                progress(Progress("records", count))
-
-    def _row(self, kind: RecordKind | None, key: bytes, value: bytes) -> None:
+    def row(self, kind: RecordKind | None, key: bytes, value: bytes) -> None:
         kind_stats = self._result.records.setdefault(kind.value if kind is not None else "unknown", KindStats())
         kind_stats.records += 1
         kind_stats.key_bytes += len(key)
         kind_stats.value_bytes += len(value)
-        if kind is None:
-            return
-        self._by_kind[kind] += 1
-        if kind in _DECODED:
+        if kind is not None and kind in _DECODED:
             try:
                 self._decode(kind, keys.parse(key), key, value)
             except CorruptRecord:
@@ -234,7 +222,7 @@ class _Counter:
         """Count the records by message id, joined with the queues."""
         for queue in self._result.queues.values():
             queue.payload_bytes = dict.fromkeys(_STATES, 0)
-        scan = MessageScan(self._store, self._spans, self._corrupt, self._row)
+        scan = MessageScan(self._store, self._spans, self._corrupt, self.row)
         number, last = 0, scan.last_id
         async for facts in scan.messages():
             number += 1
@@ -249,10 +237,11 @@ class _Counter:
         self._result.corrupt += 1
 
     async def finish(self) -> None:
-        result, kinds = self._result, self._by_kind
-        result.exchanges, result.bindings = kinds[RecordKind.EXCHANGE], kinds[RecordKind.BINDING]
-        result.results, result.chords = kinds[RecordKind.RESULT], kinds[RecordKind.CHORD]
-        result.dead_letters, result.messages = kinds[RecordKind.DEAD_LETTER], kinds[RecordKind.METADATA]
+        result = self._result
+        counts = Counter({kind: stats.records for kind, stats in result.records.items()})
+        result.exchanges, result.bindings = counts["exchange"], counts["binding"]
+        result.results, result.chords = counts["result"], counts["chord"]
+        result.dead_letters, result.messages = counts["dead letter"], counts["metadata"]
         result.sessions = len(self._sessions)
         for queue in result.queues.values():
             queue.oldest_at_ms = await self._received_at(queue.oldest_id)

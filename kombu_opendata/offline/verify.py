@@ -27,7 +27,7 @@ from .findings import Finding, OnProgress, Progress, Report
 from .records.message_scan import BY_ID, MessageScan
 from .records.offline_store import OfflineStore
 from .records.open_store import open_store
-from .records.record_view import between, kind_of
+from .records.record_view import kind_of, scan_except
 
 #: limit for the findings of one kind in a report
 MAX_FINDINGS = 1000
@@ -142,13 +142,8 @@ class _Verification:
 
     async def _records(self) -> None:
         """Check every record except those by message id, which have a separate pass."""
-        count = 0
-        for start, end in between(BY_ID):
-            async for rows in self.store.scan_batches(start, end, batch=500):
-                for key, value in rows:
-                    self._record(key, value)
-                count += len(rows)
-                self._progress(Progress("records", count))
+        async for key, value in scan_except(self.store, BY_ID, 500, self._progress):
+            self._record(key, value)
         self._add_problems()
         for family in self._families:
             await family.finish()

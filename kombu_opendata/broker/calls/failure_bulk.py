@@ -202,8 +202,8 @@ class Bulks:
             queue = self._state.queues.get(first.queue)
             if queue is not None:
                 ids = frozenset(failure.open.message_id for failure in part)
-                which = LIST_OF[first.kind]
-                bulk.deleted.deleted += await self._settled_moves.delete_some(queue, which, first.place, ids)
+                which, selection = LIST_OF[first.kind], Selection(ids)
+                bulk.deleted.deleted += await self._settled_moves.delete(queue, which, selection, bucket=first.place)
             self._outbox.schedule()
             return
         rows = [

@@ -13,6 +13,7 @@ from ...storage import records as stored
 from ...storage.records import keys, settled
 from ...storage.records.active import IN_FLIGHT_FIELDS, AvailableMessage
 from ...storage.records.keys import RecordKind
+from ..findings import OnProgress, Progress
 from .message_facts import AVAILABLE, BUCKETS, IN_FLIGHT, entries_of
 from .offline_store import OfflineStore
 
@@ -177,6 +178,19 @@ def between(kinds: Iterable[RecordKind]) -> list[tuple[bytes, bytes | None]]:
             ranges.append((position, start))
         position = end
     return [*ranges, (position, None)]
+
+
+async def scan_except(
+    store: OfflineStore, kinds: Iterable[RecordKind], batch: int, progress: OnProgress
+) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Yield key and value of all records except those of these kinds."""
+    count = 0
+    for start, end in between(kinds):
+        async for rows in store.scan_batches(start, end, batch=batch):
+            for row in rows:
+                yield row
+            count += len(rows)
+            progress(Progress("records", count))
 
 
 def as_entry(state: str, entry: tuple[int, ...]) -> dict[str, Any]:

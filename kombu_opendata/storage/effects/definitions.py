@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from ..records.definitions import QueueOverrides
 from ..state.settled_list import LISTS
 from ..state.staged_state import REMOVED
@@ -23,14 +25,8 @@ class DeclareQueueEffect(Effect, tag=9):
     at_ms: int = 0
 
     def apply(self, state: StoreState) -> None:
-        options = QueueSettings(
-            self.max_attempts,
-            self.done_retention_seconds,
-            self.failed_retention_seconds,
-            self.lease_seconds,
-            self.arguments,
-        )
-        state.declare_queue(self.name, options, self.at_ms)
+        name, *settings, at_ms = structs.astuple(self)
+        state.declare_queue(name, QueueSettings(*settings), at_ms)
 
 
 class DeleteQueueEffect(Effect, tag=10):

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from ..records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED
 from ..records.history_log import FAILED as GIVEN_UP
+from ..state.queue_buckets import QueueEntry
 from ..state.staged_state import DONE, FAILED, REMOVED
-from ..state.store_state import StoreState
+from ..state.store_state import Queue, StoreState
 from . import Effect
 
 
@@ -89,12 +90,17 @@ class AckEffect(MessagesEffect, tag=4):
                     history.ended(entry, consumer, at, ACKED)
                 else:
                     history.ended(entry, consumer, at, ACKED, next(fields), next(fields), next(fields))
-            state.unlease(entry)
-            messages.settle(entry)
-            queue.done.append(id, at, entry.attempts)
-            queue.counts.acked += 1
-            if state.staged.active:
-                state.staged.count(self.queue, id, DONE, at)
+            acknowledge(state, queue, entry, at)
+
+
+def acknowledge(state: StoreState, queue: Queue, entry: QueueEntry, at: int) -> None:
+    """Move a message from in flight to done."""
+    state.unlease(entry)
+    queue.messages.settle(entry)
+    queue.done.append(entry.id, at, entry.attempts)
+    queue.counts.acked += 1
+    if state.staged.active:
+        state.staged.count(queue.name, entry.id, DONE, at)
 
 
 class ReturnEffect(MessagesEffect, tag=5):

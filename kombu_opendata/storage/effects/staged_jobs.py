@@ -149,10 +149,8 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
         cls, chunk: StagedChunk, targets: list[list[str]], runs: list[int], places: dict[str, list[int]]
     ) -> RouteStagedEffect:
         """Build the effect for a chunk's rows."""
-        return cls(
-            chunk.job_id, chunk.first_id, chunk.at_ms, chunk.received_at_ms, chunk.path, chunk.offset, chunk.rows,
-            chunk.block, chunk.payload, targets, runs, places,
-        )  # fmt: skip
+        fields: list[Any] = [*msgspec.structs.astuple(chunk), targets, runs, places]
+        return cls(*fields)
 
     def apply(self, state: StoreState) -> None:
         self.apply_block(state, decode(self) if self.block else None)

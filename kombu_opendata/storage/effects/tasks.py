@@ -9,11 +9,10 @@ from ...protocol.task_reports import TaskReport
 from ..records.failures import Handled
 from ..records.results import Result
 from ..records.session_records import MAX_WAITED_MS, RunningTask
-from ..state.staged_state import DONE
 from ..state.store_state import StoreState
 from ..state.task_state import Lease
 from . import Effect
-from .deliveries import MessagesEffect
+from .deliveries import MessagesEffect, acknowledge
 
 #: place of a failed task in the effect → exception, error, traceback, and the name of the task if it is known
 Failures = dict[int, tuple[str, ...]]
@@ -24,29 +23,27 @@ class StartEffect(MessagesEffect, tag=60):
 
     def apply(self, state: StoreState) -> None:
         at, queue = self.at_ms, state.queues[self.queue]
-        messages = queue.messages
         for id in self.pairs[::2]:
-            entry = messages.in_flight[id]
+            entry = queue.messages.in_flight[id]
             waited = at - entry.visible_at if 0 < entry.visible_at < at else 0
             if waited > MAX_WAITED_MS:
                 waited = MAX_WAITED_MS
             task = RunningTask(id, entry.claimed_at, at, waited, entry.attempts)
             state.running.start(entry.session, self.queue, task)
-            state.unlease(entry)
-            messages.settle(entry)
-            queue.done.append(id, at, entry.attempts)
-            queue.counts.acked += 1
-            if state.staged.active:
-                state.staged.count(self.queue, id, DONE, at)
+            acknowledge(state, queue, entry, at)
 
 
-class FinishEffect(Effect, tag=61):
-    """Started tasks have ended. ``runs`` is a flat list id, token, state, runtime in µs, process id, id, … of them."""
+class ReportsEffect(Effect):
+    """The base of effects with reports of tasks."""
 
     queue: str
     at_ms: int
     runs: list[int]
     failures: ClassVar[Failures] = {}
+
+
+class FinishEffect(ReportsEffect, tag=61):
+    """Started tasks have ended. ``runs`` is a flat list id, token, state, runtime in µs, process id, id, … of them."""
 
     def apply(self, state: StoreState) -> None:
         queue, at = self.queue, self.at_ms
@@ -60,16 +57,11 @@ class FinishFailedEffect(FinishEffect, tag=61):
     failures: Failures = {}  # type: ignore[misc]  # noqa: RUF012 - a field of the longer form
 
 
-class NoteReportsEffect(Effect, tag=62):
+class NoteReportsEffect(ReportsEffect, tag=62):
     """The outcomes of tasks whose messages are settled by the following effects of the same commit.
 
     ``runs`` is as in :class:`FinishEffect`.
     """
-
-    queue: str
-    at_ms: int
-    runs: list[int]
-    failures: ClassVar[Failures] = {}
 
     def apply(self, state: StoreState) -> None:
         if state.history is not None:

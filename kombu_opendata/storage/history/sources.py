@@ -8,7 +8,7 @@ lacks. The messages that are available or in flight now are in memory or, those 
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from itertools import accumulate
@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ..clock import TimeSlice
 from ..records import active, history_index, keys
-from ..records.history_index import OFFSET_MASK, SEGMENT_BITS, mask_of
+from ..records.history_index import OFFSET_MASK, SEGMENT_BITS
 from ..slatedb.store_writer import SlateStore
 from ..state.store_state import Queue
 
@@ -49,25 +49,32 @@ class CandidateSource(Protocol):
 
 
 class Fixed:
-    def __init__(self, positions: Iterable[int], *, descending: bool) -> None:
-        self._positions = sorted(set(positions))
+    """Positions in memory, as a mask for each segment."""
+
+    def __init__(self, positions: Iterable[int] = (), *, descending: bool) -> None:
         self._descending = descending
+        self._masks: dict[int, int] = {}
+        self._segments: list[int] = []  # in order
+        self._add(positions)
+
+    def _add(self, positions: Iterable[int]) -> None:
+        masks = self._masks
+        for position in positions:
+            segment = position >> SEGMENT_BITS
+            if segment not in masks:
+                masks[segment] = 0
+                insort(self._segments, segment)
+            masks[segment] |= 1 << (position & OFFSET_MASK)
+
+    def _next(self, bound: int) -> int | None:
+        """Return the next segment from ``bound`` on that has positions."""
+        segments = self._segments
+        at = bisect_right(segments, bound) - 1 if self._descending else bisect_left(segments, bound)
+        return segments[at] if 0 <= at < len(segments) else None
 
     async def at(self, bound: int) -> tuple[int, int] | None:
-        positions = self._positions
-        if self._descending:
-            end = bisect_left(positions, (bound + 1) << SEGMENT_BITS)
-            if not end:
-                return None
-            segment = positions[end - 1] >> SEGMENT_BITS
-            start = bisect_left(positions, segment << SEGMENT_BITS)
-        else:
-            start = bisect_left(positions, bound << SEGMENT_BITS)
-            if start == len(positions):
-                return None
-            segment = positions[start] >> SEGMENT_BITS
-            end = bisect_right(positions, segment << SEGMENT_BITS | OFFSET_MASK)
-        return segment, mask_of([position & OFFSET_MASK for position in positions[start:end]])
+        segment = self._next(bound)
+        return None if segment is None else (segment, self._masks[segment])
 
 
 class Stored:
@@ -285,16 +292,15 @@ class _Ranges(NamedTuple):
         return numbers
 
 
-class Live:
+class Live(Fixed):
     """The messages that are available or in flight in some queues, segment by segment.
 
     Cold buckets are read when a segment that they may reach is requested.
     """
 
     def __init__(self, cold: ColdBuckets, *, descending: bool) -> None:
-        self._descending = descending
+        super().__init__(descending=descending)
         self._buckets = cold
-        self._masks: dict[int, int] = {}
         self._unread: list[tuple[int, int, int, Queue]] = []  # a heap: (order, serial, bucket, queue)
 
     @classmethod
@@ -317,12 +323,6 @@ class Live:
             heapq.heappush(unread, (order, len(unread), number, queue))
         self._add(list(messages.available))
 
-    def _add(self, ids: Iterable[int]) -> None:
-        masks = self._masks
-        for id in ids:
-            segment = id >> SEGMENT_BITS
-            masks[segment] = masks.get(segment, 0) | 1 << (id & OFFSET_MASK)
-
     async def at(self, bound: int) -> tuple[int, int] | None:
         """Return the next segment from ``bound`` on that has messages, and a mask of their offsets."""
         while True:
@@ -335,8 +335,3 @@ class Live:
             _order, _serial, number, queue = heapq.heappop(self._unread)
             self._add(await self._buckets.rows(queue, number))
         return None if segment is None else (segment, self._masks[segment])
-
-    def _next(self, bound: int) -> int | None:
-        if self._descending:
-            return max((segment for segment in self._masks if segment <= bound), default=None)
-        return min((segment for segment in self._masks if segment >= bound), default=None)

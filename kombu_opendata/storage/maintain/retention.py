@@ -23,7 +23,7 @@ from ..engine_parts import EngineParts, EngineService
 from ..operations.message_operations import Operations
 from ..operations.queue_loader import QueueLoader
 from ..read.settled_buckets import SettledBuckets
-from ..records import keys, metadata, settled
+from ..records import keys, metadata
 from ..records.store_records import FOREVER, LogRetention
 from ..state.queue_buckets import stored_deadline
 from ..state.settled_list import ListName
@@ -222,25 +222,15 @@ class Collector(EngineService):
             rows = await self._buckets.head(queue, which)
             if rows is None:
                 break
-            expired = [row for row in rows if row.settled_at_ms <= limit]
-            count, has_next = self._remove(queue, which, rows, expired)
-            removed_count += count
-            if not has_next:
+            expired_count, number = sum(row.settled_at_ms <= limit for row in rows), log.first
+            if expired_count * 10 < len(rows):
+                log.oldest_at_ms = (log.oldest_at_ms if expired_count else None) or rows[0].settled_at_ms
+                break
+            self._buckets.take(queue, which, rows, expired_count)
+            removed_count += expired_count
+            if log.first == number:
                 break
         return removed_count
-
-    def _remove(
-        self, queue: Queue, which: ListName, rows: list[settled.SettledEntry], expired: list[settled.SettledEntry]
-    ) -> tuple[int, bool]:
-        """Remove the expired rows from the first bucket; return their number, and True if the next bucket follows."""
-        log = queue.settled_list(which)
-        remaining = rows[len(expired) :]
-        if remaining and len(expired) * 10 < len(rows):
-            log.oldest_at_ms = (log.oldest_at_ms if expired else None) or rows[0].settled_at_ms
-            return 0, False
-        number = log.first
-        self._buckets.take(queue, which, rows, len(expired))
-        return len(expired), log.first != number
 
     def _forget_producers(self, now: int) -> None:
         """Remove the state of sessions that disconnected long ago without closing."""

@@ -83,13 +83,20 @@ class SettledMoves(EngineService):
         ids = await matching(selector, metadata.values())
         return [row for row in rows if row.message_id in ids]
 
-    async def delete(self, queue: Queue, which: ListName, selection: Selection, on_step: Callable[[int], bool]) -> int:
-        """Delete settled messages of a queue; return their number. Records that another queue needs remain.
+    async def delete(
+        self,
+        queue: Queue,
+        which: ListName,
+        selection: Selection,
+        on_step: Callable[[int], bool] = lambda _deleted: True,
+        bucket: int | None = None,
+    ) -> int:
+        """Delete settled messages of a queue, or of one bucket; return their number.
 
-        ``on_step`` is as in :meth:`archive_failed`.
+        Records that another queue needs remain. ``on_step`` is as in :meth:`archive_failed`.
         """
         log, deleted = queue.settled_list(which), 0
-        for number in range(log.first, log.tail + 1):
+        for number in range(log.first, log.tail + 1) if bucket is None else (bucket,):
             rows, count = await self._delete_from(queue, which, number, selection)
             deleted += count
             is_by_age = which != "archived_failed"  # that list is in the order of archiving
@@ -100,13 +107,6 @@ class SettledMoves(EngineService):
             if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
                 await self._commits.checkpoint()
         return deleted
-
-    async def delete_some(self, queue: Queue, which: ListName, bucket: int, ids: frozenset[int]) -> int:
-        """Delete settled messages of one bucket, as :meth:`delete`."""
-        _rows, count = await self._delete_from(queue, which, bucket, Selection(ids))
-        if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
-            await self._commits.checkpoint()
-        return count
 
     async def _delete_from(
         self, queue: Queue, which: ListName, number: int, selection: Selection

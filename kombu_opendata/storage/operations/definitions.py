@@ -53,16 +53,10 @@ class Definitions(EngineService):
         if not have_same_filter(arguments, queue.options.arguments):
             bindings = self._state.topology.definition_of(name).bindings[1:]
             size = len(QueueDefinition(name, bindings, filter_of(arguments)).text.encode())
-            if size > MAX_FILTER_BYTES:
-                raise RequestError(
-                    f"queue {name!r}: this filter and the queue's bindings would have {size} bytes, the limit is "
-                    f"{MAX_FILTER_BYTES}: give a shorter filter",
-                    queue=name,
-                    limit=MAX_FILTER_BYTES,
-                )
-        self._define(
-            effects.AlterQueueEffect(name, overrides.paused, overrides.paused_at_ms, dict(overrides.arguments))
-        )
+            text = f"queue {name!r}: this filter and the queue's bindings would have {size} bytes"
+            _check_filter(name, size, text, "give a shorter filter")
+        flags, paused_at_ms, changes = overrides
+        self._define(effects.AlterQueueEffect(name, flags, paused_at_ms, dict(changes)))
 
     def drop_queue(self, name: str) -> None:
         """Delete a queue without messages."""
@@ -81,13 +75,8 @@ class Definitions(EngineService):
             RequestError: with this binding the queue's filter would not fit its record; nothing was changed.
         """
         size = self._state.topology.filter_size(queue, exchange, routing_key, arguments)
-        if size > MAX_FILTER_BYTES:
-            raise RequestError(
-                f"queue {queue!r} has too many bindings: its filter would have {size} bytes, the limit is "
-                f"{MAX_FILTER_BYTES}; use a topic pattern that covers several routing keys",
-                queue=queue,
-                limit=MAX_FILTER_BYTES,
-            )
+        text = f"queue {queue!r} has too many bindings: its filter would have {size} bytes"
+        _check_filter(queue, size, text, "use a topic pattern that covers several routing keys")
         self._define(effects.BindEffect(queue, exchange, routing_key, arguments))
 
     def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
@@ -130,3 +119,10 @@ class Definitions(EngineService):
         self.drop_queue(queue.name)  # no await in between, so the queue is still empty
         await self._commits.checkpoint()
         return removed_count
+
+
+def _check_filter(queue: str, size: int, problem: str, remedy: str) -> None:
+    """Raise RequestError if a filter of this size does not fit the queue's record."""
+    if size > MAX_FILTER_BYTES:
+        text = f"{problem}, the limit is {MAX_FILTER_BYTES}: {remedy}"
+        raise RequestError(text, queue=queue, limit=MAX_FILTER_BYTES)

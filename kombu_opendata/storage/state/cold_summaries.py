@@ -141,9 +141,6 @@ class Summary(NamedTuple):
 class ColdSummaries(dict[int, Summary]):
     """The summaries by bucket. Changed by :meth:`note` and :meth:`take` only.
 
-    The heaps may contain pairs of buckets that were loaded since. A bucket whose delayed messages become due is loaded
-    when its turn comes: until then its place in ``_ready`` is that of its best message, visible or not.
-
     Attributes:
         messages: the number of messages in all cold buckets.
         first: no cold bucket is before this one.
@@ -211,11 +208,7 @@ class ColdSummaries(dict[int, Summary]):
         return None
 
     def following(self, first: int, messages: int) -> list[int]:
-        """Return the next bucket and its probable successors, with about this number of messages in total.
-
-        Ids ascend with the buckets, so these are the next buckets as long as their best messages have the same
-        priority.
-        """
+        """Return the next bucket and its probable successors, with about this number of messages in total."""
         best = self[first].best
         numbers = [first]
         messages -= self[first].messages
