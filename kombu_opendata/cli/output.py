@@ -253,14 +253,9 @@ class Reply:
     """
 
     def __init__(
-        self,
-        document: Any,
-        *parts: Part,
-        notes: Iterable[str] = (),
-        error: Exception | None = None,
-        check: Callable[[], Exception | None] = lambda: None,
-        old_names: Mapping[str, str] | None = None,
-    ) -> None:
+        self, document: Any, *parts: Part, notes: Iterable[str] = (), error: Exception | None = None,
+        check: Callable[[], Exception | None] = lambda: None, old_names: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self._document = document
         self._parts = parts
         self._notes = notes

@@ -175,12 +175,9 @@ class AsyncQueueClient:
             threads.shutdown(wait=False)
 
     async def perform(
-        self,
-        name: str,
-        threads: ThreadPoolExecutor,
-        call: Callable[[QueueClient], T],
+        self, name: str, threads: ThreadPoolExecutor, call: Callable[[QueueClient], T],
         undo: Callable[[QueueClient, T], object] | None = None,
-    ) -> T:
+    ) -> T:  # fmt: skip
         """Run a call of the blocking client on a thread; ``undo`` receives its result if the caller is cancelled."""
         client = self.blocking.cancellable()
         if self._is_closed:

@@ -50,14 +50,9 @@ class Reading(Base):
         return self._read(queue, vt, qty, 0, where)
 
     def read_with_poll(
-        self,
-        queue: str,
-        vt: Seconds = 30,
-        qty: int = 1,
-        *,
-        max_poll_seconds: Seconds = 5,
+        self, queue: str, vt: Seconds = 30, qty: int = 1, *, max_poll_seconds: Seconds = 5,
         where: str | Mapping[str, Any] | None = None,
-    ) -> list[Message]:
+    ) -> list[Message]:  # fmt: skip
         """Read as :meth:`read`, but wait for the first message, up to an hour; the broker does not poll its queue.
 
         Other calls of this client are not blocked. Messages that a cancelled call has leased are released.
@@ -65,15 +60,9 @@ class Reading(Base):
         return self._read(queue, vt, qty, max_poll_seconds, where)
 
     def read_grouped(
-        self,
-        queue: str,
-        vt: Seconds = 30,
-        qty: int = 1,
-        *,
-        order: Literal["fill", "round_robin", "head"] = "fill",
-        header: str = "group_id",
-        max_poll_seconds: Seconds = 0,
-    ) -> list[Message]:
+        self, queue: str, vt: Seconds = 30, qty: int = 1, *, order: Literal["fill", "round_robin", "head"] = "fill",
+        header: str = "group_id", max_poll_seconds: Seconds = 0,
+    ) -> list[Message]:  # fmt: skip
         """Read in groups: the messages of a group are delivered in the order of their ids; otherwise as :meth:`read`.
 
         Messages with the same value of a header form a group, and so do messages without the header. No message of a

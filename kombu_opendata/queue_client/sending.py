@@ -22,19 +22,10 @@ class MessageSending(Base):
     """Calls that store messages. Each returns when they are durable, and a lost connection stores nothing twice."""
 
     def send(
-        self,
-        queue: str,
-        body: Any,
-        headers: Mapping[str, Any] | None = None,
-        *,
-        delay: Seconds | None = None,
-        at: Moment | None = None,
-        priority: int = 0,
-        ttl: Seconds | None = None,
-        idempotency_key: str = "",
-        key_seconds: Seconds = KEY_SECONDS,
-        properties: Mapping[str, Any] | None = None,
-    ) -> int:
+        self, queue: str, body: Any, headers: Mapping[str, Any] | None = None, *, delay: Seconds | None = None,
+        at: Moment | None = None, priority: int = 0, ttl: Seconds | None = None, idempotency_key: str = "",
+        key_seconds: Seconds = KEY_SECONDS, properties: Mapping[str, Any] | None = None,
+    ) -> int:  # fmt: skip
         """Send a message to a queue and return its id.
 
         Args:
@@ -63,18 +54,11 @@ class MessageSending(Base):
         return self._send("", queue, [message], key_seconds, key=idempotency_key, digest=digest).ids[0]
 
     def send_batch(
-        self,
-        queue: str,
-        bodies: Iterable[Any],
-        headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
-        *,
-        delay: Seconds | None = None,
-        at: Moment | None = None,
-        priority: int = 0,
-        ttl: Seconds | None = None,
-        idempotency_key: str = "",
+        self, queue: str, bodies: Iterable[Any],
+        headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None, *, delay: Seconds | None = None,
+        at: Moment | None = None, priority: int = 0, ttl: Seconds | None = None, idempotency_key: str = "",
         key_seconds: Seconds = KEY_SECONDS,
-    ) -> list[int]:
+    ) -> list[int]:  # fmt: skip
         """Send up to 10,000 messages in one commit, all or none; return their ids in order.
 
         Args:
@@ -93,18 +77,10 @@ class MessageSending(Base):
         return self._send("", queue, messages, key_seconds, key=idempotency_key, digest=digest).ids
 
     def send_each_once(
-        self,
-        queue: str,
-        bodies: Iterable[Any],
-        idempotency_keys: Iterable[str],
-        headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
-        *,
-        delay: Seconds | None = None,
-        at: Moment | None = None,
-        priority: int = 0,
-        ttl: Seconds | None = None,
-        key_seconds: Seconds = KEY_SECONDS,
-    ) -> list[Published]:
+        self, queue: str, bodies: Iterable[Any], idempotency_keys: Iterable[str],
+        headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None, *, delay: Seconds | None = None,
+        at: Moment | None = None, priority: int = 0, ttl: Seconds | None = None, key_seconds: Seconds = KEY_SECONDS,
+    ) -> list[Published]:  # fmt: skip
         """Send up to 10,000 messages, each of them once: only those with new keys are stored, in one commit.
 
         Several clients may send the same messages at the same time, and a key may occur twice in a batch.
@@ -132,20 +108,10 @@ class MessageSending(Base):
         return [Published(id, (queue,), repeated=not new) for id, new in zip(answer.ids, answer.new, strict=True)]
 
     def publish(
-        self,
-        body: Any,
-        headers: Mapping[str, Any] | None = None,
-        *,
-        exchange: str = "",
-        routing_key: str = "",
-        delay: Seconds | None = None,
-        at: Moment | None = None,
-        priority: int = 0,
-        ttl: Seconds | None = None,
-        idempotency_key: str = "",
-        key_seconds: Seconds = KEY_SECONDS,
-        properties: Mapping[str, Any] | None = None,
-    ) -> Published:
+        self, body: Any, headers: Mapping[str, Any] | None = None, *, exchange: str = "", routing_key: str = "",
+        delay: Seconds | None = None, at: Moment | None = None, priority: int = 0, ttl: Seconds | None = None,
+        idempotency_key: str = "", key_seconds: Seconds = KEY_SECONDS, properties: Mapping[str, Any] | None = None,
+    ) -> Published:  # fmt: skip
         """Send a message to every queue that matches by a binding, its name, or its filter. It is stored once.
 
         The arguments are as in :meth:`send`. An idempotency key applies to this exchange and routing key.

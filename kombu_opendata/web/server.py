@@ -24,12 +24,9 @@ class _Server(uvicorn.Server):
 
 
 def serve(
-    settings: WebSettings,
-    host: str,
-    port: int,
-    announce: Callable[[str], object],
+    settings: WebSettings, host: str, port: int, announce: Callable[[str], object],
     certificate: tuple[str, str] = ("", ""),
-) -> None:
+) -> None:  # fmt: skip
     """Serve until SIGINT or SIGTERM; open event streams don't delay the shutdown.
 
     Args:

@@ -80,13 +80,9 @@ class UserBroker:
     """
 
     def __init__(
-        self,
-        client: AsyncQueueClient,
-        *,
-        expects_standby: bool = False,
-        key: str = "",
+        self, client: AsyncQueueClient, *, expects_standby: bool = False, key: str = "",
         now: Callable[[], float] = monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.client = client
         self.key = key
         self._now = now

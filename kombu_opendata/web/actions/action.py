@@ -153,15 +153,9 @@ ACTIONS: dict[str, Action] = {}
 
 
 def action(
-    name: str,
-    title: str,
-    message: type[WireMessage],
-    fixed: str = "",
-    *,
-    typed: str = "",
-    is_dangerous: bool = False,
+    name: str, title: str, message: type[WireMessage], fixed: str = "", *, typed: str = "", is_dangerous: bool = False,
     is_long: bool = False,
-) -> Callable[[type[P]], type[P]]:
+) -> Callable[[type[P]], type[P]]:  # fmt: skip
     """Declare an action; ``fixed`` has the names of parameters, separated by spaces. See :class:`Action`."""
 
     def declare(parameters: type[P]) -> type[P]:
