@@ -56,20 +56,16 @@ def exit_code(error: Exception) -> int:
     """Return the exit code for an error."""
     from .. import errors as e
 
-    usage = (e.InvalidConfiguration, e.InvalidURL, e.SelectorError, e.InvalidFilter, e.LimitOutOfRange, e.CursorError)
-    if isinstance(error, usage):
-        return USAGE
-    if isinstance(error, e.CorruptRecord):
-        return DAMAGED
-    if isinstance(error, e.StoreFenced):
-        return REPLACED
-    if isinstance(error, (e.RetryLater, e.StoreChanged, TimeoutError)):
-        return NOT_NOW
-    if isinstance(error, (e.UnsupportedFormat, e.InvalidUsersFile)):
-        return REFUSED
-    if isinstance(error, (e.ConnectionLost, e.StartError, e.VersionMismatch)):
-        return NO_BROKER
-    return REFUSED
+    codes: tuple[tuple[Any, int], ...] = (  # the first that matches
+        ((e.InvalidConfiguration, e.InvalidURL), USAGE),
+        ((e.SelectorError, e.InvalidFilter, e.LimitOutOfRange, e.CursorError), USAGE),
+        (e.CorruptRecord, DAMAGED),
+        (e.StoreFenced, REPLACED),
+        ((e.RetryLater, e.StoreChanged, TimeoutError), NOT_NOW),
+        ((e.UnsupportedFormat, e.InvalidUsersFile), REFUSED),
+        ((e.ConnectionLost, e.StartError, e.VersionMismatch), NO_BROKER),
+    )
+    return next((code for kinds, code in codes if isinstance(error, kinds)), REFUSED)
 
 
 def failure(error: Exception) -> CommandError | None:

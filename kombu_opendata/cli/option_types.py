@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ import click
 
 from ..configuration.kinds import Kind, WholeNumberKind, seconds_of
 from ..control_queues import is_control_queue
-from ..json_values import named_value, plain
+from ..json_values import named_value
 from ..protocol.log_position import FIRST, NOW
 from .exit_codes import failure
 
@@ -164,15 +164,6 @@ page_options = with_options(
     click.option("--next", "next", metavar="CURSOR", help="the page after this cursor"),
     click.option("--all", "everything", is_flag=True, help="all pages; with --json, one document a line"),
 )  # fmt: skip
-
-
-def page_notes(window: Mapping[str, datetime | None], **cursors: str | None) -> Iterator[str]:
-    """Yield the options of the next and previous pages.
-
-    A cursor is only valid for the same window, so ``--since 2h`` is written as a time.
-    """
-    times = "".join(f"--{name} {plain(at)} " for name, at in window.items() if at is not None)
-    return (f"{name} page: {times}--{name} {cursor}" for name, cursor in cursors.items() if cursor)
 
 
 def listed(queues: Mapping[str, T], every: bool) -> dict[str, T]:

@@ -284,6 +284,30 @@ class Reply:
             raise error
 
 
+def page_reply(
+    list_page: Callable[..., Any], iterate: Callable[..., Iterable[Any]], table: Table, document: Callable[[Any], Any],
+    query: Mapping[str, Any], *, everything: bool, hint: Callable[[Any], str] | None = None,
+) -> Reply:  # fmt: skip
+    """Return a page of a list with the options of the next and previous pages, or everything from the page on.
+
+    Args:
+        query: the arguments of the call. A cursor is only valid for the same window (``gte``, ``lte``), so the options
+            of other pages have times in place of ``--since 2h``.
+        hint: returns a further note about the first item.
+    """
+    if everything:
+        items = iterate(**{**query, "limit": 1000})
+        return Reply(JsonLines(map(document, items)), table.of(items))
+    page = list_page(**query)
+    window = {"since": query["gte"], "until": query["lte"]}
+    cursors = {name: getattr(page, name) for name in ("next", "prev") if hasattr(page, name)}
+    times = "".join(f"--{name} {plain(at)} " for name, at in window.items() if at is not None)
+    notes = [hint(page.items[0])] if hint is not None and page.items else []
+    notes += [f"{name} page: {times}--{name} {cursor}" for name, cursor in cursors.items() if cursor]
+    document_of_page = {"items": [document(item) for item in page.items], **cursors, **window}
+    return Reply(document_of_page, table.of(page.items), notes=notes)
+
+
 def hidden_queues(queues: int) -> Iterator[str]:
     """Yield a note about the number of Celery's queues that a table leaves out, unless it is 0."""
     if queues:

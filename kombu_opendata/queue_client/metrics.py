@@ -144,16 +144,15 @@ class QueueMetricsCalls(Base):
 
 #: metrics that have the same name in the broker's reply
 _SAME = (
-    "length", "in_flight", "delayed", "oldest_age_seconds", "newest_age_seconds", "consumers", "done",
-    "failed", "delivered_per_second", "acked_per_second",
+    "length", "in_flight", "delayed", "oldest_age_seconds", "newest_age_seconds", "consumers", "done", "failed",
+    "delivered_per_second", "acked_per_second",
+    "archived_failed", "paused", "publishes_paused", "failed_per_second",  # an older broker does not send these
 )  # fmt: skip
-_NEWER = ("archived_failed", "paused", "publishes_paused", "failed_per_second")  # an older broker does not send these
-_FIELDS = frozenset((*_SAME, *_NEWER, "visible", "published_per_second", "counted_since_ms"))
+_FIELDS = frozenset((*_SAME, "visible", "published_per_second", "counted_since_ms"))
 
 
 def metrics_of(queue: str, values: Mapping[str, Any], at_ms: int) -> QueueMetrics:
     """Return a queue's metrics from the broker's reply."""
-    known = {name: values[name] for name in _SAME}
     return QueueMetrics(
         queue=queue,
         ready=values["visible"],
@@ -162,8 +161,7 @@ def metrics_of(queue: str, values: Mapping[str, Any], at_ms: int) -> QueueMetric
         counts={name: value for name, value in values.items() if name not in _FIELDS},
         counted_since=moment(values["counted_since_ms"]),
         at=moment(at_ms),
-        **{name: values[name] for name in _NEWER if name in values},
-        **known,
+        **{name: values[name] for name in _SAME if name in values},
     )
 
 

@@ -9,8 +9,8 @@ import click
 from ...json_values import moment
 from ..exit_codes import CommandError, CommandGroup
 from ..hints import next_command
-from ..option_types import ReadBy, page_notes, page_options
-from ..output import JsonLines, Reply, Table
+from ..option_types import ReadBy, page_options
+from ..output import Reply, Table, page_reply
 from ..target import queues_argument, reads
 from .failure_changes import archive, delete, retry
 from .failure_options import (
@@ -73,29 +73,24 @@ def _names(value: str) -> tuple[str, ...]:
 @page_options
 @reads
 def list_failed(
-    client: QueueClient, by: tuple[str, ...] | None, everything: bool, order: str, limit: int, next: str | None,
-    filters: dict[str, Any],
-) -> Reply:  # fmt: skip
+    client: QueueClient, by: tuple[str, ...] | None, everything: bool, filters: dict[str, Any], **page: Any
+) -> Reply:
     """List failures, newest first.
 
     Without QUEUE, of all queues. `failed show ID` shows a failure with its traceback, and `failed retry` with the same
     options retries the failures that match.
     """
-    window = {"since": filters["gte"], "until": filters["lte"]}
     if by is not None:
         return _groups(client.group_failures(by, **filters), by)
-    if everything:
-        failures = client.iter_failures(**filters, order=order, limit=1000, next=next)
-        return Reply(JsonLines(map(failure_document, failures)), _FAILURES.of(failures))
-    page = client.list_failures(**filters, order=order, limit=limit, next=next)
-    notes = []
-    if page.items:
-        show_command = next_command("failed show", str(page.items[0].message_id))
-        text = "`failed retry` with the same options (or --all) runs them again"
-        notes.append(f"'{show_command}' shows a traceback; {text}")
-    items = [failure_document(failure) for failure in page.items]
-    notes += page_notes(window, next=page.next)
-    return Reply({"items": items, "next": page.next, **window}, _FAILURES.of(page.items), notes=notes)
+    return page_reply(
+        client.list_failures, client.iter_failures, _FAILURES, failure_document, {**filters, **page},
+        everything=everything, hint=_hint,
+    )  # fmt: skip
+
+
+def _hint(failure: FailureInfo) -> str:
+    text = "`failed retry` with the same options (or --all) runs them again"
+    return f"'{next_command('failed show', str(failure.message_id))}' shows a traceback; {text}"
 
 
 def _groups(answer: Any, by: tuple[str, ...]) -> Reply:

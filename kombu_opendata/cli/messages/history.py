@@ -26,13 +26,12 @@ from ..option_types import (
     ids_option,
     limit_option,
     listed,
-    page_notes,
     page_options,
     several,
     state_name,
     with_options,
 )
-from ..output import Columns, JsonLines, Reply, Table, local
+from ..output import Columns, JsonLines, Reply, Table, local, page_reply
 from ..progress import watched
 from ..target import (
     Target,
@@ -157,15 +156,9 @@ def _list(
     client: QueueClient, list_page: Callable[..., Any], iterate: Callable[..., Iterable[Any]], table: Table, *,
     everything: bool, since: datetime | None, until: datetime | None, **filters: Any,
 ) -> Reply:  # fmt: skip
-    query = {**filters, "gte": since, "lte": until}
     _check_queues(client, filters["queues"])
-    if everything:
-        records = iterate(**query | {"limit": 1000})
-        return Reply(JsonLines(map(unpacked, records)), table.of(records))
-    page = list_page(**query)
-    window = {"since": since, "until": until}
-    document = {"items": [unpacked(record) for record in page.items], "next": page.next, "prev": page.prev, **window}
-    return Reply(document, table.of(page.items), notes=page_notes(window, next=page.next, prev=page.prev))
+    query = {**filters, "gte": since, "lte": until}
+    return page_reply(list_page, iterate, table, unpacked, query, everything=everything)
 
 
 def _check_queues(client: QueueClient, queues: Iterable[str]) -> None:

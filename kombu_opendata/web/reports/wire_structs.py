@@ -40,7 +40,8 @@ class WireStruct:
         types = {
             key: hints[name] if name == key or name in self._present else datetime | None for name, key in keys.items()
         }
-        types |= {former: Annotated[types[present], SkipJsonSchema()] for former, present in self._present.items()}
+        hidden: Any = SkipJsonSchema()  # type: ignore[type-arg]
+        types |= {former: Annotated[types[present], hidden] for former, present in self._present.items()}
         described: Any = TypedDict(struct.__name__, types)  # type: ignore[misc]
         described.__doc__ = struct.__doc__
         schema = handler.generate_schema(described)

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from ...errors import AccessRefused, OpenDataError, TooManyLogins
 from ..rendering import link
+from ..reports.wire_structs import copied
 from ..request_context import AVisit, Site
 from .view import Views, frame_of
 
@@ -42,8 +43,8 @@ class Who:
 async def get_session(visit: AVisit) -> Who:
     """Return the connected user and its permissions."""
     login = await visit.broker.identity()
-    rights = login.instance, login.roles, login.configure, login.write, login.read
-    return Who(visit.user or login.user, *rights, visit.site.settings.read_only, visit.visitor.token)
+    own = {"read_only": visit.site.settings.read_only, "csrf_token": visit.visitor.token}
+    return copied(Who, login, user=visit.user or login.user, **own)
 
 
 @VIEWS.pages.get("/login")
