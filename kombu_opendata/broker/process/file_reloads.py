@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from collections.abc import Callable
 
 from ...errors import InvalidUsersFile, OpenDataError, StartError
 from ...protocol.messages import Reloaded
@@ -18,25 +18,18 @@ log = logging.getLogger(__name__)
 _audit_log = logging.getLogger(audit.NAME)
 
 
-class ReloadWatcher(Protocol):
-    """Observer of reloads; ``fault`` is the error, or an empty text."""
-
-    def reloading(self) -> None: ...
-
-    def reloaded(self, fault: str) -> None: ...
-
-
 class Reloading:
     """Application of changed files to open and new connections. An invalid file is logged and has no effect."""
 
     def __init__(self, connections: Connections, logins: Logins | None, tls: ServerTls | None) -> None:
         self._connections, self._logins, self._tls = connections, logins, tls
-        self.watchers: list[ReloadWatcher] = []  # observers of requested reloads
+        #: called at the beginning of a requested reload with None, and at its end with the error or an empty text
+        self.watchers: list[Callable[[str | None], None]] = []
 
     def reload(self, by: str) -> Reloaded:
         """Read all files again, changed or not; a file that is not valid has no effect, and raises StartError."""
         for watcher in self.watchers:
-            watcher.reloading()
+            watcher(None)
         fault = ""
         try:
             return self._reload(by)
@@ -45,7 +38,7 @@ class Reloading:
             raise
         finally:
             for watcher in self.watchers:
-                watcher.reloaded(fault)
+                watcher(fault)
 
     def _reload(self, by: str) -> Reloaded:
         failures: list[StartError] = []

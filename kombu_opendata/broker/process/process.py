@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from ...configuration.addresses import Listen
@@ -70,7 +69,9 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
         settings = broker_settings(options)
         active_role = choose_active_role(options)
         if options.folder is not None and not settings.socket_access.is_private:
-            _hide_store(options.folder)
+            os.umask(0o077)
+            with PrivateFolder(str(options.folder)) as folder:
+                folder.hide_entries()  # from users who may enter it to reach the socket
     except OpenDataError as exc:
         return _failed(readiness, exc, options.log_format)
     _log_start(options)
@@ -109,13 +110,6 @@ async def _exit_code(
         return _failed(readiness, StartError(f"the broker failed: {exc!r}; see its log"), options.log_format)
 
 
-def _hide_store(folder: Path) -> None:
-    """Hide the entries of the store's folder from users who may enter it to reach the socket."""
-    os.umask(0o077)
-    with PrivateFolder(str(folder)) as store_folder:
-        store_folder.hide_entries()
-
-
 def _log_start(options: BrokerOptions) -> None:
     text = "kombu-opendata %s (SlateDB %s, Python %s, pid %d) starts on %s: %s"
     versions = __version__, version("slatedb"), platform.python_version()
@@ -145,14 +139,14 @@ def _new_runner() -> Any:
 async def _serve(
     options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, active_role: ActiveRole
 ) -> int:
-    server = Server(settings, active_role)
+    loop, server = asyncio.get_running_loop(), Server(settings, active_role)
     server.front.gate.hold()
     report: dict[str, Any] = {}
     with ExitStack() as around:
         # An embedded broker has its client's environment, whose service manager watches the client, not the broker.
         if not options.embedded and (manager := from_environment(server.health, server.reloading)) is not None:
             around.callback(manager.close)
-            around.callback(asyncio.get_running_loop().create_task(manager.run()).cancel)
+            around.callback(loop.create_task(manager.run()).cancel)
         if options.metrics is not None:
             from ..endpoints.endpoints import Endpoints  # a broker without metrics needs no Prometheus client
 
@@ -167,17 +161,12 @@ async def _serve(
 
             metrics = MetricsEndpoint(server.instances.open, server.measure, options.metrics_max_queues)
             export_metrics(metrics.snapshot)
-        return await _run(server, options, readiness, report)
-
-
-async def _run(server: Server, options: BrokerOptions, readiness: Readiness, report: dict[str, Any]) -> int:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.terminate, signal.Signals(number).name)
-    loop.add_signal_handler(signal.SIGHUP, server.reloading.on_signal)
-    reason = await server.run(_begin(server, options, readiness, report))
-    log.info("stopped: %s", reason)
-    return 0
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, server.terminate, signal.Signals(number).name)
+        loop.add_signal_handler(signal.SIGHUP, server.reloading.on_signal)
+        reason = await server.run(_begin(server, options, readiness, report))
+        log.info("stopped: %s", reason)
+        return 0
 
 
 async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, report: dict[str, Any]) -> None:

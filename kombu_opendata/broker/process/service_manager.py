@@ -65,7 +65,7 @@ class ServiceManager:
         self._sent = ""
         self._is_ready = False
         health.watchers.append(self._report)
-        reloading.watchers.append(self)
+        reloading.watchers.append(self._reloading)
         self._report()
 
     async def run(self) -> None:
@@ -77,11 +77,11 @@ class ServiceManager:
                 self._send(f"EXTEND_TIMEOUT_USEC={_EXTENDED_SECONDS}000000")
             await asyncio.sleep(self._seconds if self._is_ready else min(self._seconds, _EXTEND_SECONDS))
 
-    def reloading(self) -> None:
-        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
-
-    def reloaded(self, fault: str) -> None:
-        """Report the end of a reload, with its error."""
+    def _reloading(self, fault: str | None) -> None:
+        """Report the beginning of a reload (None), or its end, with its error."""
+        if fault is None:
+            self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+            return
         self._sent = f"STATUS={self._status()}{f'; the reload failed: {fault}' if fault else ''}"
         self._send(f"READY=1\n{self._sent}")
 
