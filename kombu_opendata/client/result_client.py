@@ -12,7 +12,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from threading import get_ident
 from typing import Any
 
 from ..errors import ConnectionInUse, ConnectionLost, ProtocolError
@@ -20,6 +19,7 @@ from ..protocol import messages as m
 from ..url import Address
 from .client_clock import SYSTEM, ClientClock
 from .connection_options import DEFAULTS, Options
+from .late_patching import renew_after_patching
 from .session.broker_connection import BrokerConnection
 
 #: number of tasks that this process remembers as recently sent
@@ -191,7 +191,7 @@ class ResultClient:
             if self._drains != getattr(self._drains_of_thread, "count", None):
                 self._drains_of_thread.count = self._drains
                 return
-            if self._reading and self._reading != get_ident():
+            if self._reading and self._reading != threading.get_ident():
                 if not self._turn.wait(timeout):
                     raise TimeoutError("no result in time")
                 self._drains_of_thread.count = self._drains
@@ -201,7 +201,7 @@ class ResultClient:
                     "this wait for a result interrupted another one in its thread, in a signal handler or a finalizer: "
                     "wait after the handler, or in another thread"
                 )
-            self._reading = get_ident()
+            self._reading = threading.get_ident()
         try:
             take(self._receive(timeout))
         finally:
@@ -306,9 +306,14 @@ def _drain(connection: BrokerConnection, timeout: float | None) -> BrokerConnect
 _clients: weakref.WeakSet[ResultClient] = weakref.WeakSet()
 
 
-def _after_fork_in_child() -> None:
+def _renew_locks() -> None:
     for client in list(_clients):
         client.after_fork_in_child()
+
+
+def _after_fork_in_child() -> None:
+    _renew_locks()
+    renew_after_patching(_renew_locks)
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -39,6 +39,7 @@ from ...protocol.task_reports import TaskReport, TaskState
 from ...url import Address
 from ..client_clock import SYSTEM, ClientClock
 from ..connection_options import DEFAULTS, Options
+from ..late_patching import renew_after_patching
 from ..socket.framed_socket import FramedSocket
 from .publish_pipeline import PublishPipeline
 from .reentrance import Reentrance
@@ -449,6 +450,11 @@ class BrokerConnection:
         for channel in self.channels.values():
             channel.after_fork_in_child()
 
+    def renew_locks(self) -> None:
+        """Replace the session of this process, unless it is connected."""
+        if self.link.state is LinkState.NEW:
+            self._start_session(parent=self.link)
+
 
 _connections: weakref.WeakSet[BrokerConnection] = weakref.WeakSet()
 
@@ -456,6 +462,12 @@ _connections: weakref.WeakSet[BrokerConnection] = weakref.WeakSet()
 def _after_fork_in_child() -> None:
     for connection in list(_connections):
         connection.after_fork_in_child()
+    renew_after_patching(_renew_locks)
+
+
+def _renew_locks() -> None:
+    for connection in list(_connections):
+        connection.renew_locks()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
