@@ -25,7 +25,7 @@ from .conftest import APPS
 COMPATIBILITY = Row(
     package="apache-airflow-providers-celery",
     tried="CeleryExecutor of Airflow 3.3, with a user and TLS: a DAG of 20 tasks, run by an API server, a scheduler, a "
-    "DAG processor and a worker; task states from `opendata`",
+    "DAG processor and a worker; `airflow celery list-workers`; task states from `opendata`",
     result="Works with Celery 5.6; the provider imports a name that Celery 5.7 no longer has. `ssl_active` is refused "
     "for brokers other than RabbitMQ and Redis ([patch](upstream/apache-airflow.md)).",
     settings="`celery<5.7`; in `[celery]`, `broker_url`, and as `result_backend` the same URL; for TLS, "
@@ -116,7 +116,8 @@ def test_a_dag_runs_over_tls(
     airflow.run("db", "migrate")
     server = airflow.start("api-server")
     wait_until(airflow.listens, START_SECONDS, lambda: tail(server.log))
-    worker = airflow.start("celery", "worker", "--skip-serve-logs")
+    # With a name, the command looks for a worker of this name first, in the process that becomes the worker.
+    worker = airflow.start("celery", "worker", "--skip-serve-logs", "--celery-hostname=of-airflow")
     processes = [server, worker, airflow.start("scheduler"), airflow.start("dag-processor")]
 
     def has_ended() -> bool:
@@ -127,6 +128,8 @@ def test_a_dag_runs_over_tls(
     assert airflow.states("dag_run") == {"success": 1}
     assert airflow.states("task_instance") == {"success": TASKS}
     assert airflow.result("total") == sum(range(1, 19))
+    # It gives workers one second to answer.
+    wait_until(lambda: "celery@of-airflow" in airflow.run("celery", "list-workers"), START_SECONDS, "a listed worker")
     assert worker.terminate() == 0, tail(worker.log)
     with QueueClient(url, tls=tls) as client:
         metrics = client.metrics("default")

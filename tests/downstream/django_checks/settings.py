@@ -8,7 +8,6 @@ from project.settings import INSTALLED_APPS
 
 INSTALLED_APPS = [
     *INSTALLED_APPS,
-    "django.contrib.contenttypes",
     "django_celery_beat",
     "django_celery_results",
     "django_checks",

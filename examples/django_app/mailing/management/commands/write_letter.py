@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from celery.utils import uuid
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
@@ -18,16 +19,12 @@ class Command(BaseCommand):
         parser.add_argument("to")
         parser.add_argument("--wait", action="store_true", help="wait until it is sent, for a minute at most")
 
-    @transaction.atomic
-    def write(self, to: str) -> Any:
-        letter = Letter.objects.create(to=to)
-        # Send the task after the commit: otherwise a fast worker would not find the letter.
-        transaction.on_commit(lambda: self.sent.append(send.delay(letter.id)))
-        return letter
-
     def handle(self, *_args: Any, **options: Any) -> None:
-        self.sent: list[Any] = []
-        letter = self.write(options["to"])
+        task_id = uuid()
+        with transaction.atomic():
+            letter = Letter.objects.create(to=options["to"])
+            # Send the task after the commit: otherwise a fast worker would not find the letter.
+            send.apply_async_on_commit((letter.id,), task_id=task_id)
         self.stdout.write(f"letter {letter.id} to {letter.to} is written")
         if options["wait"]:
-            self.stdout.write(self.sent[0].get(timeout=60))
+            self.stdout.write(send.AsyncResult(task_id).get(timeout=60))
