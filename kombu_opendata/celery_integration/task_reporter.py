@@ -44,6 +44,8 @@ from ..transport.kombu_message import DeliveredMessage
 log = logging.getLogger(__name__)
 
 _REPORT = int(Outcome.REPORT)  # a plain number is encoded faster
+#: read for each task; reading a member of an enumeration costs more
+_BEGUN, _ACKNOWLEDGED, _SETTLED = TaskRun.BEGUN, TaskRun.ACKNOWLEDGED, TaskRun.SETTLED
 #: limit for reports of tasks that ended while the worker had no connection; the broker stops waiting for them earlier
 MAX_WAITING = 10_000
 #: seconds after which running tasks are reported, and interval of the checks
@@ -60,7 +62,7 @@ class Reporter:
 
     Attributes:
         channel: the channel of the worker's consumer; None before its first connection.
-        lock: the lock of the connection, held while a message is settled: a task may end in another thread.
+        lock: the :attr:`.SessionLink.run_lock` of the connection.
     """
 
     __slots__ = ("__weakref__", "_active", "_running", "_socket", "_timer", "_waiting", "channel", "lock")
@@ -108,7 +110,7 @@ class Reporter:
         self.channel = channel
         connection = channel.connection
         if connection is not None:
-            self.lock = connection.link.lock
+            self.lock = connection.link.run_lock
         for _ in range(len(self._waiting)):
             self.report(*self._waiting.popleft())
 
@@ -125,12 +127,12 @@ class Reporter:
         """
         with self.lock:
             run = message.run
-            if run is TaskRun.BEGUN or run is None or run is expected:
+            if run is _BEGUN or run is None or run is expected:
                 message.run = report
                 return
-            if run is not TaskRun.ACKNOWLEDGED:
+            if run is not _ACKNOWLEDGED:
                 return
-            message.run = TaskRun.SETTLED
+            message.run = _SETTLED
         self.report(message.lease, report)
 
     def report(self, lease: Lease, report: TaskReport) -> None:

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from ..client.session.broker_connection import BrokerConnection
+from ..client.session.session_link import LinkState
 from ..client.socket.framed_socket import Waker
 from ..errors import ConnectionLost, OpenDataError
 from .amqp_errors import translate, translated
@@ -15,6 +16,8 @@ from .amqp_errors import translate, translated
 BATCH = 1
 #: seconds that the report of a success waits for another frame; with buffered deliveries, an ack is that frame
 FLUSH_SECONDS = 0.01
+#: read for each delivery
+_CLOSED = LinkState.CLOSED
 
 
 class LoopReader:
@@ -105,7 +108,7 @@ class LoopReader:
         cost more than the reports.
         """
         connection = self._connection
-        if connection.closed:
+        if connection.link.state is _CLOSED:
             self._loop.on_tick.discard(self._on_tick)
             return
         if connection.session.settlements.reports and not connection.events and not self._flushing:
@@ -143,14 +146,14 @@ class LoopReader:
         channels = connection.channels
         try:
             for _ in range(BATCH):
-                if not connection.events or connection.closed:
+                if not connection.events or connection.link.state is _CLOSED:
                     return
                 event = connection.events.popleft()
                 channel = channels.get(event.channel)
                 if channel is not None:
                     channel.deliver(event)
         finally:
-            if connection.events and not connection.closed:
+            if connection.events and connection.link.state is not _CLOSED:
                 self.events_buffered()
 
     def _flush(self) -> None:

@@ -200,12 +200,14 @@ class BrokerConnection:
         with link.lock:
             if link.state is _CLOSED:
                 raise ConnectionLost("the connection is closed")
-            run, message.run = message.run, _SETTLED
-            if type(run) is TaskReport and link.takes_reports:
-                self.session.settlements.report(outcome, message.lease, run)
-            elif run is _BEGUN and outcome is _ACK and link.takes_reports:
+            with link.run_lock:
+                run = message.run
+                is_start = run is _BEGUN and outcome is _ACK and link.takes_reports
+                message.run = _ACKNOWLEDGED if is_start else _SETTLED
+            if is_start:
                 self.session.settlements.report(_START, message.lease, None)
-                message.run = _ACKNOWLEDGED
+            elif type(run) is TaskReport and link.takes_reports:
+                self.session.settlements.report(outcome, message.lease, run)
             else:
                 self.io.post(frame(self.session.settle(outcome, channel, [message.lease])))
                 return

@@ -134,6 +134,8 @@ class SessionLink:
         state: the state; see :class:`LinkState`.
         route: the order in which the address's brokers are tried.
         lock: held by the thread that uses the session or its socket.
+        run_lock: held while the ``run`` of a delivered message changes, which the end of a task does in any thread. Not
+            ``lock``: each task would wait until the settlement of another one is sent.
         reentrance: handling of calls that interrupt a call of their thread.
         current: the connected socket; None while there is none.
         welcome: the broker's last Welcome.
@@ -160,6 +162,7 @@ class SessionLink:
         self.options = options
         self.clock = clock
         self.lock = threading.RLock()
+        self.run_lock = threading.RLock()
         self.reentrance = Reentrance(self.lock, session.waiting, within)
         self.current: FramedSocket | None = None
         self.state = LinkState.CLOSED if parent is not None and parent.is_closed else LinkState.NEW

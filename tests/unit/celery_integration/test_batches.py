@@ -64,7 +64,7 @@ class Channel:
 
     def __init__(self) -> None:
         self.connection = self.link = self
-        self.lock = nullcontext()
+        self.run_lock = nullcontext()
         self.sent: list[TaskReport] = []
 
     def settle_task(self, channel: int, outcome: int, lease: Any, report: TaskReport) -> None:

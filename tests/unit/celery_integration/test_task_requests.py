@@ -42,7 +42,7 @@ class Channel:
     def __init__(self, *, is_open: bool = True) -> None:
         self.is_open = self.takes_reports = is_open
         self.connection = self.link = self
-        self.lock = None
+        self.run_lock = None
         self.sent: list[Any] = []
         self.closed = not is_open
         self.socket = ""

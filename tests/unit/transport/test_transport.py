@@ -17,6 +17,7 @@ from kombu import connection as kombu_connection
 from kombu.pools import producers
 
 from kombu_opendata import errors
+from kombu_opendata.client.session.session_link import LinkState
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.messages import Hello
 from kombu_opendata.transport import TLSTransport, Transport
@@ -219,6 +220,10 @@ class Connection:
         self.incoming: list[Any] = []
         self.backoff = 0.01
         self.attempts = iter([True])
+
+    @property
+    def state(self) -> LinkState:
+        return LinkState.CLOSED if self.closed else LinkState.OPEN
 
     def fileno(self) -> int:
         return self.near.fileno()
