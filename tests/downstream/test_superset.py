@@ -20,7 +20,7 @@ COMPATIBILITY = Row(
     package="apache-superset",
     version="6.1 (settings)",
     tried="`CeleryConfig` in both spellings of its names: acks late, prefetch, rate limits, results, reports by beat",
-    result="Works. Superset's caches, `RESULTS_BACKEND` and asynchronous queries of charts have settings of their own.",
+    result="Works. Superset's caches, `RESULTS_BACKEND` and asynchronous queries of charts are configured separately.",
     settings="`broker_url` and `result_backend` of `CeleryConfig`",
 )
 QUERIES = 20
