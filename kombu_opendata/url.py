@@ -54,29 +54,18 @@ Place = tuple[str, str, frozenset[Host], str, str]
 
 @dataclass(frozen=True)
 class Address:
-    """Address of a broker.
+    """Address of a broker."""
 
-    Attributes:
-        kind: the kind of connection.
-        folder: the absolute path of the store (for embedded).
-        host: the (first) host (for tcp), or the absolute path of the socket (for unix).
-        port, tls: the port, and True for TLS (for tcp).
-        others: the hosts of the store's other brokers; one of all is active, the others are standbys (for tcp and
-            unix).
-        user, secret: the login (for tcp and unix).
-        instance: the database inside the broker's store, AMQP's virtual host.
-        name: the name of a broker in this process (for memory).
-    """
-
-    kind: Kind
-    folder: str = ""
-    host: str = ""
-    port: int = DEFAULT_PORT
-    instance: str = DEFAULT_INSTANCE
-    user: str = ""
+    kind: Kind  # the kind of connection
+    folder: str = ""  # the absolute path of the store (for embedded)
+    host: str = ""  # the (first) host (for tcp), or the absolute path of the socket (for unix)
+    port: int = DEFAULT_PORT  # port, tls: the port, and True for TLS (for tcp)
+    instance: str = DEFAULT_INSTANCE  # the database inside the broker's store, AMQP's virtual host
+    user: str = ""  # user, secret: the login (for tcp and unix)
     secret: str = field(default="", repr=False)
     tls: bool = False
-    name: str = ""
+    name: str = ""  # the name of a broker in this process (for memory)
+    #: the hosts of the store's other brokers; one of all is active, the others are standbys (for tcp and unix)
     others: tuple[Host, ...] = ()
 
     @property

@@ -52,16 +52,11 @@ Check = Callable[[AccessRights, Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Permission that an operation needs.
+    """Permission that an operation needs."""
 
-    Attributes:
-        check: raises AccessRefused if the rights do not permit the message.
-        text: the permission, for the documentation.
-        rights: required rights, each with the role that replaces it, or ``""``; the key of a role alone is ``""``.
-    """
-
-    check: Check
-    text: str
+    check: Check  # raises AccessRefused if the rights do not permit the message
+    text: str  # the permission, for the documentation
+    #: required rights, each with the role that replaces it, or ``""``; the key of a role alone is ``""``
     rights: Mapping[str, str] = field(default_factory=dict)
 
 

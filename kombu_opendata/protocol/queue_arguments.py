@@ -42,44 +42,27 @@ _CHOSEN = "counts for messages that come from now on; those that wait stay"
 
 
 class Argument(NamedTuple):
-    """Argument that the broker knows.
-
-    Attributes:
-        kind: int, str or bool; object for a position in the log.
-        differs: the differences from RabbitMQ, for the documentation.
-        default: a description of the default; if it is empty, the default is the value of the field.
-        low, high, also: bounds of an int, and one more valid int.
-        choices: the valid texts; empty if all are valid.
-        words: a description of the valid values of an object.
-        altered: the effect of ``queue alter``, for the documentation.
-        fixed: the reason why ``queue alter`` can't change the argument; empty if it can.
-        stored_only: the argument has no effect on a queue that is not stored.
-        setting: its field in a stored queue's config record; empty if only the record's JSON has the argument.
-        help: the help of its command-line option; empty if there is no such option.
-        metavar: the placeholder of that option.
-        option: the field of :class:`.QueueOptions`, where a time is in seconds.
-        field: the field of :class:`QueueArguments`; empty if the broker ignores the argument.
-    """
+    """Argument that the broker knows."""
 
     name: str
     unit: str = ""
     meaning: str = _IGNORED
-    differs: str = ""
-    default: str = ""
-    low: int = 0
+    differs: str = ""  # the differences from RabbitMQ, for the documentation
+    default: str = ""  # a description of the default; if it is empty, the default is the value of the field
+    low: int = 0  # low, high, also: bounds of an int, and one more valid int
     high: int = MAX_MS
     also: int | None = None
-    choices: tuple[str, ...] = ()
-    words: str = ""
-    altered: str = "takes effect immediately"
-    fixed: str = ""
-    stored_only: bool = False
-    setting: str = ""
-    help: str = ""
-    metavar: str = "N"
-    option: str = ""
-    kind: type = int
-    field: str = ""
+    choices: tuple[str, ...] = ()  # the valid texts; empty if all are valid
+    words: str = ""  # a description of the valid values of an object
+    altered: str = "takes effect immediately"  # the effect of ``queue alter``, for the documentation
+    fixed: str = ""  # the reason why ``queue alter`` can't change the argument; empty if it can
+    stored_only: bool = False  # the argument has no effect on a queue that is not stored
+    setting: str = ""  # its field in a stored queue's config record; empty if only the record's JSON has the argument
+    help: str = ""  # the help of its command-line option; empty if there is no such option
+    metavar: str = "N"  # the placeholder of that option
+    option: str = ""  # the field of :class:`.QueueOptions`, where a time is in seconds
+    kind: type = int  # int, str or bool; object for a position in the log
+    field: str = ""  # the field of :class:`QueueArguments`; empty if the broker ignores the argument
 
     @property
     def cannot_alter(self) -> str:

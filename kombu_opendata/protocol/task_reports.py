@@ -34,23 +34,14 @@ STATES = ("", *(state.name.lower() for state in TaskState))
 
 
 class TaskReport(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Report of one run of a task; :meth:`cut` creates a report from texts of any length.
+    """Report of one run of a task; :meth:`cut` creates a report from texts of any length."""
 
-    Attributes:
-        state: a :class:`TaskState`.
-        runtime_us: the runtime, in microseconds.
-        pid: the id of the process that ran the task.
-        task: the name of the task, which the broker's metrics use.
-        exception: the exception's type, as in ``builtins.ValueError``.
-        error: the exception's message.
-    """
-
-    state: int
-    runtime_us: int = 0
-    pid: int = 0
-    task: str = ""
-    exception: str = ""
-    error: str = ""
+    state: int  # a :class:`TaskState`
+    runtime_us: int = 0  # the runtime, in microseconds
+    pid: int = 0  # the id of the process that ran the task
+    task: str = ""  # the name of the task, which the broker's metrics use
+    exception: str = ""  # the exception's type, as in ``builtins.ValueError``
+    error: str = ""  # the exception's message
     traceback: str = ""
 
     @classmethod

@@ -75,16 +75,11 @@ _decoder = msgspec.msgpack.Decoder(IndexBlock)
 
 # ---------------------------------------------------------------------- encoding
 class PendingRows(NamedTuple):
-    """Rows that are not encoded yet. A column is one value for all rows, or a sequence with a value for each.
-
-    Attributes:
-        headers: the metadata headers by name.
-        fields: the other columns of a :class:`IndexBlock` by name.
-    """
+    """Rows that are not encoded yet. A column is one value for all rows, or a sequence with a value for each."""
 
     envelopes: Sequence[bytes]
-    headers: Mapping[str, Any]
-    fields: Mapping[str, Any]
+    headers: Mapping[str, Any]  # the metadata headers by name
+    fields: Mapping[str, Any]  # the other columns of a :class:`IndexBlock` by name
 
     def part(self, start: int, end: int) -> PendingRows:
         """Return the rows from ``start`` to before ``end``."""

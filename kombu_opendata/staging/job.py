@@ -21,44 +21,30 @@ _Bytes = bytes  # ``bytes`` is also the name of a field
 
 @dataclass(frozen=True)
 class StagingTarget:
-    """Target for the executors of a job, as returned by the broker.
+    """Target for the executors of a job, as returned by the broker."""
 
-    Attributes:
-        url: the folder of staged batches: ``file:///…`` or ``s3://bucket/…``, ``gs:``, ``az:``.
-        instance: the broker's instance; each batch contains its name.
-        options: the settings of the object store that are not secret (``endpoint``, ``region``, …). Credentials come
-            from the executor's environment.
-        max_message_bytes: the limit for one envelope.
-        inline_bytes, inline_rows: a batch within these limits is a part of the commit instead of an object.
-    """
-
-    url: str
-    instance: str = "default"
+    url: str  # the folder of staged batches: ``file:///…`` or ``s3://bucket/…``, ``gs:``, ``az:``
+    instance: str = "default"  # the broker's instance; each batch contains its name
+    #: the settings of the object store that are not secret (``endpoint``, ``region``, …). Credentials come from the
+    #: executor's environment.
     options: dict[str, str] = field(default_factory=dict)
-    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES  # the limit for one envelope
+    #: inline_bytes, inline_rows: a batch within these limits is a part of the commit instead of an object
     inline_bytes: int = INLINE_BYTES
     inline_rows: int = INLINE_ROWS
 
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """Description of a written batch for the commit.
+    """Description of a written batch for the commit."""
 
-    Attributes:
-        uri: ``batch:<job>/<file>``, relative to the staged folder; empty if the batch has no rows.
-        rows: number of messages.
-        bytes: size of the object.
-        checksum: a CRC-32 over the checksums of all parts.
-        partition, attempt: the arguments of the writer.
-        data: the object itself if it is small and was not written; otherwise empty.
-    """
-
-    uri: str
-    rows: int
-    bytes: int
-    checksum: int
-    partition: int = 0
+    uri: str  # ``batch:<job>/<file>``, relative to the staged folder; empty if the batch has no rows
+    rows: int  # number of messages
+    bytes: int  # size of the object
+    checksum: int  # a CRC-32 over the checksums of all parts
+    partition: int = 0  # partition, attempt: the arguments of the writer
     attempt: int = 0
+    #: the object itself if it is small and was not written; otherwise empty
     data: _Bytes = field(default=b"", repr=False)
 
 

@@ -75,17 +75,14 @@ class ExchangeCalls(BrokerCalls):
             raise AccessRefused(
                 f"exchange names that begin with {_RESERVED_PREFIX!r} are reserved", exchange=msg.exchange
             )
-        if self._is_new(msg):
+        if msg.exchange:
+            check_name(msg.exchange, "exchange")
+        check_storable(msg.arguments, f"exchange {msg.exchange!r}")
+        if self._topology.check_declare(msg.exchange, msg.type, msg.durable, msg.auto_delete, msg.arguments):
             if msg.durable:
                 self._definitions.declare_exchange(msg.exchange, msg.type, msg.auto_delete, msg.arguments)
             else:
                 self._topology.add_exchange(msg.exchange, msg.type, False, msg.auto_delete, msg.arguments)
-
-    def _is_new(self, msg: m.DeclareExchange) -> bool:
-        if msg.exchange:
-            check_name(msg.exchange, "exchange")
-        check_storable(msg.arguments, f"exchange {msg.exchange!r}")
-        return self._topology.check_declare(msg.exchange, msg.type, msg.durable, msg.auto_delete, msg.arguments)
 
     @handles(m.DeleteExchange)
     def delete_exchange(self, call: Context, msg: m.DeleteExchange) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
 
 from ...errors import NotFound, PreconditionFailed, RequestError
 from ...protocol import messages as m
@@ -159,7 +157,9 @@ class QueueCalls(BrokerCalls):
             )  # fmt: skip
 
     def _alter(self, call: Context, queue: BrokerQueue, after: Alteration) -> None:
-        text = _changes(queue.effective, after.effective)
+        old, new = queue.effective, after.effective
+        names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+        text = ", ".join(f"{name} from {old.get(name)!r} to {new.get(name)!r}" for name in names) or "no value differs"
         queue.override(after.overrides, after.parsed)
         queue.used_at_ms = self._clock.now_ms()
         self._policies.altered(queue)
@@ -212,9 +212,3 @@ def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
             "alike"
         )
         raise PreconditionFailed(text, queue=queue.name, field=name, argument=argument)
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return the arguments that change, for the audit log."""
-    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    return ", ".join(f"{name} from {before.get(name)!r} to {after.get(name)!r}" for name in names) or "no value differs"

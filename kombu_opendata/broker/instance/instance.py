@@ -153,7 +153,9 @@ class Instance:
         self.recent_metrics.tick()
         self.client_rates.tick()
         self._watch_store()
-        self._set_pace()
+        if self.engine.journal is not None:  # a turn takes as long as its commit, which blocks the loop
+            seconds = self.engine.metrics.take_mean()
+            self.flow.turn_seconds = min(max(seconds, LEAST_TURN_SECONDS), MOST_TURN_SECONDS)
         self._turn.gate.tick()
         if self.engine.stalled_seconds:
             self.flow.change(Reason.STORE, False)
@@ -162,12 +164,6 @@ class Instance:
         if self.loop.time() - self._renewed_at > _RENEW_SECONDS:
             self._renewed_at = self.loop.time()
             self.lease_expiry.renew()
-
-    def _set_pace(self) -> None:
-        """Limit a turn to the time of its commit, which blocks the loop if there is a journal."""
-        if self.engine.journal is not None:
-            seconds = self.engine.metrics.take_mean()
-            self.flow.turn_seconds = min(max(seconds, LEAST_TURN_SECONDS), MOST_TURN_SECONDS)
 
     def _watch_store(self) -> None:
         """Log once when the store stops accepting writes, and once when it accepts them again."""

@@ -83,21 +83,15 @@ _MINUTE_MS = 60_000
 
 
 class QueuePast:
-    """Samples of one queue, numbered since startup.
-
-    Attributes:
-        slots: the number of its rows.
-        known_from: the number of its first sample.
-        changed_in: the last sample that differed from the one before it.
-        delays: the queue's ``messages.delays`` at the last sample.
-    """
+    """Samples of one queue, numbered since startup."""
 
     __slots__ = ("_rows", "changed_in", "delays", "known_from", "slots")
 
     def __init__(self, row: Row = NOTHING, *, slots: int = RESTING) -> None:
         """Create the samples; ``row`` is the value of all earlier samples."""
         self._rows = row * slots
-        self.slots = slots
+        self.slots = slots  # the number of its rows
+        #: its first sample, the last one that differed from the one before it, and ``messages.delays`` at the last one
         self.known_from = self.changed_in = self.delays = 0
 
     def knows(self, number: int, last: int) -> bool:
@@ -147,7 +141,11 @@ class MetricsMemory:
         self._queues, self._clock, self._max_long = queues, clock, max_long
         self._number = 0  # of the last sample
         self._times = deque([clock.now_ms()], maxlen=LONG)
-        self._pasts = {queue: QueuePast(_at_start(queue)) for queue in queues.values()}
+        states = ((queue, queue.messages) for queue in queues.values())
+        self._pasts = {
+            queue: QueuePast(array("I", [*_counters(queue), len(messages), len(messages.in_flight), 0]))
+            for queue, messages in states
+        }
         self._total = QueuePast(slots=LONG)
         self._long = 0
         self._sampling: asyncio.Task[None] | None = None
@@ -294,11 +292,6 @@ def _counters(queue: BrokerQueue) -> list[int]:
     counts = queue.counts
     failed = counts.rejected + counts.exhausted + queue.tasks_failed
     return [value & LARGEST for value in (counts.published, counts.delivered, counts.acked, failed)]
-
-
-def _at_start(queue: BrokerQueue) -> Row:
-    messages = queue.messages
-    return array("I", [*_counters(queue), len(messages), len(messages.in_flight), 0])
 
 
 async def _row(queue: BrokerQueue, past: QueuePast, before: Row, now: int, pace: TimeSlice) -> Row:

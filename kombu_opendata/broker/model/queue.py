@@ -52,25 +52,10 @@ class Located(NamedTuple):
 
 
 class BrokerQueue(ConsumedQueue):
-    """Queue, stored or transient. The abstract methods are the differences between the two kinds.
+    """Queue, stored or transient. The abstract methods are the differences between the two kinds."""
 
-    Attributes:
-        kind: "stored" or "transient".
-        stored: the queue's state in the store; None for a transient queue.
-        overrides: the changes of an operator.
-        arguments: the arguments in effect, parsed.
-        is_guarded: True if a publish must check whether the queue accepts messages.
-        resumed: the number of times that its deliveries were resumed.
-        refuses_publishes: True while an operator has paused publishes.
-        creator: the user who declared the queue since startup; empty for an older queue, or if clients don't log in.
-        counts: its counters; the counters of a transient queue are not stored.
-        tasks_failed: the number of tasks that failed since startup although their messages were acknowledged.
-        sends: the newest sends with idempotency keys that were routed to transient queues only.
-        has_stored_sends: True if the store has other sends with idempotency keys.
-    """
-
-    kind: ClassVar[str]
-    stored: Queue | None = None
+    kind: ClassVar[str]  # "stored" or "transient"
+    stored: Queue | None = None  # the queue's state in the store; None for a transient queue
 
     def __init__(
         self,
@@ -85,14 +70,16 @@ class BrokerQueue(ConsumedQueue):
             messages, single_active=arguments.single_active_consumer, auto_delete=properties.auto_delete, now_ms=now_ms
         )
         self.properties, self.limits = properties, limits
-        self.resumed = 0
+        self.resumed = 0  # the number of times that its deliveries were resumed
         self._take_over(NO_OVERRIDES, arguments)
-        self.counts = counts
-        self.tasks_failed = 0
+        self.counts = counts  # the counters of a transient queue are not stored
+        self.tasks_failed = 0  # tasks that failed since startup although their messages were acknowledged
         self.owner: Session | None = None
+        #: the user who declared the queue since startup; empty for an older queue, or if clients don't log in
         self.creator = ""
+        #: the newest sends with idempotency keys that were routed to transient queues only
         self.sends: dict[bytes, Sending] = {}
-        self.has_stored_sends = False
+        self.has_stored_sends = False  # True if the store has other sends with idempotency keys
 
     # ------------------------------------------------------------------ settings
     @property
@@ -105,12 +92,12 @@ class BrokerQueue(ConsumedQueue):
         """Replace the changes of an operator; ``arguments`` are the parsed arguments in effect after it."""
 
     def _take_over(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
-        self.overrides, self.arguments = overrides, arguments
+        self.overrides, self.arguments = overrides, arguments  # changes of an operator; parsed arguments in effect
         self.resumed += self.is_paused and not overrides.paused & DELIVERIES
         self.is_paused = bool(overrides.paused & DELIVERIES)
-        self.refuses_publishes = bool(overrides.paused & PUBLISHES)
+        self.refuses_publishes = bool(overrides.paused & PUBLISHES)  # an operator has paused publishes
         self.is_bounded = arguments.is_bounded
-        self.is_guarded = self.is_bounded or self.refuses_publishes
+        self.is_guarded = self.is_bounded or self.refuses_publishes  # a publish must check it
         if self.single_active != arguments.single_active_consumer:
             self.single_active = arguments.single_active_consumer
             self.active, self.previous_holders = None, frozenset()

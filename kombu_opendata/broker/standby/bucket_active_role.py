@@ -53,7 +53,7 @@ from ...errors import NewerFormat, StoreError, StoreFenced, StoreInUse
 from ...protocol.messages import Prepare, TakeOver
 from ..delivery.active_lease import seconds_since_boot
 from ..wire.standby_connections import Standby
-from .active_link import connect
+from .active_link import ActiveLink, connect
 from .active_record import (
     ACTIVE,
     HANDING_OVER,
@@ -102,7 +102,7 @@ class BucketActiveRole(ActiveRole):
         self.instances: tuple[str, ...] = ()
         self._successor = ""
         self._followed_lease = 0.0  # lease of the last active broker that this broker has read from a record
-        self._notification: asyncio.Task[None] | None = None
+        self._notification: asyncio.Task[ActiveLink | None] | None = None
 
     @property
     def _period(self) -> float:
@@ -220,7 +220,11 @@ class BucketActiveRole(ActiveRole):
         if await self._stays(claimed, seconds / 2) and await self._reading_ahead(claimed, seconds / 2):
             await self._acquire(claimed)
             log.warning("take-over: the active broker did not answer")
-            self._notification = asyncio.get_running_loop().create_task(self._notify_replaced(versioned.record))
+            # the replaced broker may be alive, but unable to reach the store
+            notification = connect(
+                versioned.record, self._settings.id, list(self._addresses), self._settings.tls, "successor"
+            )
+            self._notification = asyncio.get_running_loop().create_task(notification)
         else:
             log.warning("standby: the active broker answered in the store, this one waits on")
             await asyncio.sleep(self._period)
@@ -233,11 +237,6 @@ class BucketActiveRole(ActiveRole):
             return await self._stays(versioned, seconds)
         finally:
             reading.cancel()
-
-    async def _notify_replaced(self, replaced: ActiveRecord) -> None:
-        """Notify a replaced broker, which may be alive but unable to reach the store."""
-        settings = self._settings
-        await connect(replaced, settings.id, list(self._addresses), settings.tls, "successor")
 
     async def _stays(self, versioned: VersionedRecord, seconds: float) -> bool:
         """Wait; return True if the record did not change."""

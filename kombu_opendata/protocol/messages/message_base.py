@@ -32,32 +32,21 @@ Held = Annotated[list[T], msgspec.Meta(max_length=MAX_HELD)]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Declaration of an operation.
+    """Declaration of an operation."""
 
-    Attributes:
-        title: a verb phrase that completes "the user may not …".
-        permission: the permission that the client's user needs.
-        reply: the type of a successful reply; None if the message has no reply.
-        is_query: the reply may be far larger than the message, so the number of such calls in progress is limited.
-        is_definition: the call waits while a queue is being deleted, and in order with the client's other definitions.
-        runs_once: the call changes state, so a client that repeats it after a reconnect gets the same reply.
-        stores: the call puts messages or results into memory, so it waits while the memory is full.
-        overtakes: the call runs while publishes of its connection wait for memory, because it frees memory, only reads,
-            or shows that the client is alive.
-        may_be_large: the frame may exceed :data:`.SMALL_FRAME_BYTES`, because it has a body or a list with a limit.
-        filter_field: the field with a filter, which a thread compiles before the call runs.
-    """
-
-    title: str
-    permission: Permission
-    reply: type[WireMessage] | None
-    is_query: bool
+    title: str  # a verb phrase that completes "the user may not …"
+    permission: Permission  # the permission that the client's user needs
+    reply: type[WireMessage] | None  # the type of a successful reply; None if the message has no reply
+    is_query: bool  # the reply may be far larger than the message, so the number of such calls in progress is limited
+    #: the call waits while a queue is being deleted, and in order with the client's other definitions
     is_definition: bool
-    runs_once: bool
-    stores: bool
+    runs_once: bool  # the call changes state, so a client that repeats it after a reconnect gets the same reply
+    stores: bool  # the call puts messages or results into memory, so it waits while the memory is full
+    #: the call runs while publishes of its connection wait for memory, because it frees memory, only reads, or shows
+    #: that the client is alive
     overtakes: bool
-    may_be_large: bool
-    filter_field: str
+    may_be_large: bool  # the frame may exceed :data:`.SMALL_FRAME_BYTES`, because it has a body or a list with a limit
+    filter_field: str  # the field with a filter, which a thread compiles before the call runs
 
 
 class WireMessage(msgspec.Struct, array_like=True, gc=False, tag_field="op"):

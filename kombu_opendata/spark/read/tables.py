@@ -1,9 +1,23 @@
 """Tables of a store, their columns, and bounds of their rows: options of ``spark.read``, arguments of ``read_table``.
 
-Times are timestamps. Columns are null where a message or queue has no value. The expensive columns are read only if the
-option ``columns``, or a schema, names them. The table ``backlog`` has the ready and delayed messages. An entry's
-``state`` is one of four tables, and ``at`` is when it is visible, or was claimed, done or failed. What attempts have
-from ``state`` on was reported by the worker.
+Times are timestamps. Columns are null where a message or queue has no value. Columns marked with * are expensive, and
+are read only if the option ``columns``, or a schema, names them.
+
+===============  ====================================================================================================
+table            columns
+===============  ====================================================================================================
+``messages``     message_id, task, task_id, exchange, routing_key, priority, content_type, created_at, received_at,
+                 visible_at, expires_at, headers*, payload_bytes*, payload*, body*
+``queues``       queue, backlog, in_flight, done, failed, max_attempts, done_retention_seconds,
+                 failed_retention_seconds, lease_seconds, filter, arguments
+``backlog``      queue, message_id, priority, visible_at, expires_at, attempts: of ready and delayed messages
+``in_flight``    queue, message_id, priority, claimed_at, leased_until, attempts
+``done``         queue, message_id, done_at, attempts
+``failed``       queue, message_id, failed_at, attempts
+``entries``      queue, message_id, state (one of the four above), at (visible, claimed, done or failed), attempts
+``attempts``     attempt_id, message_id, queue, consumer, attempt, claimed_at, ended_at, outcome, manual,
+                 state, runtime_ms, pid, exception (as reported by the worker)
+===============  ====================================================================================================
 
 ======================  ===========================================================  ===================================
 bound                   rows that are read                                           tables

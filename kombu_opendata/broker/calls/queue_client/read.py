@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import TimerHandle, get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -195,11 +196,8 @@ class ReadCalls(BrokerCalls):
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        return
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
 
 
 def _signature(queue: BrokerQueue) -> tuple[int, ...]:

@@ -105,7 +105,19 @@ class SendCalls(BrokerCalls):
 
     def _checked(self, msg: m.Send, message: m.Outgoing, session: Session) -> m.Publish:
         """Return a message as a publish that can be stored."""
-        publish = _publish_of(msg, message)
+        envelope, headers, priority, visible_at, ttl_ms = message
+        publish = m.Publish(
+            0,
+            msg.seq,
+            msg.exchange,
+            msg.routing_key,
+            envelope,
+            headers,
+            priority,
+            msg.created_at_ms,
+            visible_at,
+            ttl_ms,
+        )
         self._publishing.check(publish, session)
         if len(msg.messages) > 1:
             metadata.encode(0, 0, 0, 0, 0, publish.headers)  # refuse the batch before a message is stored
@@ -230,10 +242,3 @@ class SendCalls(BrokerCalls):
                     limit=limit,
                 )
             self._upkeep.check_room(queue, sum(sizes), len(sizes))
-
-
-def _publish_of(msg: m.Send, message: m.Outgoing) -> m.Publish:
-    envelope, headers, priority, visible_at, ttl_ms = message
-    return m.Publish(
-        0, msg.seq, msg.exchange, msg.routing_key, envelope, headers, priority, msg.created_at_ms, visible_at, ttl_ms
-    )
