@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kombu_opendata import QueueClient
 from kombu_opendata.broker import memory
 from kombu_opendata.broker.access.secret_hashes import hash_secret
 
@@ -99,6 +100,22 @@ def channel(connection: Any) -> Iterator[Any]:
     """A channel of that connection."""
     with connection.channel() as opened:
         yield opened
+
+
+@pytest.fixture
+def common_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The broker that a module's tests share, without queues; a test that looks at its store has another broker."""
+    if "store_folder" in request.fixturenames:
+        yield f"opendata://{request.getfixturevalue('store_folder')}"
+        return
+    url = f"opendata://{request.getfixturevalue('module_store_folder')}"
+    with QueueClient(url, start_timeout=60, connect_timeout=60) as client:
+        yield url
+        for queue in client.list_queues():
+            client.delete_queue(queue.name)
+        for exchange in client.list_exchanges():
+            if not exchange.name.startswith("amq."):
+                client.delete_exchange(exchange.name)
 
 
 @pytest.fixture

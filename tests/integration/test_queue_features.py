@@ -27,6 +27,11 @@ KINDS = pytest.mark.parametrize("durable", [True, False], ids=["durable", "trans
 
 
 @pytest.fixture
+def broker_url(common_url: str) -> str:
+    return common_url
+
+
+@pytest.fixture
 def connection(broker_url: str) -> Iterator[Any]:
     with connected(broker_url) as opened:
         yield opened

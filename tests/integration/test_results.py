@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kombu_opendata import QueueClient
 from kombu_opendata.broker import memory
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.result_client import ResultClient
@@ -218,12 +219,16 @@ def test_a_page_of_a_chord(raw: RawClient) -> None:
         (OpenChord(0, b"c", 0, size=-2), "not -2"),
     ],
 )
-def test_bad_calls_are_refused_by_name(raw: RawClient, message: Any, text: str) -> None:
-    answer = raw.call(message)
-    assert isinstance(answer, Failed)
-    assert answer.code == RequestError.code
-    assert text in answer.text
-    assert raw.call(store(b"fine")).stored
+def test_bad_calls_are_refused_by_name(common_url: str, message: Any, text: str) -> None:
+    with QueueClient(common_url) as client:
+        client.list_queues()  # the broker is up
+    with RawClient(f"{parse(common_url).folder}/broker.sock") as raw:
+        raw.hello()
+        answer = raw.call(message)
+        assert isinstance(answer, Failed)
+        assert answer.code == RequestError.code
+        assert text in answer.text
+        assert raw.call(store(uuid.uuid4().bytes)).stored
 
 
 def test_a_result_over_the_limit_is_not_sent(stack: ExitStack, folder: Path) -> None:
