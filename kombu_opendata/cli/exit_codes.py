@@ -154,12 +154,7 @@ def _open_streams() -> None:
 
 
 def missing_ids(ids: Collection[Any], handled: int, limit: int, what: str) -> CommandError | None:
-    """Return the error of a bulk command that did not find all of its messages.
-
-    Args:
-        limit: the maximum number of messages to handle; 0 for no limit.
-        what: a description of the messages, for the error.
-    """
+    """Return the error of a bulk command that did not find all of its messages (``what``); limit 0 means none."""
     expected = min(len(set(ids)), limit or len(ids))
     return CommandError(f"{expected - handled:,} of {expected:,} ids are not {what}") if handled < expected else None
 

@@ -88,10 +88,7 @@ def start_broker(
 ) -> None:
     """Start the folder's broker and wait until it is ready.
 
-    Raises:
-        StoreInUse: another broker uses the store.
-        StartInterrupted: the new broker ended without a report, or the deadline passed.
-        StartError, StoreError: the new broker reported this error.
+    Raises StoreInUse, StartInterrupted if it ended without a report or in time, or the error that the broker reported.
     """
     import subprocess
 

@@ -28,25 +28,13 @@ def brief(value: Any) -> str:
 
 
 class Kind(Generic[T]):
-    """Kind of option values.
-
-    Attributes:
-        metavar: the name of a value in the help.
-        allowed: the allowed values, in words, if the metavar does not name them.
-    """
+    """Kind of option values; ``metavar`` names a value in the help, and ``allowed`` the values if it does not."""
 
     metavar = "TEXT"
     allowed = ""
 
     def read(self, value: object, folder: str = "") -> T:
-        """Return the parsed value.
-
-        Args:
-            folder: the folder of relative paths; empty means the current one.
-
-        Raises:
-            ValueError: the value is not of this kind; the text names the kind.
-        """
+        """Return the parsed value, with relative paths from ``folder``; raise ValueError if it is not of this kind."""
         raise NotImplementedError
 
     def shown(self, value: T) -> Any:

@@ -144,11 +144,7 @@ def _unknown(key: str, known: list[str]) -> str:
 
 
 def read_table(file: Path) -> dict[str, Any]:
-    """Return the keys and values of a TOML file.
-
-    Raises:
-        InvalidConfiguration: the file can't be read, or is not TOML.
-    """
+    """Return the keys and values of a TOML file; raise InvalidConfiguration if it can't be read, or is not TOML."""
     try:
         with open(file, "rb") as opened:
             data = opened.read(MAX_FILE_BYTES + 1)

@@ -94,11 +94,7 @@ def _asynchronous(
 
 
 class _Reports:
-    """Reports of a call's progress, which a thread adds, and the event loop passes to the caller's function.
-
-    Attributes:
-        error: the exception of that function, or the cancellation of the call: it ends with its next report.
-    """
+    """Progress of a call, reported by a thread; the first ``error`` of the caller's function ends the call."""
 
     def __init__(self, progress: Callable[[Any], object]) -> None:
         self.error: BaseException | None = None

@@ -28,14 +28,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Window(TypedDict, total=False):
-    """Time range.
-
-    Attributes:
-        gte: at this time or later.
-        lte: at this time or earlier.
-        gt: later than this time.
-        lt: earlier than this time.
-    """
+    """Time range: at ``gte`` or later, at ``lte`` or earlier, later than ``gt``, earlier than ``lt``."""
 
     gte: Time | None
     lte: Time | None

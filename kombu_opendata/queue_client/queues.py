@@ -65,12 +65,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class ExchangeInfo:
-    """Exchange as it was created.
-
-    Attributes:
-        type: ``direct``, ``topic``, ``fanout`` or ``headers``.
-        bindings: the number of its bindings.
-    """
+    """Exchange of type ``direct``, ``topic``, ``fanout`` or ``headers``, with the number of its bindings."""
 
     name: str
     type: str

@@ -132,12 +132,7 @@ class Reading(Base):
 
     # ------------------------------------------------------------ without a lease
     def peek(self, queue: str, qty: int = 1, *, after: int = -1) -> list[Message]:
-        """Return ready and delayed messages in the order of their ids, without leasing them.
-
-        Args:
-            qty: 1 to 1,000.
-            after: the last id of the previous page.
-        """
+        """Return 1 to 1,000 ready and delayed messages by id, without leasing them, after the last id of a page."""
         checks.whole(qty, "qty", 1, MAX_QUANTITY)
         checks.whole(after, "after", -1, checks.MAX_ID)
         messages: list[Message] = []

@@ -139,10 +139,9 @@ class Tasks(Reading, HistoryQueries):
         )
 
     def task_result(self, id: str, *, key: str = "") -> TaskResult | None:
-        """Return the result of a task, if the broker is its result backend; None if there is none.
+        """Return the result of a task; None if the broker has none.
 
-        Args:
-            key: the name of the result, if it differs from ``celery-task-meta-`` and the id.
+        Its name is ``key``, or else ``celery-task-meta-`` and the id.
         """
         reply = self.calls.call(GetResults(0, [(key or RESULT_PREFIX + id).encode()]))
         return None if reply.values[0] is None else result_of(reply.values[0])

@@ -28,11 +28,7 @@ AWAY_SECONDS = 1.0
 
 
 class PageClient(AsyncQueueClient):
-    """Client for requests of browsers, whose users wait for the response: each call ends with a result or an error.
-
-    Attributes:
-        used_at: the time of the last call; open views and jobs make calls, too.
-    """
+    """Client for requests of browsers: each call ends with a result or an error. ``used_at`` is the last one's time."""
 
     def __init__(self, url: str, options: Options) -> None:
         seconds = min(options.connect_timeout, CONNECT_SECONDS)

@@ -40,9 +40,7 @@ async def updates(
 ) -> AsyncIterator[str]:
     """Yield events until the client disconnects or the server shuts down.
 
-    Args:
-        render: returns the changing part and its age in seconds.
-        every_seconds: the interval while the server is not busy.
+    ``render`` returns the changing part and its age in seconds, at this interval while the server is not busy.
     """
     previous, unchanged = "", 0
     while not is_ending():

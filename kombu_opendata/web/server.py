@@ -27,15 +27,9 @@ def serve(
     settings: WebSettings, host: str, port: int, announce: Callable[[str], object],
     certificate: tuple[str, str] = ("", ""),
 ) -> None:  # fmt: skip
-    """Serve until SIGINT or SIGTERM; open event streams don't delay the shutdown.
+    """Serve until SIGINT or SIGTERM; open event streams don't delay the shutdown. Raises OSError.
 
-    Args:
-        host, port: the address to listen on; port 0 takes any free one.
-        announce: called with the URL of the web UI when it listens.
-        certificate: the files of the certificate and its key, for HTTPS.
-
-    Raises:
-        OSError: the address can't be used.
+    ``announce`` is called with the URL when it listens (port 0: any free one); ``certificate`` is a file and its key.
     """
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     url_host = f"[{host}]" if ":" in host else host

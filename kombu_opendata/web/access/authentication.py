@@ -162,10 +162,7 @@ class Visitors:
     async def check(self, user: str, secret: str, address: str) -> UserBroker:
         """Return the broker, as the user with this secret sees it.
 
-        Raises:
-            AccessRefused: there is no such user, or the secret is wrong.
-            TooManyLogins: there were too many failed logins.
-            OpenDataError: the broker is unavailable.
+        Raises AccessRefused for a wrong secret, TooManyLogins, or OpenDataError if the broker is unavailable.
         """
         async with self._checking:
             seconds = self._by_address.wait(address)

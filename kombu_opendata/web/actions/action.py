@@ -93,11 +93,7 @@ Report = Callable[[ActionProgress], None]
 
 
 class Parameters(BaseModel):
-    """An action with its parameters.
-
-    Attributes:
-        effect: the effect as a sentence with names of parameters in braces, if it depends on nothing else.
-    """
+    """An action with its parameters; ``effect`` is a sentence with names of parameters in braces."""
 
     model_config = ConfigDict(extra="forbid", str_max_length=1 << 20)
     effect: ClassVar[str]

@@ -68,12 +68,7 @@ class PublishAction(MessageFields):
 
 # ---------------------------------------------------------------------- messages by their ids
 class OnMessages(OnQueue):
-    """A settlement of messages of a queue.
-
-    Attributes:
-        effect, result: what will happen to them, and what did.
-        call: the method of the client.
-    """
+    """A settlement by a method of the client; ``effect`` and ``result`` say what will happen, and what did."""
 
     ids: Ids = Field(title="Messages", min_length=1)
     result: ClassVar[str]

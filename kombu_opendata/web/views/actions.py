@@ -108,10 +108,7 @@ async def perform(
 ) -> ActionOutcome:
     """Execute an action and log it.
 
-    Raises:
-        AccessRefused: the web UI is read-only.
-        PreconditionFailed: there is nothing left to act on.
-        OpenDataError: the broker refuses the action or is unavailable.
+    Raises AccessRefused if the web UI is read-only, and PreconditionFailed if there is nothing left to act on.
     """
     if visit.site.settings.read_only:
         raise AccessRefused("the web UI is read-only: it was started with --read-only")

@@ -43,12 +43,7 @@ TABS: dict[str, State] = {
 
 @dataclass(frozen=True)
 class QueueReport:
-    """A queue.
-
-    Attributes:
-        bindings: the bindings that route messages to it.
-        consumers: the names of its consumers; none for users who may not see the workers.
-    """
+    """A queue, the bindings that route messages to it, and its consumers (none if the user may not see workers)."""
 
     info: QueueInfo
     metrics: QueueMetricsObject
@@ -173,12 +168,7 @@ def check_filter(where: str) -> FilterCheck:
 
 @dataclass(frozen=True)
 class MatchExplanation:
-    """An explanation of the match of a queue's filter, or of a given filter, with a message.
-
-    Attributes:
-        lines: the filter's parts with their values and the headers that they read, indented by nesting.
-        report: the broker's report, with masked headers.
-    """
+    """Explanation why a filter matches a message or not: its parts as lines, and the report with masked headers."""
 
     matches: bool
     lines: tuple[str, ...]
