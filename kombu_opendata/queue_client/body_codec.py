@@ -180,7 +180,7 @@ def _plain(raw: bytes, headers: Mapping[Any, Any], budget: Budget) -> bytes | No
 
 
 def _too_large(raw: bytes, headers: Mapping[Any, Any], reason: str) -> BodyTooLarge:
-    with_command = _command(str(headers.get("compression", "")))
+    with_command = _COMMANDS.get(_ALIASES.get(method := str(headers.get("compression", "")), method), "")
     advice = f"decompress it yourself with `{with_command}`" if with_command else "read it with a program of yours"
     return BodyTooLarge(f"The body is too large to display: {reason}. Save it and {advice}.", size=len(raw))
 
@@ -230,11 +230,6 @@ def _decompress(raw: bytes, method: str, limit: int) -> bytes | None:
     if plain is not None and len(plain) > limit:
         raise _TooMuch
     return plain
-
-
-def _command(method: str) -> str:
-    """Return the command that decompresses a file of this method; empty for an unknown method."""
-    return _COMMANDS.get(_ALIASES.get(method, method), "")
 
 
 def _read(decompressor: Any, raw: bytes, limit: int) -> bytes | None:

@@ -118,25 +118,16 @@ class Tasks(Reading, HistoryQueries):
         handled = self.list_failures(task_ids=[id], handled=True, limit=_MOST).items
         failures = self.list_failures(task_ids=[id], limit=_MOST).items
         again = self._again(handled)
+        names = (failure.task for failure in (*failures, *handled))  # if its messages are no longer stored
+        name = newest.headers.get("task", "") if newest is not None else next(filter(None, names), "")
         args, kwargs, note = arguments_of(message)
         return Task(
-            id,
-            newest.headers.get("task", "") if newest is not None else _name_of(*failures, *handled),
-            _state_of(queues, attempts),
-            queues,
+            id, name, _state_of(queues, attempts), queues,
             tuple(item.id for item in messages) or tuple(dict.fromkeys(item.message_id for item in attempts)),
-            args,
-            kwargs,
-            message.content_type if message is not None else "",
-            newest.headers if newest is not None else {},
-            attempts,
-            self._result(id, message),
-            self._children_of(id, {item.message_id for item in again}),
-            failures,
-            handled,
-            again,
-            note,
-        )
+            args, kwargs, message.content_type if message is not None else "",
+            newest.headers if newest is not None else {}, attempts, self._result(id, message),
+            self._children_of(id, {item.message_id for item in again}), failures, handled, again, note,
+        )  # fmt: skip
 
     def task_result(self, id: str, *, key: str = "") -> TaskResult | None:
         """Return the result of a task; None if the broker has none.
@@ -190,11 +181,6 @@ class Tasks(Reading, HistoryQueries):
             return self.task_result(id, key=key)
         except AccessRefused:
             return None
-
-
-def _name_of(*failures: FailureInfo) -> str:
-    """Return the name of a task whose messages are no longer stored, if it failed."""
-    return next((failure.task for failure in failures if failure.task), "")
 
 
 def result_of(stored: bytes) -> TaskResult:

@@ -37,10 +37,6 @@ def _complete_workers(client: QueueClient) -> list[str]:
 worker_argument = click.argument("worker", shell_complete=_complete_workers)
 
 
-def _state(worker: Worker) -> str:
-    return "suspended" if worker.suspended else "connected" if worker.connected else "gone"
-
-
 def _time_since(at: datetime | None) -> str:
     return "" if at is None else age((datetime.now(UTC) - at).total_seconds())
 
@@ -49,7 +45,7 @@ _WORKERS = Table(
     {
         "worker": lambda worker: worker.id[-_SHORT_ID:],
         "name": "",
-        "state": _state,
+        "state": lambda worker: "suspended" if worker.suspended else "connected" if worker.connected else "gone",
         "for": lambda worker: _time_since(worker.since if worker.connected else None),
         "holds#": "held",
         "runs#": "running",

@@ -45,7 +45,7 @@ from ..target import (
 )
 
 if TYPE_CHECKING:
-    from ...protocol.messages import AttemptInfo, MessageInfo, QueueStatus
+    from ...protocol.messages import AttemptInfo, QueueStatus
     from ...queue_client import QueueClient
 
 _CELL = 60
@@ -81,20 +81,12 @@ def _state(status: QueueStatus) -> str:
     return f"delayed, due {local(due)}" if due is not None and due > datetime.now(UTC) else state_name(status.status)
 
 
-def _states(message: MessageInfo) -> str:
-    return ", ".join(f"{status.queue}: {_state(status)}" for status in message.queues) or "none"
-
-
-def _own_headers(message: MessageInfo) -> str:
-    return pairs({name: value for name, value in message.headers.items() if name not in _ROUTING}, _CELL)
-
-
 _MESSAGES = Table(
     {
         "id#": lambda message: str(message.id),
         "received": lambda message: moment(message.received_at_ms),
-        "queues": _states,
-        "headers": _own_headers,
+        "queues": lambda message: ", ".join(f"{each.queue}: {_state(each)}" for each in message.queues) or "none",
+        "headers": lambda message: pairs({n: v for n, v in message.headers.items() if n not in _ROUTING}, _CELL),
     },
     none="none",
 )
@@ -114,10 +106,6 @@ def messages(client: QueueClient, **filters: Any) -> Reply:
     return _list(client, client.list_messages, client.iter_messages, _MESSAGES, **filters)
 
 
-def _seconds(attempt: AttemptInfo) -> str:
-    return f"{(attempt.ended_at_ms - attempt.claimed_at_ms) / 1000:.3f}" if attempt.claimed_at_ms else ""
-
-
 def _outcome(attempt: AttemptInfo) -> str:
     return attempt.outcome + (", requeued" if attempt.requeued else "") + (", by hand" if attempt.manual else "")
 
@@ -127,7 +115,8 @@ _ATTEMPTS = Table(
         "message#": lambda attempt: str(attempt.message_id),
         "queue": "",
         "ended": lambda attempt: moment(attempt.ended_at_ms),
-        "seconds#": _seconds, "attempt#": "number", "outcome": _outcome, "state": "", "exception": "", "consumer": "",
+        "seconds#": lambda each: f"{(each.ended_at_ms - each.claimed_at_ms) / 1000:.3f}" if each.claimed_at_ms else "",
+        "attempt#": "number", "outcome": _outcome, "state": "", "exception": "", "consumer": "",
     },
     none="none",
     spare=("attempt", "seconds", "consumer"),

@@ -56,11 +56,6 @@ class SecurityHeaders:
         await self._app(scope, receive, answer)
 
 
-def _media_type(scope: Scope) -> str:
-    """Return the type of a request's body as the routes read it: the first one, without parameters."""
-    return Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
-
-
 class BodyLimit:
     """Limits for the bytes of a request's body, even of unannounced length, and for the elements of a JSON body."""
 
@@ -71,7 +66,9 @@ class BodyLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         came = 0
         parts: list[bytes] = []
-        is_form = scope["type"] == "http" and _media_type(scope) in _FORMS
+        # the type as the routes read it: the first one, without parameters
+        content_type = Headers(scope=scope).get("content-type", "") if scope["type"] == "http" else ""
+        is_form = content_type.partition(";")[0].strip().lower() in _FORMS
 
         async def limited() -> Message:
             nonlocal came

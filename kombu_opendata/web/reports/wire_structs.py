@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
@@ -31,7 +32,7 @@ class WireStruct:
     def __get_pydantic_core_schema__(self, struct: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         hints = get_type_hints(struct, include_extras=True)
         names = getattr(struct, "__struct_fields__", None) or [field.name for field in fields(struct)]
-        keys = {name: self._present.get(name, _without_ms(name)) for name in names}
+        keys = {name: self._present.get(name, re.sub("(?<=at)_ms$", "", name)) for name in names}
 
         def as_object(value: Any) -> dict[str, Any]:
             shown = {key: _value(value, name) for name, key in keys.items()}
@@ -47,10 +48,6 @@ class WireStruct:
         schema = handler.generate_schema(described)
         serializer = core_schema.plain_serializer_function_ser_schema(as_object, return_schema=schema)
         return core_schema.any_schema(serialization=serializer)
-
-
-def _without_ms(name: str) -> str:
-    return name.removesuffix("_ms") if name.endswith("at_ms") else name
 
 
 def _value(source: Any, name: str) -> Any:
