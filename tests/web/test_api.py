@@ -16,7 +16,7 @@ from openapi_spec_validator import validate
 from kombu_opendata import QueueClient
 from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.web import create_app
-from kombu_opendata.web.actions.all_actions import ACTIONS
+from kombu_opendata.web.actions import ACTIONS
 from kombu_opendata.web.app import VIEWS, api_description
 
 ERRORS = {"code", "message", "values", "what_to_do"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.web.actions.all_actions import ACTIONS
+from kombu_opendata.web.actions import ACTIONS
 
 from ..support.page import PageServer, opened
 from ..support.pair import Pair

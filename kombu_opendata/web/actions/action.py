@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json
 
-from ...protocol.messages import WireMessage
+from ...protocol.messages import Identity, WireMessage
 from ...queue_client.body_codec import json_elements
 from ..user_clients import UserBroker
 
@@ -146,6 +146,16 @@ class Action:
 
 #: all actions by name
 ACTIONS: dict[str, Action] = {}
+#: former names of actions, which the API accepts until the next version
+ALIASES = {"drop-queue": "delete-queue", "dismiss": "delete-failures", "archive": "mark-done"}
+
+
+def is_offered(action: str, who: Identity | None) -> bool:
+    """Return True if the user may perform the action on some object; the broker checks each call again.
+
+    If the broker is unavailable, the user is unknown (None), and every action is offered.
+    """
+    return who is None or who.may(ACTIONS[action].message.operation.permission)
 
 
 def action(

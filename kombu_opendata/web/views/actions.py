@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from ...errors import AccessRefused, NotFound, OpenDataError, PreconditionFailed
 from ..access import audit
+from ..actions import ACTIONS, ALIASES
 from ..actions.action import Action, ActionOutcome, Parameters, Preview, Report
-from ..actions.all_actions import ACTIONS, ALIASES
 from ..error_reports import BODY_RESPONSES, described
 from ..jobs import BackgroundJob
 from ..request_context import AVisit, Visit

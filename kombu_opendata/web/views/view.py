@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from ...errors import OpenDataError
 from ..access.authentication import Visitor
 from ..access.forgery import parted
-from ..actions.all_actions import is_offered
+from ..actions import is_offered
 from ..error_reports import Fault, fault_of
 from ..live_updates import away, event, updates
 from ..rendering import link

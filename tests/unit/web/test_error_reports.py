@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from kombu_opendata.errors import BY_CODE
-from kombu_opendata.web.actions.all_actions import ACTIONS
+from kombu_opendata.web.actions import ACTIONS
 from kombu_opendata.web.app import api_description
 from kombu_opendata.web.error_reports import BODY_RESPONSES, RESPONSES, fault_of, invalid
 from kombu_opendata.web.views.forms import faults_of
