@@ -20,6 +20,9 @@ from ..support.served import ServedBroker
 from ..support.workers import CeleryWorker
 from .collector import Collector, collecting
 from .environments import environment
+from .prometheus import start_prometheus
+
+__all__ = ["start_prometheus"]
 
 APPS = Path(__file__).parent / "apps"
 

@@ -23,7 +23,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import Metric as Family
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from ...storage.clock import TimeSlice
@@ -38,6 +37,8 @@ log = logging.getLogger(__name__)
 #: labels with new values after each startup, which a time series database would collect without end
 _UNBOUNDED_LABELS = {"worker_id"}
 DEFAULT_MAX_QUEUES = 200
+#: of Prometheus' text format; the client's own constants differ between its versions
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def slate_families(metrics: Iterable[tuple[str, Any]]) -> Iterable[Family]:
@@ -118,7 +119,7 @@ class MetricsEndpoint:
         except Exception as exc:
             log.exception("a scrape of the metrics failed")
             return HttpBody(HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, f"{exc!r}; see the broker's log\n".encode())
-        return HttpBody(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, body, gzip.compress(body, 1))
+        return HttpBody(HTTPStatus.OK, CONTENT_TYPE, body, gzip.compress(body, 1))
 
     def snapshot(self) -> MetricsSnapshot:
         """Collect the metrics in the event loop; raise Unanswered if the loop did not reply in time, or is closed."""

@@ -122,7 +122,7 @@ def test_an_expression_is_about_series_that_exist(where: str, expr: str, found: 
 
 
 def test_the_rules_for_celery_exporter_record_its_names() -> None:
-    names = {"celery_queue_length", "celery_active_consumer_count"}
+    names = {"celery_queue_length", "celery_active_consumer_count", "celery_active_worker_count"}
     assert [rule.keys() for rule in rules_for_celery_exporter()] == [{"record", "expr"}] * len(names)
     assert {rule["record"] for rule in rules_for_celery_exporter()} == names
     page = (ROOT / "docs" / "migrating.md").read_text()
