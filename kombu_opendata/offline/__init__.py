@@ -12,10 +12,10 @@ from .records.offline_store import OfflineStore
 from .records.open_store import open_store
 from .records.record_view import Record, record, scan
 from .stats import StoreStats, stats
-from .verify import verify, verify_store
+from .verify import verify_store
 
 __all__ = [
     "Finding", "MessageDetails", "OfflineStore", "Progress", "QueueDetails", "Record", "Report", "Severity",
     "StoreStats", "VerifyStatus", "inspect", "instances", "message", "open_store", "queue", "record", "scan", "stats",
-    "verify", "verify_store",
+    "verify_store",
 ]  # fmt: skip

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+#: limit for the findings of one kind in a report; all are counted
+MAX_FINDINGS = 1000
+
 
 class Severity(enum.Enum):
     DAMAGE = "damage"  # data is lost, or can't be read
@@ -210,7 +213,7 @@ class Report:
     """Report of a verification.
 
     Attributes:
-        findings: the findings in the order of the check, at most ``max_findings`` of each code.
+        findings: the findings in the order of the check, at most :data:`MAX_FINDINGS` of each code.
         counts: the number of all findings of each code.
         records: the number of checked records, by kind.
         messages: the number of checked message ids.
@@ -225,10 +228,10 @@ class Report:
     files: int = 0
     incomplete: list[str] = field(default_factory=list)
 
-    def add(self, problem: Finding, max_findings: int) -> None:
+    def add(self, problem: Finding) -> None:
         """Count a finding, and store it unless there are too many of its kind."""
         self.counts[problem.code] += 1
-        if self.counts[problem.code] <= max_findings:
+        if self.counts[problem.code] <= MAX_FINDINGS:
             self.findings.append(problem)
 
     def of(self, severity: Severity) -> int:

@@ -16,7 +16,6 @@ from ..storage import records as stored
 from ..storage.messages.payload_reader import PayloadReader, locate, require
 from ..storage.records import keys, payload, routes_block, session_records
 from ..storage.records.keys import RecordKind
-from .findings import OnProgress, Progress
 from .records.message_facts import BUCKETS, DELAYED, IN_FLIGHT, READY, entries_of, state_at
 from .records.offline_store import OfflineStore
 from .records.record_view import QUEUE_PREFIXES, Record, as_entry, as_record, preview, readable, record
@@ -87,7 +86,7 @@ async def inspect(store: OfflineStore, what: bytes | int | str) -> Record | Mess
 
 
 # ---- a message
-async def message(store: OfflineStore, id: int, *, progress: OnProgress = lambda _: None) -> MessageDetails:
+async def message(store: OfflineStore, id: int) -> MessageDetails:
     """Return all records about a message. This reads the buckets of all queues to find the message.
 
     Raises:
@@ -100,7 +99,7 @@ async def message(store: OfflineStore, id: int, *, progress: OnProgress = lambda
     details.routes = await _routes(store, id)
     details.attempts = await _decoded(store, keys.attempts_key(id)) or []
     await _payload(store, details)
-    details.places = [place async for place in _places(store, id, progress)]
+    details.places = [place async for place in _places(store, id)]
     await _holders(store, details)
     low = RecordKind.DEAD_LETTER.prefix + id.to_bytes(8, "big")
     async for rows in store.scan_batches(*keys.prefix_range(low)):
@@ -160,8 +159,8 @@ def _envelope(body: bytes) -> dict[str, Any] | None:
     return None
 
 
-async def _places(store: OfflineStore, id: int, progress: OnProgress) -> AsyncIterator[dict[str, Any]]:
-    count, now = 0, store.clock.now_ms()
+async def _places(store: OfflineStore, id: int) -> AsyncIterator[dict[str, Any]]:
+    now = store.clock.now_ms()
     for kind, decode in BUCKETS.items():
         async for rows in store.scan_batches(*keys.kind_range(kind)):
             for key, value in rows:
@@ -172,8 +171,6 @@ async def _places(store: OfflineStore, id: int, progress: OnProgress) -> AsyncIt
                             "queue": parsed.name or "", "state": state_at(state, entry, now),
                             "bucket": parsed.bucket or 0, "entry": as_entry(state, entry), "holder": "", "consumer": "",
                         }  # fmt: skip
-            count += len(rows)
-            progress(Progress("records", count))
 
 
 async def _holders(store: OfflineStore, details: MessageDetails) -> None:

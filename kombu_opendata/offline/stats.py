@@ -11,13 +11,12 @@ from ..errors import CorruptRecord
 from ..storage import records
 from ..storage.records import keys, metadata
 from ..storage.records.keys import RecordKind
-from .findings import OnProgress, Progress
+from .findings import OnProgress
 from .records.message_facts import BUCKETS, DELAYED, READY, Span, entries_of, span_of, state_at
 from .records.message_scan import BY_ID, MessageScan
 from .records.offline_store import OfflineStore
 from .records.record_view import kind_of, scan_except
 
-_PROGRESS_ROWS = 1000
 #: the states of messages, as fields of QueueStats
 _STATES = (READY, DELAYED, "in_flight", "done", "failed", "archived_failed")
 
@@ -223,15 +222,11 @@ class _Counter:
         for queue in self._result.queues.values():
             queue.payload_bytes = dict.fromkeys(_STATES, 0)
         scan = MessageScan(self._store, self._spans, self._corrupt, self.row)
-        number, last = 0, scan.last_id
-        async for facts in scan.messages():
-            number += 1
+        async for facts in scan.messages(progress):
             for place in facts.places:
                 sizes = self._result.queues[place.queue].payload_bytes
                 assert sizes is not None
                 sizes[self._state(place.state, place.entry)] += facts.payload_bytes
-            if not number % _PROGRESS_ROWS:
-                progress(Progress("messages", facts.id, max(last, facts.id)))
 
     def _corrupt(self, _key: bytes, _exc: CorruptRecord) -> None:
         self._result.corrupt += 1

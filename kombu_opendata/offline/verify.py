@@ -29,27 +29,20 @@ from .records.offline_store import OfflineStore
 from .records.open_store import open_store
 from .records.record_view import kind_of, scan_except
 
-#: limit for the findings of one kind in a report
-MAX_FINDINGS = 1000
 _FILE_TRIES = 4
-_PROGRESS_ROWS = 1000
-
-
-def _silent(_progress: Progress) -> None:
-    pass
 
 
 async def verify_store(
     folder_or_url: str | Path,
     instance: str | None = None,
     *,
-    progress: OnProgress = _silent,
-    max_findings: int = MAX_FINDINGS,
+    progress: OnProgress = lambda _: None,
     clock: Clock | None = None,
 ) -> Report:
     """Open an instance as far as possible, verify it, and close it.
 
-    If this user may not read a file, or an object store does not answer, the report contains only that.
+    If this user may not read a file, or an object store does not answer, the report contains only that. While a broker
+    runs, records are checked as of the time when the store was opened, and files in their current state.
 
     Raises:
         StoreError: there is no such store or instance.
@@ -65,27 +58,17 @@ async def verify_store(
     except StoreError as exc:  # not damage: no permission to read, or no reply
         return Report(incomplete=[exc.text])
     async with store:
-        return await verify(store, progress=progress, max_findings=max_findings)
-
-
-async def verify(store: OfflineStore, *, progress: OnProgress = _silent, max_findings: int = MAX_FINDINGS) -> Report:
-    """Verify a store that was opened with ``tolerate_damage``.
-
-    While a broker runs, records are checked as of the time when the store was opened, and files in their current state.
-
-    ``max_findings``: the limit for the findings of each kind in the report; all are counted.
-    """
-    verification = _Verification(store, progress, max_findings)
-    await verification.run()
+        verification = _Verification(store, progress)
+        await verification.run()
     return verification.report
 
 
 class _Verification:
-    def __init__(self, store: OfflineStore, progress: OnProgress, max_findings: int) -> None:
+    def __init__(self, store: OfflineStore, progress: OnProgress) -> None:
         self.store = store
         self.report = Report()
         self._progress = progress
-        self._context = CheckContext(store, store.clock.now_ms(), self.report, max_findings)
+        self._context = CheckContext(store, store.clock.now_ms(), self.report)
         self._families: list[Family] = [family(self._context) for family in FAMILIES]
         self._by_message = [family for family in self._families if type(family).message is not Family.message]
         self._by_kind = {kind: family for family in self._families for kind in family.kinds}
@@ -112,7 +95,7 @@ class _Verification:
 
     def _add(self, findings: Iterable[Finding]) -> None:
         for problem in findings:
-            self.report.add(problem, self._context.max_findings)
+            self.report.add(problem)
 
     def _add_problems(self) -> None:
         """Report the findings of the store since the last call."""
@@ -171,11 +154,8 @@ class _Verification:
 
     async def _messages(self) -> None:
         scan = MessageScan(self.store, self._context.spans, self._not_decoded_by_id, self._count)
-        last = scan.last_id
-        async for facts in scan.messages():
+        async for facts in scan.messages(self._progress):
             self.report.messages += 1
-            if not self.report.messages % _PROGRESS_ROWS:
-                self._progress(Progress("messages", facts.id, max(last, facts.id)))
             MessageChecks(facts, self._context).run()
             for family in self._by_message:
                 family.message(facts)

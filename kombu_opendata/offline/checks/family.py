@@ -52,7 +52,6 @@ class CheckContext:
     store: OfflineStore
     now_ms: int
     report: Report
-    max_findings: int
     block_end: int | None = None
     queues: dict[str, QueueFacts] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
@@ -61,7 +60,7 @@ class CheckContext:
 
     def add(self, code: str, text: str, **subject: Any) -> None:
         """Report a finding, as :func:`~..findings.finding` returns it."""
-        self.report.add(finding(code, text, **subject), self.max_findings)
+        self.report.add(finding(code, text, **subject))
 
     @property
     def is_running(self) -> bool:

@@ -68,11 +68,9 @@ class TopologyFamily(Family):
         for name, queue in self.context.queues.items():
             if queue.config is None or queue.options is None:
                 continue
-            expected = self._topology.filter_of(name)
-            if not _same(queue.config.filter, expected) and not self._has_transient_terms(
-                queue.config.filter, expected
-            ):
-                text = f"queue {name!r} has the filter {queue.config.filter!r}, but its bindings say {expected!r}"
+            stored, expected = queue.config.filter, self._topology.filter_of(name)
+            if not _same(stored, expected) and not self._has_transient_terms(stored, expected):
+                text = f"queue {name!r} has the filter {stored!r}, but its bindings say {expected!r}"
                 self.add("filter-differs", text, key=keys.config_key(name), queue=name)
 
     def _has_transient_terms(self, stored: str, expected: str) -> bool:

@@ -65,9 +65,8 @@ class StagedFamily(Family):
             for first_id, batch in sorted(self._objects.items()):
                 code, text = await asyncio.to_thread(_check_object, folder, first_id, batch)
                 if code == "batch-missing" and self.context.is_running:
-                    self.context.report.incomplete.append(
-                        f"{text}; the running broker may have removed it: verify again"
-                    )
+                    reason = f"{text}; the running broker may have removed it: verify again"
+                    self.context.report.incomplete.append(reason)
                 elif code:
                     text = f"batch {batch.path} of job {batch.job_id!r}: {text}"
                     file = f"{location.staged or folder.url}/{batch.path}"

@@ -88,9 +88,8 @@ class JournalTail:
         self.findings: list[Finding] = []
         if not folder.is_dir():
             if position:
-                text = (
-                    f"the folder {folder} is missing, but the store was written with a journal up to record {position}"
-                )
+                stored = f"the store was written with a journal up to record {position}"
+                text = f"the folder {folder} is missing, but {stored}"
                 self._add("journal-missing", text, folder)
             return
         contents = self._read_segments()
@@ -152,11 +151,10 @@ class JournalTail:
                 self._keep(segment, record)
             segment.used_bytes = record.end
         if until is not None:
-            if until > max(segment.last, self.position) + 1:
+            first = max(segment.last, self.position) + 1
+            if until > first:
                 self._lose(segment)
-                text = (
-                    f"records {max(segment.last, self.position) + 1} to {until - 1} are missing behind {_end(segment)}"
-                )
+                text = f"records {first} to {until - 1} are missing behind {_end(segment)}"
                 self._add("journal-gap", text, segment.path)
         else:
             self._check_end(segment, data)
@@ -173,9 +171,8 @@ class JournalTail:
         if self.power_lost and until is None and not any(
             count is not None and sequence - 1 - count > segment.last for sequence, count in counts
         ):  # fmt: skip
-            text = (
-                f"{label} was torn by a power loss; it and the {len(later)} complete records behind it were not synced"
-            )
+            unsynced = f"it and the {len(later)} complete records behind it were not synced"
+            text = f"{label} was torn by a power loss; {unsynced}"
             self._add("journal-torn", text, segment.path)
             return True
         self._lose(segment)

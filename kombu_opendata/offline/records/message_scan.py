@@ -16,6 +16,7 @@ from ...errors import CorruptRecord
 from ...storage.records import active, dead_letter, keys, metadata, payload, routes_block
 from ...storage.records.keys import RecordKind
 from ...storage.records.routes_block import BLOCK_BITS
+from ..findings import OnProgress, Progress
 from .message_facts import BUCKETS, MessageFacts, QueueMembership, Span, entries_of
 from .offline_store import OfflineStore
 
@@ -26,6 +27,7 @@ OnRow = Callable[[RecordKind, bytes, bytes], None]
 WINDOW_ENTRIES = 100_000
 WINDOW_IDS = 50_000
 _MAX_BUCKETS = 128
+_PROGRESS_MESSAGES = 1000
 #: rows per read, for kinds with large values
 _ROWS = {RecordKind.PAYLOAD: 200, RecordKind.CHUNK: 8}
 _ROUTES_BLOCKS = 100
@@ -75,18 +77,17 @@ class MessageScan:
         self._blocks = _RouteBlocks(store, on_corrupt, on_row)
         self._cache: OrderedDict[bytes, list[tuple[str, tuple[int, ...]]]] = OrderedDict()
 
-    @property
-    def last_id(self) -> int:
-        """Highest id in any queue."""
-        return max((span.high for span in self._spans), default=-1)
-
-    async def messages(self) -> AsyncIterator[MessageFacts]:
+    async def messages(self, progress: OnProgress = lambda _: None) -> AsyncIterator[MessageFacts]:
         """Yield the facts about each message id that any record mentions."""
+        count, last = 0, max((span.high for span in self._spans), default=-1)
         low: int | None = await self._first_from(0)
         while low is not None:
             high = self._window_end(low)
             async for facts in self._window(low, high):
                 yield facts
+                count += 1
+                if not count % _PROGRESS_MESSAGES:
+                    progress(Progress("messages", facts.id, max(last, facts.id)))
             low = await self._first_from(high)
 
     async def _first_from(self, low: int) -> int | None:

@@ -49,9 +49,8 @@ def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: in
         _put_options(state, state.queues[name], batch)
     for name in dirty.overrides & state.queues.keys():
         values = state.queues[name].overrides
-        _put_or_delete(
-            batch, keys.overrides_key(name), None if values == NO_OVERRIDES else values, definitions.encode_overrides
-        )
+        value = None if values == NO_OVERRIDES else definitions.encode_overrides(values)
+        batch.put_or_delete(keys.overrides_key(name), value)
     _put_topology(state, dirty, batch)
     _put_sessions(state, dirty, batch, now)
     state.results.snapshot(batch)
@@ -74,10 +73,7 @@ def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: in
 
 
 def _put_or_delete(batch: WriteBatch, key: bytes, record: T | None, encode: Callable[[T], bytes]) -> None:
-    if record is None:
-        batch.delete(key)
-    else:
-        batch.put(key, encode(record))
+    batch.put_or_delete(key, None if record is None else encode(record))
 
 
 def _put_queue(queue: Queue, batch: WriteBatch) -> None:
@@ -107,11 +103,8 @@ def _put_counts(queue: Queue, batch: WriteBatch) -> None:
 def _put_log(queue: Queue, which: ListName, batch: WriteBatch) -> None:
     log = queue.settled_list(which)
     for number, rows in log.dirty.items():
-        key = bucket_key(queue.name, which, number)
-        if rows or number == log.tail or (number == 0 and not log.optional):
-            batch.put(key, settled.join(rows))
-        else:
-            batch.delete(key)
+        stays = rows or number == log.tail or (number == 0 and not log.optional)
+        batch.put_or_delete(bucket_key(queue.name, which, number), settled.join(rows) if stays else None)
     log.dirty.clear()
 
 
@@ -134,21 +127,16 @@ def _put_topology(state: StoreState, dirty: Dirty, batch: WriteBatch) -> None:
     exchanges = state.topology.exchanges
     for name in dirty.exchanges:
         exchange = exchanges.get(name)
-        if exchange is None:
-            batch.delete(keys.exchange_key(name))
-        else:
-            record = definitions.ExchangeRecord(
-                exchange.type, exchange.durable, exchange.auto_delete, exchange.arguments
-            )
-            batch.put(keys.exchange_key(name), definitions.encode_exchange(record))
+        record = None if exchange is None else definitions.ExchangeRecord(
+            exchange.type, exchange.durable, exchange.auto_delete, exchange.arguments
+        )  # fmt: skip
+        _put_or_delete(batch, keys.exchange_key(name), record, definitions.encode_exchange)
     for queue, name, routing_key, identity in dirty.bindings:
         exchange = exchanges.get(name)
         key = keys.binding_key(name, queue, routing_key, identity)
         arguments = state.topology.binding(queue, name, routing_key, identity)
-        if exchange is not None and exchange.durable and arguments is not None:
-            batch.put(key, definitions.encode_binding(arguments))
-        else:
-            batch.delete(key)
+        is_durable = exchange is not None and exchange.durable
+        _put_or_delete(batch, key, arguments if is_durable else None, definitions.encode_binding)
 
 
 def _put_sessions(state: StoreState, dirty: Dirty, batch: WriteBatch, now: int) -> None:
@@ -161,10 +149,8 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: WriteBatch, now: int) 
         for entry in state.leases.get(session, {}).values():
             groups.setdefault(entry.queue, []).append(entry)
         name = state.session_names.get(session, "")
-        if groups or name:
-            batch.put(keys.session_key(session), session_records.encode_leases(_leases(name, now, groups)))
-        else:
-            batch.delete(keys.session_key(session))
+        leases = _leases(name, now, groups) if groups or name else None
+        _put_or_delete(batch, keys.session_key(session), leases, session_records.encode_leases)
 
 
 def _leases(name: str, now: int, groups: Mapping[str, list[QueueEntry]]) -> SessionLeases:
@@ -204,9 +190,8 @@ async def resolve(
         whole = id in dirty.whole_attempts and id not in dirty.joined
         whole = whole and not counts.get(id)  # else another queue may have written the record
         old = None if whole else await store.get(key)
-        batch.put(
-            key, active.encode_attempts([*(active.decode_attempts(key, old) if old else ()), *consumers][-65_535:])
-        )
+        attempts = [*(active.decode_attempts(key, old) if old else ()), *consumers][-65_535:]
+        batch.put(key, active.encode_attempts(attempts))
     garbage = list(dirty.garbage)
     for name, incarnations in dirty.deleted_queues.items():
         # Only the first is in the store: the others were declared and deleted since the last checkpoint.

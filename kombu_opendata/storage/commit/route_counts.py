@@ -90,10 +90,7 @@ class RouteCounts:
         """Add the changed blocks to the batch, and clear all blocks."""
         async for number in TimeSlice().over(sorted(self._dirty)):
             key, block = keys.routes_block_key(number << BLOCK_BITS), self._blocks[number]
-            if block is not None and any(block):
-                batch.put(key, routes_block.encode(block))
-            else:
-                batch.delete(key)
+            batch.put_or_delete(key, routes_block.encode(block) if block is not None and any(block) else None)
         self._blocks, self._dirty = {}, set()
 
 

@@ -127,10 +127,8 @@ class Stored:
         self._rows = self._scan(low, high)
 
     async def _scan(self, low: bytes, high: bytes) -> AsyncGenerator[tuple[int, bytes, bytes], None]:
-        batches = self._store.scan_batches(
-            low, high, batch=_BATCH, descending=self._descending, read_ahead_bytes=1 << 16
-        )
-        start = len(self._prefix)
+        start, order = len(self._prefix), self._descending
+        batches = self._store.scan_batches(low, high, batch=_BATCH, descending=order, read_ahead_bytes=1 << 16)
         async with aclosing(batches) as reading:
             async for rows in reading:
                 for key, value in rows:

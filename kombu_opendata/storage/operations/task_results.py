@@ -116,9 +116,8 @@ class ResultStore(EngineService):
         self._commits.check_room(len(value))
         self._state.time(now)
         expires_at, chord_expires_at = _until(now, ttl_ms), _until(now, chord_ttl_ms)
-        self._apply(
-            StoreResultEffect(name, kind, expires_at, value, group, index, member, chord_expires_at), len(value)
-        )
+        effect = StoreResultEffect(name, kind, expires_at, value, group, index, member, chord_expires_at)
+        self._apply(effect, len(value))
         self.stored += is_stored
         return is_stored
 

@@ -64,9 +64,8 @@ class HeaderTable:
         (count,) = field_types.read(_COUNT, key, value, offset)
         texts, offset = field_types.read_many(field_types.read_utf8, key, value, offset + _COUNT.size, 2 * count)
         if offset != end:
-            raise field_types.corrupt(
-                key, offset, f"headers of message {self.ids[index]} that should end at byte {end}"
-            )
+            text = f"headers of message {self.ids[index]} that should end at byte {end}"
+            raise field_types.corrupt(key, offset, text)
         return tuple(zip(texts[::2], texts[1::2], strict=True))
 
 

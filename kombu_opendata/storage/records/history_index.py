@@ -150,9 +150,8 @@ def decode_segment(key: bytes, value: bytes) -> array[int]:
 
 def encode_page(hashes: array[int] | list[int], positions: array[int] | list[int]) -> bytes:
     """Encode a page of a run; both lists have the same length."""
-    return field_types.pack_versioned(_COUNT, "count", len(hashes)) + field_types.pack_columns(
-        "QQ", (hashes, positions)
-    )
+    columns = field_types.pack_columns("QQ", (hashes, positions))
+    return field_types.pack_versioned(_COUNT, "count", len(hashes)) + columns
 
 
 def decode_page(key: bytes, value: bytes) -> tuple[array[int], array[int]]:

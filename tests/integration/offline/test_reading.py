@@ -19,6 +19,7 @@ from kombu_opendata.offline import (
     QueueDetails,
     Record,
     VerifyStatus,
+    findings,
     inspect,
     message,
     open_store,
@@ -281,10 +282,13 @@ def test_progress_is_told(rich: Rich) -> None:
     assert all(one.done > 0 for one in seen)
 
 
-def test_a_report_keeps_so_many_findings_of_a_kind(rich: Rich, copy_of: Callable[[Rich], Path]) -> None:
+def test_a_report_keeps_so_many_findings_of_a_kind(
+    rich: Rich, copy_of: Callable[[Rich], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "MAX_FINDINGS", 3)
     root = copy_of(rich)
     edit(root, {keys.payload_key(id): None for id in range(10, 20)})
-    report = asyncio.run(verify_store(root, max_findings=3))
+    report = asyncio.run(verify_store(root))
     assert report.counts["payload-missing"] == 10
     assert len(report.findings) == 3
     assert report.as_dict()["status"] == "findings"

@@ -21,11 +21,11 @@ def test_every_code_is_in_use(code: str) -> None:
 def test_the_exit_status() -> None:
     report = Report()
     seen = [report.status]
-    report.add(finding("key-unknown", "a note"), 10)
+    report.add(finding("key-unknown", "a note"))
     seen.append(report.status)
     report.incomplete.append("a reason")
     seen.append(report.status)
-    report.add(finding("message-twice", "twice", queue="q", message_id=1), 10)
+    report.add(finding("message-twice", "twice", queue="q", message_id=1))
     seen.append(report.status)
     assert seen == [VerifyStatus.CLEAN, VerifyStatus.CLEAN, VerifyStatus.INCOMPLETE, VerifyStatus.FINDINGS]
     assert (report.of(Severity.NOTE), report.of(Severity.INCONSISTENCY), report.of(Severity.DAMAGE)) == (1, 1, 0)
