@@ -412,9 +412,10 @@ class Channel(VirtualChannel):
         return [tag for tag, message in self.delivered.items() if isinstance(message, messages.DeliveredMessage)]
 
     def _settle(self, tag: int, multiple: bool, outcome: Outcome) -> None:
-        connection, delivered = self._connection(), self.delivered
+        connection, delivered = self.connection or self._connection(), self.delivered
+        leases = []
         if multiple:
-            tags = [t for t in self._leased() if t <= tag or not tag]
+            leases = [delivered.pop(t).lease for t in self._leased() if t <= tag or not tag]
         elif isinstance(message := delivered.get(tag), messages.DeliveredMessage):
             if message.run is not None:
                 del delivered[tag]
@@ -423,12 +424,10 @@ class Channel(VirtualChannel):
                 except OpenDataError as exc:
                     raise translate(exc) from exc
                 return
-            tags = [tag]
-        else:
-            tags = []
-        if tags:
+            leases = [delivered.pop(tag).lease]
+        if leases:
             try:
-                connection.settle(self.channel_id, outcome, [delivered.pop(t).lease for t in tags])
+                connection.settle(self.channel_id, outcome, leases)
             except OpenDataError as exc:
                 raise translate(exc) from exc
         elif tag in delivered:  # taken by _get: the broker has settled it already

@@ -143,7 +143,8 @@ class SessionIO:
         if self.session.settlements.reports:
             data = self.session.settlements.take_reports() + data
         try:
-            current.send_all(data, self.session.receive)
+            if (sent := current.send_now(data)) < len(data):
+                current.send_all(memoryview(data)[sent:], self.session.receive)
         except OSError as exc:
             self.link.lost(exc)
         except OpenDataError as exc:
