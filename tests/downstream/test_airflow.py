@@ -25,12 +25,16 @@ from .conftest import APPS
 COMPATIBILITY = Row(
     package="apache-airflow-providers-celery",
     tried="CeleryExecutor of Airflow 3.3, with a user and TLS: a DAG of 20 tasks, run by an API server, a scheduler, a "
-    "DAG processor and a worker; `airflow celery list-workers`; task states from `opendata`",
+    "DAG processor and a worker; a broker that is killed; `airflow celery list-workers`; task states from `opendata`",
     result="Works with Celery 5.6; the provider imports a name that Celery 5.7 no longer has. `ssl_active` is refused "
-    "for brokers other than RabbitMQ and Redis ([patch](upstream/apache-airflow.md)).",
+    "for brokers other than RabbitMQ and Redis ([patch](upstream/apache-airflow.md)). The scheduler fails a "
+    "task that it can't send in four attempts of one second.",
     settings="`celery<5.7`; in `[celery]`, `broker_url`, and as `result_backend` the same URL; for TLS, "
-    '`extra_celery_config = {"broker_use_ssl": {"ca_certs": "…"}}` instead of `ssl_active`',
+    '`extra_celery_config = {"broker_use_ssl": {"ca_certs": "…"}}` instead of `ssl_active`; for restarts of the '
+    "broker, `operation_timeout = 60`",
 )
+#: with the installation of Airflow
+pytestmark = pytest.mark.timeout(1500)
 MODULE = "celery.backends.database"
 TASKS = 20
 START_SECONDS = 90
@@ -101,16 +105,21 @@ def test_a_dag_runs_over_tls(
     authority = Authority(tmp_path)
     issued = authority.issue("server", "localhost")
     users = write_users(tmp_path / "users.toml", user_table("airflow", "s3cr3t"))
-    options = ("--store", f"file://{store_folder}/store", "--listen", "tcp:127.0.0.1:0", "--users", str(users))
-    started.add(
-        broker := ServedBroker(tmp_path, *options, "--tls-cert", str(issued.chain), "--tls-key", str(issued.key))
-    )
+    options = ("--store", f"file://{store_folder}/store", "--users", str(users))
+    secured = (*options, "--tls-cert", str(issued.chain), "--tls-key", str(issued.key))
+
+    def serve(port: int = 0) -> ServedBroker:
+        started.add(served := ServedBroker(tmp_path, *secured, "--listen", f"tcp:127.0.0.1:{port}"))
+        return served
+
+    broker = serve()
     url = f"opendatas://airflow:s3cr3t@localhost:{broker.port}"
     tls = {"ca_certs": str(authority.path)}
     settings = {
         ("celery", "broker_url"): url,
         ("celery", "result_backend"): url,
         ("celery", "extra_celery_config"): json.dumps({"broker_use_ssl": tls}),
+        ("celery", "operation_timeout"): "60",
     }
     airflow = Airflow(python_with("airflow"), tmp_path, started, settings)
     airflow.run("db", "migrate")
@@ -120,11 +129,19 @@ def test_a_dag_runs_over_tls(
     worker = airflow.start("celery", "worker", "--skip-serve-logs", "--celery-hostname=of-airflow")
     processes = [server, worker, airflow.start("scheduler"), airflow.start("dag-processor")]
 
+    def logs() -> str:
+        return "\n\n".join(tail(process.log) for process in processes)
+
     def has_ended() -> bool:
-        started.check()
+        for process in processes:
+            process.check()
         return bool({"success", "failed"} & airflow.states("dag_run").keys())
 
-    wait_until(has_ended, RUN_SECONDS, lambda: "\n\n".join(tail(process.log) for process in processes))
+    wait_until(lambda: airflow.states("task_instance")["success"] > 2, RUN_SECONDS, logs)
+    broker.kill()
+    assert has_ended() is False, "most tasks are queued"
+    serve(broker.port)
+    wait_until(has_ended, RUN_SECONDS, logs)
     assert airflow.states("dag_run") == {"success": 1}
     assert airflow.states("task_instance") == {"success": TASKS}
     assert airflow.result("total") == sum(range(1, 19))
