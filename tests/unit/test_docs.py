@@ -25,7 +25,7 @@ from kombu_opendata.transport import Channel
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = (DOCS / "settings.md").read_text()
 PAGES = [
-    *(str(page.relative_to(DOCS)) for page in sorted((DOCS / "coming-from").glob("*.md"))),
+    *(str(page.relative_to(DOCS)) for page in sorted([*DOCS.glob("coming-from/*.md"), *DOCS.glob("upstream/*.md")])),
     "configuration.md", "settings.md", "users-and-tls.md", "monitoring.md", "migrating.md", "failure-modes.md",
     "message-failures.md", "queue-arguments.md", "filters.md", "client-api.md", "permissions.md", "production.md",
     "alerts.md", "compatibility.md", "security.md", "spark.md", "verify.md", "cli.md", "tour.md", "tutorial.md",
