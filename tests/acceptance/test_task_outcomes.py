@@ -15,7 +15,7 @@ import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.protocol.messages import AttemptInfo
-from tests.support.waiting import pass_time
+from tests.support.ticks import wait_expired
 
 from ..support.broker import EmbeddedBroker
 from ..support.farm import Farm
@@ -173,7 +173,7 @@ def test_a_task_that_expires_in_the_worker(farm: Reported, ledger: Ledger, tmp_p
     ledger.wait_for("first began")
     expires = farm.send("fine", expires=1)
     farm.broker.wait_queue("celery", 0, 1 if pool_of(farm) == "prefork" else 3)
-    pass_time(1.1)
+    wait_expired(farm.client, 1)
     gate.touch()
     attempt = farm.wait_of(expires)
     assert (attempt.state, attempt.error, attempt.outcome) == ("revoked", "it expired", "acked")

@@ -1,10 +1,11 @@
-"""The broker's ticks, twice a second, as clients see them."""
+"""The broker's time as clients see it: its ticks, twice a second, and the ends of messages."""
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
-from kombu_opendata.queue_client import QueueOptions
+from kombu_opendata.queue_client import QueueClient, QueueOptions
 
 from .processes import wait_until
 
@@ -16,3 +17,12 @@ def wait_tick(client: Any, name: str) -> None:
     wait_until(
         lambda: unused not in {info.name for info in client.list_queues()}, 60, "the deletion of an unused queue"
     )
+
+
+def wait_expired(client: QueueClient, seconds: float) -> None:
+    """Wait until the broker has expired a message that lives so long: this time has passed by its clock."""
+    queue = f"expiring-{uuid.uuid4().hex}"
+    client.create(queue)
+    client.send(queue, b"", ttl=seconds)
+    wait_until(lambda: client.metrics(queue).counts["expired"] == 1, seconds + 60, "the end of the message")
+    client.delete_queue(queue)
