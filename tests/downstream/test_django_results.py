@@ -14,7 +14,8 @@ from .django_project import DjangoProject
 COMPATIBILITY = Row(
     package="django-celery-results",
     tried="states, progress, revoked tasks, groups, chords, results of types without JSON; the same with `opendata`",
-    result="`django-db` and `opendata` return the same. `opendata` writes no rows for the admin pages.",
+    result="`django-db` and `opendata` return the same, but a task that expires in its queue is REVOKED with "
+    "`opendata`, and stays PENDING with `django-db`. `opendata` writes no rows for the admin pages.",
     settings='`result_backend = "django-db"`, with `result_extended` for names of tasks and entries; or `"opendata"`',
 )
 FAILED = ["FAILURE", "EncodeError"]
@@ -39,6 +40,7 @@ def test_states_groups_chords_and_types(backend: str, broker_url: str, tmp_path:
         "traceback": True,
         "forgotten": "PENDING",
     }
+    assert project.call("results", "expired", broker_url) == {"django-db": "PENDING", "opendata": "REVOKED"}[backend]
     assert project.call("results", "workflows") == {
         "group": [0, 2, 4, 6, 8],
         "group is ready": True,

@@ -10,6 +10,8 @@ from celery.result import AsyncResult, GroupResult
 from django_celery_results.models import ChordCounter, TaskResult
 from django_celery_results.models import GroupResult as GroupRow
 
+from kombu_opendata import QueueClient
+
 from .tasks import RESULTS, add, fail, hold, result_of, stubborn, total
 
 WAIT_SECONDS = 60
@@ -48,6 +50,20 @@ def state_after(result: Any, state: str) -> Any:
             raise TimeoutError(f"still {state}")
         time.sleep(0.05)
     return result.state
+
+
+def expired(url: str) -> str:
+    """Return the state of a task that expires in its queue."""
+    result = add.apply_async((1, 1), queue="without a worker", expires=1)
+    deadline = time.monotonic() + WAIT_SECONDS
+    with QueueClient(url) as client:
+        while client.metrics("without a worker").length:
+            if time.monotonic() > deadline:
+                raise TimeoutError("not expired")
+            time.sleep(0.05)
+    if current_app.conf.result_backend != "django-db":
+        result.get(timeout=WAIT_SECONDS, propagate=False)
+    return str(result.state)
 
 
 def workflows() -> dict[str, Any]:
