@@ -250,9 +250,14 @@ class Reply:
     """
 
     def __init__(
-        self, document: Any, *parts: Part, notes: Iterable[str] = (), error: Exception | None = None,
-        check: Callable[[], Exception | None] = lambda: None, old_names: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        document: Any,
+        *parts: Part,
+        notes: Iterable[str] = (),
+        error: Exception | None = None,
+        check: Callable[[], Exception | None] = lambda: None,
+        old_names: Mapping[str, str] | None = None,
+    ) -> None:
         self._document = document
         self._parts = parts
         self._notes = notes
@@ -285,9 +290,15 @@ class Reply:
 
 
 def page_reply(
-    list_page: Callable[..., Any], iterate: Callable[..., Iterable[Any]], table: Table, document: Callable[[Any], Any],
-    query: Mapping[str, Any], *, everything: bool, hint: Callable[[Any], str] | None = None,
-) -> Reply:  # fmt: skip
+    list_page: Callable[..., Any],
+    iterate: Callable[..., Iterable[Any]],
+    table: Table,
+    document: Callable[[Any], Any],
+    query: Mapping[str, Any],
+    *,
+    everything: bool,
+    hint: Callable[[Any], str] | None = None,
+) -> Reply:
     """Return a page of a list with the options of the next and previous pages, or everything from the page on.
 
     Args:

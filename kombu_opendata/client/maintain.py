@@ -13,9 +13,12 @@ DEFAULT_TIMEOUT_SECONDS = 60.0
 
 
 def maintain(
-    connection: BrokerConnection, duties: Iterable[str] = (), *, again_in_seconds: float = 0.0,
+    connection: BrokerConnection,
+    duties: Iterable[str] = (),
+    *,
+    again_in_seconds: float = 0.0,
     timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Run maintenance duties in the broker and return its report.
 
     This is safe at any time and from several clients concurrently: a request for a running duty waits for its end.

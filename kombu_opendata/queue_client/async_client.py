@@ -171,9 +171,12 @@ class AsyncQueueClient:
             threads.shutdown(wait=False)
 
     async def perform(
-        self, name: str, threads: ThreadPoolExecutor, call: Callable[[QueueClient], T],
+        self,
+        name: str,
+        threads: ThreadPoolExecutor,
+        call: Callable[[QueueClient], T],
         undo: Callable[[QueueClient, T], object] | None = None,
-    ) -> T:  # fmt: skip
+    ) -> T:
         """Run a call of the blocking client on a thread; ``undo`` receives its result if the caller is cancelled."""
         client = self.blocking.cancellable()
         if self._is_closed:

@@ -81,9 +81,17 @@ def text(value: Any, what: str) -> str:
 
 
 def outgoing(
-    body: Any, headers: Mapping[str, Any] | None, exchange: str, routing_key: str, *, priority: int, due_ms: int,
-    ttl: Seconds | None, now_ms: int, properties: Mapping[str, Any] | None = None,
-) -> tuple[Outgoing, bytes]:  # fmt: skip
+    body: Any,
+    headers: Mapping[str, Any] | None,
+    exchange: str,
+    routing_key: str,
+    *,
+    priority: int,
+    due_ms: int,
+    ttl: Seconds | None,
+    now_ms: int,
+    properties: Mapping[str, Any] | None = None,
+) -> tuple[Outgoing, bytes]:
     """Return a message for the wire, and the digest of its body, with which the broker stores an idempotency key.
 
     Raises InvalidMessage or RequestError with the reason why the message can't be sent.
@@ -112,9 +120,15 @@ def outgoing(
 
 
 def outgoing_batch(
-    bodies: Iterable[Any], headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None, queue: str, *,
-    priority: int, due_ms: int, ttl: Seconds | None, now_ms: int,
-) -> list[tuple[Outgoing, bytes]]:  # fmt: skip
+    bodies: Iterable[Any],
+    headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None,
+    queue: str,
+    *,
+    priority: int,
+    due_ms: int,
+    ttl: Seconds | None,
+    now_ms: int,
+) -> list[tuple[Outgoing, bytes]]:
     """Return many messages to a queue as :func:`outgoing`, with the same headers for all or a mapping for each."""
     body_list = list(bodies)
     each = [headers] * len(body_list) if headers is None or isinstance(headers, Mapping) else list(headers)

@@ -129,9 +129,13 @@ class HistoryQueries(Base):
         return self.calls.call_apart(message)
 
     def retry_failures(
-        self, target: str = "", *, limit: int = 0, progress: Callable[[m.FailuresRetried], object] | None = None,
+        self,
+        target: str = "",
+        *,
+        limit: int = 0,
+        progress: Callable[[m.FailuresRetried], object] | None = None,
         **query: Unpack[FailureFilters],
-    ) -> m.FailuresRetried:  # fmt: skip
+    ) -> m.FailuresRetried:
         """Retry failures, the oldest first; failures that occur during the call are excluded.
 
         A failed message becomes ready again, with no attempts and the same id. A task whose message was acknowledged is
@@ -151,9 +155,12 @@ class HistoryQueries(Base):
         return self._in_steps(step, m.FailuresRetried(0), limit, progress)
 
     def delete_failures(
-        self, *, limit: int = 0, progress: Callable[[m.FailuresDeleted], object] | None = None,
+        self,
+        *,
+        limit: int = 0,
+        progress: Callable[[m.FailuresDeleted], object] | None = None,
         **query: Unpack[FailureFilters],
-    ) -> m.FailuresDeleted:  # fmt: skip
+    ) -> m.FailuresDeleted:
         """Delete failures; arguments are as in :meth:`retry_failures`. Their attempts stay in the history."""
         step = request("delete_failures", m.DeleteFailures, query, FailureFilters, limit=page_limit("limit", limit))
         return self._in_steps(step, m.FailuresDeleted(0), limit, progress)

@@ -132,9 +132,15 @@ class QueueAdministration(Base):
 
     # ------------------------------------------------------------ changes of a queue
     def alter(
-        self, queue: str, arguments: QueueOptions | Mapping[str, Any] | None = None, *, unset: Iterable[str] = (),
-        reset: bool = False, force: bool = False, dry_run: bool = False,
-    ) -> m.QueueAltered:  # fmt: skip
+        self,
+        queue: str,
+        arguments: QueueOptions | Mapping[str, Any] | None = None,
+        *,
+        unset: Iterable[str] = (),
+        reset: bool = False,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> m.QueueAltered:
         """Override declared arguments of a queue; apps may continue to declare the old ones.
 
         The change stays in effect until it is undone or the queue is deleted. See docs/queue-arguments.md for the
@@ -172,9 +178,14 @@ class QueueAdministration(Base):
 
     # ------------------------------------------------------------ exchanges and bindings
     def declare_exchange(
-        self, exchange: str, type: Literal["direct", "topic", "fanout", "headers"] = "topic", *, durable: bool = True,
-        auto_delete: bool = False, arguments: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        exchange: str,
+        type: Literal["direct", "topic", "fanout", "headers"] = "topic",
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
         """Create an exchange. Nothing happens if it exists; with other properties, raise PreconditionFailed."""
         message = m.DeclareExchange(0, exchange, type, durable, auto_delete, dict(arguments or {}), False)
         self.calls.call(message)

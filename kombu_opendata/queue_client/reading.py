@@ -50,9 +50,14 @@ class Reading(Base):
         return self._read(queue, vt, qty, 0, where)
 
     def read_with_poll(
-        self, queue: str, vt: Seconds = 30, qty: int = 1, *, max_poll_seconds: Seconds = 5,
+        self,
+        queue: str,
+        vt: Seconds = 30,
+        qty: int = 1,
+        *,
+        max_poll_seconds: Seconds = 5,
         where: str | Mapping[str, Any] | None = None,
-    ) -> list[Message]:  # fmt: skip
+    ) -> list[Message]:
         """Read as :meth:`read`, but wait for the first message, up to an hour; the broker does not poll its queue.
 
         Other calls of this client are not blocked. Messages that a cancelled call has leased are released.
@@ -60,9 +65,15 @@ class Reading(Base):
         return self._read(queue, vt, qty, max_poll_seconds, where)
 
     def read_grouped(
-        self, queue: str, vt: Seconds = 30, qty: int = 1, *, order: Literal["fill", "round_robin", "head"] = "fill",
-        header: str = "group_id", max_poll_seconds: Seconds = 0,
-    ) -> list[Message]:  # fmt: skip
+        self,
+        queue: str,
+        vt: Seconds = 30,
+        qty: int = 1,
+        *,
+        order: Literal["fill", "round_robin", "head"] = "fill",
+        header: str = "group_id",
+        max_poll_seconds: Seconds = 0,
+    ) -> list[Message]:
         """Read in groups: the messages of a group are delivered in the order of their ids; otherwise as :meth:`read`.
 
         Messages with the same value of a header form a group, and so do messages without the header. No message of a
@@ -93,9 +104,14 @@ class Reading(Base):
         self.connections.stop_waiting()
 
     def _read(
-        self, queue: str, vt: Seconds, qty: int, poll: Seconds = 0, where: str | Mapping[str, Any] | None = None,
+        self,
+        queue: str,
+        vt: Seconds,
+        qty: int,
+        poll: Seconds = 0,
+        where: str | Mapping[str, Any] | None = None,
         **fields: Any,
-    ) -> list[Message]:  # fmt: skip
+    ) -> list[Message]:
         checks.name(queue, "the queue's name")
         checks.whole(qty, "qty", 1, MAX_QUANTITY)
         vt_ms = checks.milliseconds(vt, "vt", low=0.001)

@@ -54,9 +54,15 @@ class Replaying(Base):
         return self.calls.call(m.ListJobs(0, after, checks.whole(limit, "the limit", 1, 1000)))
 
     def redrive(
-        self, queue: str, target: str = "", *, where: str = "", ids: Iterable[int] | None = None, limit: int = 0,
+        self,
+        queue: str,
+        target: str = "",
+        *,
+        where: str = "",
+        ids: Iterable[int] | None = None,
+        limit: int = 0,
         state: Literal["failed", "archived_failed"] = "failed",
-    ) -> m.Redriven:  # fmt: skip
+    ) -> m.Redriven:
         """Redrive failed messages of a queue, with no attempts and the same ids; other calls are not blocked.
 
         :meth:`retry_failures` does this for several queues, and also retries tasks that failed after their
@@ -78,9 +84,15 @@ class Replaying(Base):
         return self.calls.call_apart(m.Redrive(0, queue, target, where, checks.message_ids(ids), limit, state))
 
     def move_messages(
-        self, queue: str, target: str, *, where: str = "", ids: Iterable[int] | None = None, limit: int = 0,
+        self,
+        queue: str,
+        target: str,
+        *,
+        where: str = "",
+        ids: Iterable[int] | None = None,
+        limit: int = 0,
         states: Iterable[Literal["ready", "available", "delayed"]] = ("ready", "delayed"),
-    ) -> m.Moved:  # fmt: skip
+    ) -> m.Moved:
         """Move ready and delayed messages to another queue, with no attempts and the same ids and delays.
 
         Messages in flight stay, and so do messages that arrive during the call. Each message moves exactly once, even
@@ -104,9 +116,15 @@ class Replaying(Base):
         return self._move(queue, target, where, ids, limit, states, copy=False)
 
     def copy_messages(
-        self, queue: str, target: str, *, where: str = "", ids: Iterable[int] | None = None, limit: int = 0,
+        self,
+        queue: str,
+        target: str,
+        *,
+        where: str = "",
+        ids: Iterable[int] | None = None,
+        limit: int = 0,
         states: Iterable[Literal["ready", "available", "delayed"]] = ("ready", "delayed"),
-    ) -> m.Moved:  # fmt: skip
+    ) -> m.Moved:
         """Copy messages to another queue; arguments are as in :meth:`move_messages`. Each message is stored once.
 
         A repeated call copies only messages that the target does not have, in any state.
@@ -114,16 +132,28 @@ class Replaying(Base):
         return self._move(queue, target, where, ids, limit, states, copy=True)
 
     def _move(
-        self, queue: str, target: str, where: str, ids: Iterable[int] | None, limit: int, states: Iterable[str], *,
+        self,
+        queue: str,
+        target: str,
+        where: str,
+        ids: Iterable[int] | None,
+        limit: int,
+        states: Iterable[str],
+        *,
         copy: bool,
-    ) -> m.Moved:  # fmt: skip
+    ) -> m.Moved:
         wire_states, id_list = list(map(checks.wire_state, states)), checks.message_ids(ids)
         return self.calls.call_apart(m.MoveMessages(0, queue, target, where, id_list, limit, wire_states, copy))
 
     def archive_failed(
-        self, queue: str, *, where: str = "", ids: Iterable[int] | None = None, older_than: Seconds | None = None,
+        self,
+        queue: str,
+        *,
+        where: str = "",
+        ids: Iterable[int] | None = None,
+        older_than: Seconds | None = None,
         limit: int = 0,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Archive failed messages: all, or those that satisfy every argument; return their number.
 
         They become ``archived_failed``, in the order of archiving, and keep their payload, headers, attempts and time
@@ -144,9 +174,14 @@ class Replaying(Base):
         return self.calls.call_apart(m.ArchiveFailed(0, queue, age, checks.message_ids(ids), where, limit)).count
 
     def delete_settled(
-        self, queue: str, state: Literal["done", "failed", "archived_failed"] = "done", *,
-        older_than: Seconds | None = None, ids: Iterable[int] | None = None, all: bool = False,
-    ) -> int:  # fmt: skip
+        self,
+        queue: str,
+        state: Literal["done", "failed", "archived_failed"] = "done",
+        *,
+        older_than: Seconds | None = None,
+        ids: Iterable[int] | None = None,
+        all: bool = False,
+    ) -> int:
         """Delete settled messages (done, failed or archived failed) and return their number.
 
         Other calls are not blocked. If the broker is killed, the call starts again, with a new count. Exactly one of

@@ -22,10 +22,19 @@ class MessageSending(Base):
     """Calls that store messages. Each returns when they are durable, and a lost connection stores nothing twice."""
 
     def send(
-        self, queue: str, body: Any, headers: Mapping[str, Any] | None = None, *, delay: Seconds | None = None,
-        at: Moment | None = None, priority: int = 0, ttl: Seconds | None = None, idempotency_key: str = "",
-        key_seconds: Seconds = KEY_SECONDS, properties: Mapping[str, Any] | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        queue: str,
+        body: Any,
+        headers: Mapping[str, Any] | None = None,
+        *,
+        delay: Seconds | None = None,
+        at: Moment | None = None,
+        priority: int = 0,
+        ttl: Seconds | None = None,
+        idempotency_key: str = "",
+        key_seconds: Seconds = KEY_SECONDS,
+        properties: Mapping[str, Any] | None = None,
+    ) -> int:
         """Send a message to a queue and return its id.
 
         Args:
@@ -54,11 +63,18 @@ class MessageSending(Base):
         return self._send("", queue, [message], key_seconds, key=idempotency_key, digest=digest).ids[0]
 
     def send_batch(
-        self, queue: str, bodies: Iterable[Any],
-        headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None, *, delay: Seconds | None = None,
-        at: Moment | None = None, priority: int = 0, ttl: Seconds | None = None, idempotency_key: str = "",
+        self,
+        queue: str,
+        bodies: Iterable[Any],
+        headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+        *,
+        delay: Seconds | None = None,
+        at: Moment | None = None,
+        priority: int = 0,
+        ttl: Seconds | None = None,
+        idempotency_key: str = "",
         key_seconds: Seconds = KEY_SECONDS,
-    ) -> list[int]:  # fmt: skip
+    ) -> list[int]:
         """Send up to 10,000 messages in one commit, all or none; return their ids in order.
 
         Args:
@@ -77,10 +93,18 @@ class MessageSending(Base):
         return self._send("", queue, messages, key_seconds, key=idempotency_key, digest=digest).ids
 
     def send_each_once(
-        self, queue: str, bodies: Iterable[Any], idempotency_keys: Iterable[str],
-        headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None, *, delay: Seconds | None = None,
-        at: Moment | None = None, priority: int = 0, ttl: Seconds | None = None, key_seconds: Seconds = KEY_SECONDS,
-    ) -> list[Published]:  # fmt: skip
+        self,
+        queue: str,
+        bodies: Iterable[Any],
+        idempotency_keys: Iterable[str],
+        headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+        *,
+        delay: Seconds | None = None,
+        at: Moment | None = None,
+        priority: int = 0,
+        ttl: Seconds | None = None,
+        key_seconds: Seconds = KEY_SECONDS,
+    ) -> list[Published]:
         """Send up to 10,000 messages, each of them once: only those with new keys are stored, in one commit.
 
         Several clients may send the same messages at the same time, and a key may occur twice in a batch.
@@ -108,10 +132,20 @@ class MessageSending(Base):
         return [Published(id, (queue,), repeated=not new) for id, new in zip(answer.ids, answer.new, strict=True)]
 
     def publish(
-        self, body: Any, headers: Mapping[str, Any] | None = None, *, exchange: str = "", routing_key: str = "",
-        delay: Seconds | None = None, at: Moment | None = None, priority: int = 0, ttl: Seconds | None = None,
-        idempotency_key: str = "", key_seconds: Seconds = KEY_SECONDS, properties: Mapping[str, Any] | None = None,
-    ) -> Published:  # fmt: skip
+        self,
+        body: Any,
+        headers: Mapping[str, Any] | None = None,
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        delay: Seconds | None = None,
+        at: Moment | None = None,
+        priority: int = 0,
+        ttl: Seconds | None = None,
+        idempotency_key: str = "",
+        key_seconds: Seconds = KEY_SECONDS,
+        properties: Mapping[str, Any] | None = None,
+    ) -> Published:
         """Send a message to every queue that matches by a binding, its name, or its filter. It is stored once.
 
         The arguments are as in :meth:`send`. An idempotency key applies to this exchange and routing key.
@@ -129,9 +163,18 @@ class MessageSending(Base):
         return Published(id, tuple(answer.queues[0] if answer.queues else ()), answer.repeated)
 
     def _send(
-        self, exchange: str, routing_key: str, messages: list[Outgoing], key_seconds: Seconds, *, key: str = "",
-        digest: bytes = b"", keys: Iterable[str] = (), digests: Iterable[bytes] = (), to_queue: bool = True,
-    ) -> m.Sent:  # fmt: skip
+        self,
+        exchange: str,
+        routing_key: str,
+        messages: list[Outgoing],
+        key_seconds: Seconds,
+        *,
+        key: str = "",
+        digest: bytes = b"",
+        keys: Iterable[str] = (),
+        digests: Iterable[bytes] = (),
+        to_queue: bool = True,
+    ) -> m.Sent:
         """Send messages, with one idempotency key or with one for each."""
         if to_queue:
             checks.name(routing_key, "the queue's name")

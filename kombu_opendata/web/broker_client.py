@@ -41,9 +41,12 @@ class PageClient(AsyncQueueClient):
         self._fault: ConnectionLost | None = None
 
     async def perform(
-        self, name: str, threads: ThreadPoolExecutor, call: Callable[[QueueClient], T],
+        self,
+        name: str,
+        threads: ThreadPoolExecutor,
+        call: Callable[[QueueClient], T],
         undo: Callable[[QueueClient, T], object] | None = None,
-    ) -> T:  # fmt: skip
+    ) -> T:
         """Make a call, as in the base class.
 
         A query is cancelled when the broker becomes unavailable; a long call that changes something continues.

@@ -61,9 +61,13 @@ class BackgroundJobs:
         return job if job is not None and job.user == user else None
 
     def start(
-        self, user: str, title: str, action: str, subject: dict[str, Any],
+        self,
+        user: str,
+        title: str,
+        action: str,
+        subject: dict[str, Any],
         work: Callable[[Report], Awaitable[ActionOutcome]],
-    ) -> BackgroundJob:  # fmt: skip
+    ) -> BackgroundJob:
         """Start a job; raise LimitExceeded if this user has as many running jobs as are permitted."""
         if sum(job.state == "running" for job in self.of(user)) >= MAX_RUNNING:
             raise LimitExceeded(

@@ -24,9 +24,12 @@ class _Server(uvicorn.Server):
 
 
 def serve(
-    settings: WebSettings, host: str, port: int, announce: Callable[[str], object],
+    settings: WebSettings,
+    host: str,
+    port: int,
+    announce: Callable[[str], object],
     certificate: tuple[str, str] = ("", ""),
-) -> None:  # fmt: skip
+) -> None:
     """Serve until SIGINT or SIGTERM; open event streams don't delay the shutdown. Raises OSError.
 
     ``announce`` is called with the URL when it listens (port 0: any free one); ``certificate`` is a file and its key.

@@ -80,9 +80,13 @@ class UserBroker:
     """
 
     def __init__(
-        self, client: AsyncQueueClient, *, expects_standby: bool = False, key: str = "",
+        self,
+        client: AsyncQueueClient,
+        *,
+        expects_standby: bool = False,
+        key: str = "",
         now: Callable[[], float] = monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.client = client
         self.key = key
         self._now = now

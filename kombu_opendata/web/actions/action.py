@@ -159,9 +159,15 @@ def is_offered(action: str, who: Identity | None) -> bool:
 
 
 def action(
-    name: str, title: str, message: type[WireMessage], fixed: str = "", *, typed: str = "", is_dangerous: bool = False,
+    name: str,
+    title: str,
+    message: type[WireMessage],
+    fixed: str = "",
+    *,
+    typed: str = "",
+    is_dangerous: bool = False,
     is_long: bool = False,
-) -> Callable[[type[P]], type[P]]:  # fmt: skip
+) -> Callable[[type[P]], type[P]]:
     """Declare an action; ``fixed`` has the names of parameters, separated by spaces. See :class:`Action`."""
 
     def declare(parameters: type[P]) -> type[P]:

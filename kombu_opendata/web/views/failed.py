@@ -137,9 +137,12 @@ async def list_failures(
 
 
 async def failures(
-    broker: UserBroker, masking: Masking, selection: FailureSelection, by: tuple[str, ...] = ("task", "exception"),
+    broker: UserBroker,
+    masking: Masking,
+    selection: FailureSelection,
+    by: tuple[str, ...] = ("task", "exception"),
     after: str | None = None,
-) -> Failures:  # fmt: skip
+) -> Failures:
     """Return a page of failures, the newest first, the groups of all, and their times."""
     client = broker.client
     by = tuple(name for name in GROUPS if name in by) or ("task", "exception")

@@ -80,9 +80,7 @@ async def list_findings(visit: AVisit) -> list[AttentionFinding]:
     return await attention(visit.broker)
 
 
-async def _show(
-    visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False
-) -> Context:  # fmt: skip
+async def _show(visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False) -> Context:
     report = list_queues(visit, search, sort, page, control)
     return dict(zip(("report", "findings"), await asyncio.gather(report, attention(visit.broker)), strict=True))
 
