@@ -191,8 +191,11 @@ def rich_table(columns: Sequence[Cells], title: str = "") -> RichTable:
 
     table = RichTable(
         title=Text(shown(title)) if title else None,
-        title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False,
-    )  # fmt: skip
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
     for column in columns:
         table.add_column(
             column.heading,

@@ -60,12 +60,23 @@ class Worker:
     def of(cls, row: Mapping[str, Any]) -> Worker:
         oldest_at_ms, oldest_id = row.get("oldest") or (0, None)
         return cls(
-            row["session"].hex(), row["name"], moment(row["since_ms"]), row["connected"], row["suspended"], row["held"],
-            tuple(row["consumers"]), row["reader"],
+            row["session"].hex(),
+            row["name"],
+            moment(row["since_ms"]),
+            row["connected"],
+            row["suspended"],
+            row["held"],
+            tuple(row["consumers"]),
+            row["reader"],
             row.get("connections", int(row["connected"])),  # an older broker has a row for each connection
-            row.get("running", 0), row.get("prefetch"), moment(oldest_at_ms), oldest_id,
-            row.get("done_per_minute", 0.0), row.get("failed_per_minute", 0.0), row.get("user", ""),
-        )  # fmt: skip
+            row.get("running", 0),
+            row.get("prefetch"),
+            moment(oldest_at_ms),
+            oldest_id,
+            row.get("done_per_minute", 0.0),
+            row.get("failed_per_minute", 0.0),
+            row.get("user", ""),
+        )
 
 
 class Administration(Base):

@@ -50,10 +50,14 @@ def create_app(settings: WebSettings | str) -> FastAPI:
 
     app = FastAPI(title="opendata-queue", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     api = FastAPI(
-        title="opendata-queue", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None,
+        title="opendata-queue",
+        version=__version__,
+        description=_ABOUT,
+        docs_url=None,
+        redoc_url=None,
         responses=RESPONSES,
         dependencies=[Depends(_refuse_unknown)],
-    )  # fmt: skip
+    )
     app.state.site = api.state.site = site
     app.state.api = api
     app.add_middleware(Guard, settings=settings, visitors=visitors, answer=_error)

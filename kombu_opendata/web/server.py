@@ -39,11 +39,14 @@ def serve(
     file, key = certificate
     announce(f"http{'s' if file else ''}://{url_host}:{listener.getsockname()[1]}/")
     config = uvicorn.Config(
-        create_app(settings), log_level="warning", timeout_graceful_shutdown=5, server_header=False,
+        create_app(settings),
+        log_level="warning",
+        timeout_graceful_shutdown=5,
+        server_header=False,
         proxy_headers=False,  # the web UI decides which proxies to trust
         ssl_certfile=file or None,
         ssl_keyfile=key or None,
-    )  # fmt: skip
+    )
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     audit.log.setLevel(logging.INFO)

@@ -29,9 +29,12 @@ _users_option = click.option(
     "--users",
     "path",
     type=click.Path(path_type=Path, dir_okay=False),
-    envvar="OPENDATA_QUEUE_USERS", show_envvar=True, required=True, metavar="FILE",
+    envvar="OPENDATA_QUEUE_USERS",
+    show_envvar=True,
+    required=True,
+    metavar="FILE",
     help="the file that the broker's --users names",
-)  # fmt: skip
+)
 
 
 user_group = CommandGroup("user", help="Manage the users in a broker's file.")

@@ -55,9 +55,14 @@ async def _input(broker: UserBroker) -> AttentionInput:
         datetime.now(UTC),
         queues,
         await _trends(broker, queues, failures),
-        failures, busy, workers, status, metrics.clock_ahead_seconds, broker.expects_standby,
+        failures,
+        busy,
+        workers,
+        status,
+        metrics.clock_ahead_seconds,
+        broker.expects_standby,
         _leases_expired(broker, queues),
-    )  # fmt: skip
+    )
 
 
 def _leases_expired(broker: UserBroker, queues: list[QueueMetrics]) -> dict[str, int]:

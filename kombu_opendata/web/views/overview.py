@@ -98,11 +98,17 @@ async def list_queues(
     rows = paged(matching, page)
     recent = await recent_metrics(visit.broker, [queue.queue for queue in rows.rows])
     return copied(
-        Overview, rows, totals=_totals(counted), queues=rows.rows, sort=sort, search=search, control=control,
+        Overview,
+        rows,
+        totals=_totals(counted),
+        queues=rows.rows,
+        sort=sort,
+        search=search,
+        control=control,
         hidden=0 if control else len(metrics.control_queues),
         ready_recently={name: series.ready for name, series in recent.queues.items()},
         charts=charts(recent, recent.total),
-    )  # fmt: skip
+    )
 
 
 def _totals(queues: list[QueueMetrics]) -> Totals:
