@@ -57,9 +57,14 @@ class TaskReport(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ) -> TaskReport:
         """Return a report whose texts are cut to their limits and are valid UTF-8."""
         return cls(
-            state, min(max(runtime_us, 0), _MAX_U63), min(max(pid, 0), _MAX_U32), shortened(task, MAX_NAME),
-            shortened(exception, MAX_EXCEPTION), shortened(error, MAX_ERROR), shortened(traceback, MAX_TRACEBACK),
-        )  # fmt: skip
+            state,
+            min(max(runtime_us, 0), _MAX_U63),
+            min(max(pid, 0), _MAX_U32),
+            shortened(task, MAX_NAME),
+            shortened(exception, MAX_EXCEPTION),
+            shortened(error, MAX_ERROR),
+            shortened(traceback, MAX_TRACEBACK),
+        )
 
     @property
     def fault(self) -> str:

@@ -193,9 +193,13 @@ def _check_escapes(pattern_at: Token, pattern: str, escape_at: Token, escape: st
 @cache
 def _language() -> Lark:
     return Lark.open(
-        "grammar.lark", rel_to=__file__, parser="lalr", lexer="basic", transformer=TreeBuilder(),
+        "grammar.lark",
+        rel_to=__file__,
+        parser="lalr",
+        lexer="basic",
+        transformer=TreeBuilder(),
         lexer_callbacks={"NAME": _keyword_or_name},
-    )  # fmt: skip
+    )
 
 
 def _keyword_or_name(token: Token) -> Token:

@@ -134,10 +134,13 @@ def cut(block: IndexBlock, start: int, rows: int) -> IndexBlock:
     names = (*_TEXTS, *_NUMBERS)
     fields = {name: value[start:end] for name in names if isinstance(value := getattr(block, name), list)}
     return msgspec.structs.replace(
-        block, offset=block.offset + sum(block.lengths[:start]), lengths=block.lengths[start:end],
+        block,
+        offset=block.offset + sum(block.lengths[:start]),
+        lengths=block.lengths[start:end],
         checksums=block.checksums[start:end],
-        columns={name: column[start:end] for name, column in block.columns.items()}, **fields,
-    )  # fmt: skip
+        columns={name: column[start:end] for name, column in block.columns.items()},
+        **fields,
+    )
 
 
 # ---------------------------------------------------------------------- decoding

@@ -89,9 +89,15 @@ class Instances:
                 grace_ms = int(1000 * self._settings.session_grace_seconds)
                 restart_grace_ms = max(grace_ms, int(1000 * self._settings.restart_grace_seconds))
                 instance = Instance(
-                    name, engine, self._active_lease, flow, grace_ms=grace_ms, restart_grace_ms=restart_grace_ms,
-                    max_message_bytes=largest, traced=self._settings.open_telemetry,
-                )  # fmt: skip
+                    name,
+                    engine,
+                    self._active_lease,
+                    flow,
+                    grace_ms=grace_ms,
+                    restart_grace_ms=restart_grace_ms,
+                    max_message_bytes=largest,
+                    traced=self._settings.open_telemetry,
+                )
                 instance.flow.change(Reason.MEMORY, self._memory_is_full)
                 self.open[name] = instance
                 self._hosts[name] = calls = InstanceCalls(instance, largest, self._directory)

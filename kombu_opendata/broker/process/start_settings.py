@@ -160,10 +160,13 @@ def choose_active_role(options: BrokerOptions) -> ActiveRole:
     """Return the store's active role, or raise its error; lock a folder, unless this may be the standby."""
     certificate, key = options.tls_cert, options.tls_key
     settings = ActiveRoleSettings(
-        standby=options.standby, take_over=options.take_over, renew_seconds=options.renew_every_seconds,
-        instances=options.instance, tls=lambda: link_context(certificate, key),
+        standby=options.standby,
+        take_over=options.take_over,
+        renew_seconds=options.renew_every_seconds,
+        instances=options.instance,
+        tls=lambda: link_context(certificate, key),
         serves_tls=certificate is not None,
-    )  # fmt: skip
+    )
     if options.folder is not None:
         return FolderActiveRole(StoreLock(options.folder), settings)
     if options.store.startswith("memory:"):

@@ -89,9 +89,11 @@ class UniformRows:
             reprs["kwargsrepr"] = packed_texts(arguments.kwargs_reprs(kwargs_limit, levels))
         pieces = _envelope_pieces(
             replace(template, headers=self._headers, properties=self._properties),
-            arguments.packed_bodies(template), packed_texts(self._ids), {**reprs, **self._header_columns},
+            arguments.packed_bodies(template),
+            packed_texts(self._ids),
+            {**reprs, **self._header_columns},
             self._property_columns,
-        )  # fmt: skip
+        )
         envelopes = join(pieces, rows).to_pylist()
         headers, (exchange, key) = self._metadata_columns(), (template.exchange, template.routing_key)
         return Messages(envelopes, headers, exchange, key, self.priority, self.visible, self.ttl)

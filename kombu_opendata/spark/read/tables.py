@@ -200,9 +200,13 @@ def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
     for state in statuses - set(STATES):
         raise RequestError(f"there is no state {state!r}: choose from {', '.join(STATES)}", option="statuses")
     return Bounds(
-        _id(texts, "first_id", 0), _id(texts, "last_id", MAX_ID), max(first, default=None),
-        min(last, default=None), queues or None, statuses or None,
-    )  # fmt: skip
+        _id(texts, "first_id", 0),
+        _id(texts, "last_id", MAX_ID),
+        max(first, default=None),
+        min(last, default=None),
+        queues or None,
+        statuses or None,
+    )
 
 
 def _id(texts: Mapping[str, str], name: str, default: int) -> int:
