@@ -156,3 +156,21 @@ def test_every_list_of_a_message_that_may_be_large_has_a_limit(kind: type) -> No
         assert None not in limits
     elif kind is not m.Explain:
         assert MAX_ITEMS not in limits, "its list could not be that long: name it in LARGE"
+
+
+def test_only_exactly_one_small_valid_frame_is_read_at_once() -> None:
+    reader: FrameReader[Any] = FrameReader(client_messages, bounded=True)
+    data = frame(publish(2))
+    assert reader.single(data) == publish(2)
+    assert reader.single(memoryview(data)) == publish(2)
+    for other in (b"", data[:3], data[:-1], data + data, data + b"x", b"\x01\0\0\0\xc1", frame(publish(300))):
+        assert reader.single(other) is None
+        assert not reader.rest, "nothing was read"
+    large = frame(publish(1, bytes(SMALL_FRAME_BYTES)))
+    assert reader.single(large) is None, "it is checked first"
+    assert FrameReader(client_messages).single(large) == publish(1, bytes(SMALL_FRAME_BYTES))
+    assert list(reader.feed(data[:-1])) == []
+    assert reader.single(data) is None, "a frame has begun"
+    assert list(reader.feed(data[-1:])) == [publish(2)]
+    reader.max_frame_bytes = len(data) - 5
+    assert reader.single(data) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import StoreUnwritable
-from tests.support.engine import SETTINGS, World, run
+from tests.support.engine import SETTINGS, World, run, sized
 
 
 def test_nothing_is_committed_again_after_a_sync_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,3 +41,25 @@ def test_nothing_is_committed_again_after_a_sync_has_failed(tmp_path: Path, monk
         assert world.queue("q").counts.as_dict()["acked"] == 1
 
     run(tmp_path / "s", steps, replace(SETTINGS, sync=True))
+
+
+def test_the_known_room_is_never_more_than_the_room(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        commits, journal = world.engine.commits, world.engine.journal
+        assert journal is not None
+        reserved, bounds = world.settings.sizes.reserved_bytes, set()
+        for number in range(300):
+            size = 10 + 997 * number % 5000
+            if number % 7 == 0:
+                commits.check_room(size)
+            for _ in range(number % 3):
+                world.publish("q", envelope=bytes(size))
+            commits.commit_journal()
+            assert commits.room_bytes <= journal.room - reserved
+            bounds.add(commits.room_bytes)
+            if number % 50 == 49:
+                await commits.checkpoint()
+                journal.prepare_spare()
+        assert max(bounds) > 0 > min(bounds), "the bound allowed publishes, and was corrected"
+
+    run(tmp_path / "s", steps, sized(reserved_bytes=4 << 10))
