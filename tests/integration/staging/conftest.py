@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -14,12 +15,27 @@ from kombu_opendata.protocol.messages import (
 from kombu_opendata.staging import JobInfo, StagingTarget
 
 from ...support.batches import Sink, as_objects
-from ...support.processes import wait_until
+from ...support.processes import children, wait_until
+from ...support.served import ServedBroker
+
+
+@pytest.fixture(scope="module")
+def shared_broker(module_store_folder: Path) -> Iterator[str]:
+    """The URL of a broker that a module's tests share; each has an instance of its own."""
+    folder = module_store_folder
+    listen = ("--store", f"file://{folder}/store", "--listen", f"unix:{folder}/b.sock", "--create-instances")
+    with children() as started:
+        started.add(broker := ServedBroker(folder, *listen))
+        yield f"opendata://{quote(str(folder / 'b.sock'), safe='')}"
+        assert broker.terminate() == 0
 
 
 @pytest.fixture
-def url(store_folder: Path) -> str:
-    return f"opendata://{store_folder}"
+def url(request: pytest.FixtureRequest, name: str) -> str:
+    """An instance without jobs and queues; a test that looks at the store's folder has an embedded broker there."""
+    if "store_folder" in request.fixturenames:
+        return f"opendata://{request.getfixturevalue('store_folder')}"
+    return f"{request.getfixturevalue('shared_broker')}/{name}"
 
 
 @pytest.fixture

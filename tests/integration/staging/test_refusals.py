@@ -201,8 +201,8 @@ def test_a_store_in_memory_takes_inline_jobs_only() -> None:
     sink.close()
 
 
-def test_an_instance_may_not_be_named_like_a_staged_folder(url: str, sink: Sink) -> None:
-    with RawClient(f"{url.removeprefix('opendata://')}/broker.sock") as raw:
+def test_an_instance_may_not_be_named_like_a_staged_folder(sink: Sink, store_folder: Path) -> None:
+    with RawClient(f"{store_folder}/broker.sock") as raw:
         answer = raw.call(Hello(0, os.urandom(16), "raw", instance="default.staged"))
         assert "'.staged'" in answer.text
 
