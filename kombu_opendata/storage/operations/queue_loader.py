@@ -10,8 +10,9 @@ True)``, and the queue is skipped until the load calls ``wake``.
 ``Queue.at_hand`` estimates the messages whose payloads were loaded and that were not delivered yet. Each call counts
 one down; below ``load_below`` (512) with cold buckets left, a load of ``load_messages`` (2,048) messages begins, while
 deliveries continue with the loaded ones. If there are none (``at_hand <= 0``), a delivery waits for this load, so a
-first part of ``load_first`` (256) messages is loaded and announced before the rest. The estimate may be wrong, for
-example after a purge; that costs a read too early or a wait, never a wrong message.
+first part of ``load_first`` (256) messages is loaded and announced before the rest. ``StoredQueue`` also counts down,
+for messages that it delivers without :meth:`~QueueLoader.next_entry`. The estimate may be wrong, for example after a
+purge; that costs a read too early or a wait, never a wrong message.
 
 **What a load contains** (:meth:`QueueLoader._load_some`).
 
@@ -20,6 +21,9 @@ example after a purge; that costs a read too early or a wait, never a wrong mess
 2. The payloads of the upcoming messages, in the order of delivery. If these are fewer than requested although cold
    buckets remain, further buckets are loaded; the loop ends when a load adds no upcoming message, as then the other
    cold buckets are for later.
+
+A load adds about the requested messages and at most the rest of twelve buckets to memory. ``QueueState.evict`` makes
+buckets cold again, and the cache of payloads has its own limit; a payload that it dropped is loaded again.
 
 **Invariants.**
 
@@ -31,10 +35,13 @@ example after a purge; that costs a read too early or a wait, never a wrong mess
 * A cold bucket is clean, so its record in the store is current: no checkpoint has to be waited for.
 
 **Errors.** If the store can't be read, the error is logged, and the queue is woken after a second, which begins the
-next load. A corrupt bucket would fail again each time, so there is no such retry: only a later wake-up of the queue
-tries again, and the operator has to repair the store. If only the payload of a message is lost, the message fails: it
-is claimed for the broker's own session and failed without a dead letter, so that the others are delivered. Messages
-that expired while they were cold are removed when they would be next.
+next load. A corrupt bucket would fail again each time, so there is no such retry, and none after an unforeseen error:
+only a later wake-up of the queue tries again, and the operator has to repair the store. If only the payload of a
+message is lost, the message fails: it is claimed for the broker's own session and failed without a dead letter, so that
+the others are delivered. Only :meth:`QueueLoader.close` cancels a load; a bucket is loaded completely or not at all.
+
+**Expired messages** are removed when they would be next. Those in ``QueueState.fresh`` were published in this turn with
+a TTL of 0: they may be delivered immediately, or never.
 """
 
 from __future__ import annotations
@@ -94,6 +101,11 @@ class QueueLoader(EngineService):
             self._operations.remove(queue, [entry], "expired")
 
     async def load_bucket(self, queue: Queue, number: int) -> None:
+        """Load a cold bucket. Do nothing if it is not cold, or if it changes during the read.
+
+        Raises:
+            StoreError: the store can't be read, or (CorruptRecord) the record does not decode. The bucket stays cold.
+        """
         key = keys.active_key(queue.name, number)
         summary = queue.messages.cold.get(number)
         value = await self._store.get(key)

@@ -1,12 +1,26 @@
 """Repeated requests: idempotency keys of publishes, and the progress of calls that a client repeats.
 
-A publish under a key is stored for a documented time (docs/client-api.md). Keys that the store lacks are in memory, and
-some of the others are cached: a look-up costs at most two reads. Expired records count as absent; repeated
-sweeps delete them. The deletion of a queue writes a record under the empty key: for publishes to this queue, keys of
-messages up to the id in that record are invalid.
+**Keys.** A publish under a key is stored for a documented time (docs/client-api.md), in the commit of its messages, so
+that after a crash both are there or neither. The clock of the engine decides when it expires. Expired records count as
+absent; repeated sweeps delete them.
 
-A call that removes, moves or copies messages stores its progress with its changes. A client that repeats the call after
-a lost connection receives the total count.
+Keys that the store lacks are in memory, and some of the others are cached (``state/write_back_cache.py``, which also
+bounds the known absent ones). A publish must not await between its decision and its commit, else two with the same key
+would both be stored. Therefore :meth:`Idempotency.find` does not read. If it does not know a key, the caller awaits
+:meth:`Idempotency.load` and calls ``find`` again, until all keys of the publish are known; then it publishes and calls
+:meth:`Idempotency.remember` without an await in between. If the read fails, the publish is refused. Keys of messages
+that are not stored are in the cache only: a restart loses them, and many newer ones evict them.
+
+**Deleted queues.** A new queue of the same name must not inherit the keys. The records can't be found, as their names
+are hashes, so the deletion of a queue writes one record under the empty key: for publishes to this queue, keys of
+messages up to the id in that record, the last one at that time, are invalid. It lasts as long as any key can. Where no
+key was used there is nothing to invalidate; as ``used`` is False after a startup, :meth:`Idempotency.look` searches the
+store before.
+
+**Progress.** A call that removes, moves or copies messages stores its progress with its changes, in each commit. A
+client that lost the broker repeats the call with the same number: if it was over, it only receives the count again;
+otherwise the call continues, and the client receives the total count. Of a session only the last progress is stored,
+until the session ends or was not used for long: of two simultaneous calls of a session, one begins its count again.
 """
 
 from __future__ import annotations
@@ -40,6 +54,8 @@ class Idempotency(EngineService):
     def find(self, name: bytes, queue: str = "") -> tuple[bool, Sending | None]:
         """Return True if the key is in memory or known to be absent, and its publish, if any.
 
+        If the first is False, the key is unknown: call :meth:`load`.
+
         ``queue``: the queue to which the messages were published by its name, if any.
         """
         is_known, sending = self._keys.find(name)
@@ -53,7 +69,11 @@ class Idempotency(EngineService):
         return None if sending is None or sending.expires_at_ms <= self._clock.now_ms() else sending
 
     async def load(self, names: Iterable[bytes], queue: str = "") -> None:
-        """Read these keys for :meth:`find`, unless there are too many for the cache."""
+        """Read these keys for :meth:`find`, as far as the cache can hold them.
+
+        Raises:
+            StoreError: the store can't be read.
+        """
         all_names = [_drop_name(queue), *names] if queue else list(names)
         for start in range(0, len(all_names), _LOADED_AT_ONCE):
             batch = [name for name in all_names[start : start + _LOADED_AT_ONCE] if not self._keys.find(name)[0]]
@@ -86,7 +106,10 @@ class Idempotency(EngineService):
         self.remember(_drop_name(queue), Sending((last_id,), expires_at, bytes(DIGEST_BYTES), ((queue,),)))
 
     async def sweep(self, now: int) -> int:
-        """Read some records, and delete the expired ones; return their number."""
+        """Read up to 2,000 records after those of the last call, and delete the expired ones; return their number.
+
+        A key that was used again since is in memory with its new time, which counts.
+        """
         start = keys.idempotency_key(self._swept_to) if self._swept_to else None
         first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
         rows = await self._store.scan(start or first, last, limit=_SWEEP_ROWS)

@@ -9,6 +9,7 @@ of publishing. So a bucket that is not needed now is *cold*: the store has its m
 the head cold; recovery begins with cold buckets. ``QueueState.restore`` loads one. A bucket with messages in flight,
 the tail, and bucket 0 are never cold. While a bucket is cold, neither its messages nor its summary change. A
 reader that awaited the store compares the summary by identity, to see whether the bucket was loaded or replaced since.
+A bucket stays cold until its record was read, so a read that fails or is cancelled changes nothing.
 
 **Order of delivery.** The next message is the visible one with the lowest (priority, id). Of a cold bucket the summary
 has the best message that was visible at the time of the summary (``best``), and the best of the delayed ones
@@ -27,16 +28,20 @@ heap            ordered by              a pair is valid as long as
 
 Loading a bucket would have to search each heap for its pairs, so it leaves them: a pair is checked, and dropped if it
 is stale, only when it reaches the top. If the last bucket is loaded the heaps are cleared; ``_deadlines``, whose top
-may stay for days, is also rebuilt when most of its pairs are stale.
+may stay for days, is also rebuilt when most of its pairs are stale. The other two have no such bound: each eviction of
+a bucket adds up to two pairs, also if it was cold before. All methods take a time logarithmic in the pairs, or less.
 
 **A delayed message that becomes due** does not load its bucket: a million messages with ETAs in one minute would load
 thousands of buckets together. ``wanted`` only moves the bucket's pair from ``_delayed`` to ``_ready``, with its best
 delayed message, which is a lower bound: whether *that* message is visible yet is known after the load. The bucket is
-loaded when its turn comes.
+loaded when its turn comes. If that is too early, it costs a read, and the order is still right: of loaded messages,
+``QueueState.peek`` knows each time of visibility. If others of the bucket become visible later, the pair in
+``_delayed`` is replaced by one with the last of these times, so that :attr:`ColdSummaries.next_visible_at` still has a
+time: callers whose counts of ready messages are old count again then.
 
 **The memo.** ``wanted`` is called for each delivery, and is nearly always negative. Its result holds until a time
 (``_unwanted_until``, when the next delayed message becomes due), for loaded messages better than the best cold one
-(``_next``). Adding and taking a bucket reset it.
+(``_next``). Adding and taking a bucket reset it; time does not go back (``storage/clock.py``).
 
 **Loading together.** Ids ascend with buckets, so the successors of the wanted bucket are probably wanted next, as long
 as their best messages have the same priority; :meth:`ColdSummaries.following` returns them, at most twelve, so that
@@ -70,17 +75,16 @@ class Summary(NamedTuple):
     """The summary of a cold bucket.
 
     It has the best of the visible and the best of the delayed messages, and the next times of visibility and expiry.
-    Three fields are for metrics only: the number of delayed messages, and the first and the last time at which one of
-    them becomes visible.
+    ``delayed`` and ``first_visible_at`` are for metrics only.
     """
 
     best: tuple[int, int] | None  # (priority, id)
-    next_visible_at: int | None
+    next_visible_at: int | None  # of the delayed messages; None if there are none
     messages: int
     next_deadline: int | None
     delayed: int = 0  # not visible at the time of the summary
-    first_visible_at: int = 0
-    last_visible_at: int = 0
+    first_visible_at: int = 0  # of all messages
+    last_visible_at: int = 0  # of all messages
     lowest_id: int = 0
     highest_id: int = 0
     best_delayed: tuple[int, int] | None = None  # (priority, id)
@@ -198,7 +202,7 @@ class ColdSummaries(dict[int, Summary]):
             summary = self[number]
             if summary.best_delayed is not None:
                 heappush(self._ready, (*summary.best_delayed, number))
-            if summary.last_visible_at > now:  # the counts of the queue change until then
+            if summary.last_visible_at > now:  # the number of ready messages changes until then
                 heappush(self._delayed, (summary.last_visible_at, number))
         is_any = self.next() is not None
         self._unwanted_until = _NEVER if due is None else due
@@ -208,7 +212,10 @@ class ColdSummaries(dict[int, Summary]):
         return None
 
     def following(self, first: int, messages: int) -> list[int]:
-        """Return the next bucket and its probable successors, with about this number of messages in total."""
+        """Return the next bucket and its probable successors, with about this number of messages in total.
+
+        ``first`` is the result of :meth:`wanted` or :meth:`next`, without a change since.
+        """
         best = self[first].best
         numbers = [first]
         messages -= self[first].messages

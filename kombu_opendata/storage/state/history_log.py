@@ -10,7 +10,8 @@ Effects add the rows when they are applied, in the live engine and in recovery. 
 recovery continues there with :meth:`HistoryLog.begin_at` and applies the journal's effects, which the store lacks, in
 their order: a row that was not stored is added again, with the same number. Therefore an effect must add its rows
 depending on the state and its own fields only. Adding a row costs one append to a list, as it is on the way of each
-message.
+message. Without a journal, an effect and its rows are in the same checkpoint. If history is off, ``StoreState.history``
+is None, and effects add no rows.
 
 **The states of a chunk.**
 
@@ -19,22 +20,26 @@ state      meaning                                                      ends wit
 =========  ===========================================================  ==============================================
 open       new rows are added; there is one such chunk                  4,096 messages or attempts, a checkpoint, or a
                                                                         query: :meth:`HistoryLog.close_chunk`
-closed     it is in ``chunks``; its rows are final and counted          :meth:`HistoryLog.snapshot`: its record is in
-                                                                        a checkpoint's batch
+closed     it is in ``chunks``; its rows are final and counted          :meth:`HistoryLog.saved`, after the checkpoint
+                                                                        whose batch :meth:`HistoryLog.snapshot` filled.
+                                                                        If that fails, the broker ends
 saved      its record is in the store                                   :meth:`HistoryLog.indexed`, or an eviction
 indexed    the index in memory has its rows                             removed from ``chunks``
 evicted    it was saved, and too many rows waited for the indexer       the indexer reads it from the store
 =========  ===========================================================  ==============================================
 
 A chunk is only removed from memory once it is saved, whether it is indexed or evicted. So the indexer finds each chunk
-in memory or in the store, and memory is bounded by ``log_rows`` and the rows since the last checkpoint.
+in memory or in the store, and memory is bounded by ``log_rows`` and the rows since the last checkpoint. Only messages
+and attempts count for ``log_rows``, and only those of publishes, leases and tasks end a chunk at its limit: an
+operator's attempts, ``left`` and ``routed`` may make it longer, as far as the work between two checkpoints goes.
 
 **Unknown headers.** The effect of a publish has the headers. Effects of staged jobs have not: their messages have
 ``None``, and the chunk ``waits``, which means that the chunk and the messages' metadata must be stored before the
 indexer can read the headers from there.
 
 **Deleted messages.** A checkpoint that deletes a message's metadata must keep its headers for the indexer if an attempt
-of it is not indexed yet (:mod:`..history.kept_headers`). :meth:`HistoryLog.attempted` answers that. Scanning
+of it is not indexed yet (:mod:`..history.kept_headers`). :meth:`HistoryLog.attempted` answers that for the closed
+chunks; the open one, begun by the checkpoint's snapshot, has no attempts of messages that it deletes. Scanning
 evicted chunks in the store would be too slow during a checkpoint, so for each evicted chunk the blocks of 256 ids with
 attempts are recorded, with the end of the chunk. A block counts until the index has passed that end. If there are too
 many blocks, the log counts every message as attempted until the index has passed the newest evicted chunk: this keeps
@@ -113,7 +118,7 @@ class LogChunk:
         return ChunkRows(list(self.headers), self.routed, self.left, self.attempts)
 
     def close(self) -> None:
-        """Count the rows; no row may be added later."""
+        """Count the rows; again if rows were added since."""
         self.other_rows = self.rows().others
 
     def __len__(self) -> int:
@@ -223,7 +228,7 @@ class HistoryLog:
     # ------------------------------------------------------------------ chunks
     @property
     def end(self) -> Place:
-        """The place of the next row."""
+        """The place of the next row. The open chunk stays open."""
         self.open.close()
         return self.open.end
 
@@ -287,7 +292,7 @@ class HistoryLog:
             self._forgotten = {}
 
     def attempted(self, ids: Set[int]) -> set[int]:
-        """Return the messages among these that may have attempts in closed chunks that are not indexed."""
+        """Return the messages among these that may have attempts in closed chunks that are not indexed, or more."""
         place, forgotten = self._indexed, self._forgotten
         if place[0] < self._unknown_upto:
             return set(ids)
