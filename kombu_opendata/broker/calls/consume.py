@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ...errors import AccessRefused, ConsumerTagInUse, RequestError
 from ...protocol import messages as m
@@ -27,15 +26,20 @@ _REPORTED = frozenset(map(int, m.Outcome))
 _START = int(m.Outcome.START)  # compared for each task
 
 
-@dataclass(eq=False, slots=True)
 class GetOne:
     """A Get: takes one message, or none, immediately."""
 
-    session: Session
-    channel: SessionChannel
-    rid: int
-    no_ack: bool
-    reply: Callable[[Session, WireMessage], None]
+    __slots__ = ("channel", "no_ack", "reply", "rid", "session")
+
+    def __init__(
+        self,
+        session: Session,
+        channel: SessionChannel,
+        rid: int,
+        no_ack: bool,
+        reply: Callable[[Session, WireMessage], None],
+    ) -> None:
+        self.session, self.channel, self.rid, self.no_ack, self.reply = session, channel, rid, no_ack, reply
 
     def take(self, queue: ConsumedQueue, entry: QueueEntry, now: int) -> bool:
         delivery = queue.lease(entry, self.session, self.channel, "", self.no_ack, now)

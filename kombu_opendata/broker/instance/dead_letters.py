@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -60,14 +59,17 @@ def _revocation_of(envelope: bytes) -> Revocation | None:
     return candidate if all(0 < size <= MAX_NAME_BYTES for size in sizes) else None
 
 
-@dataclass(frozen=True, slots=True)
 class Revocations:
     """Storage of the results of expired tasks, with notifications of their watchers."""
 
-    _results: ResultStore
-    _chords: Mapping[bytes, ChordState]
-    _clock: Clock
-    _changed: Callable[[bytes, Result], None]
+    def __init__(
+        self,
+        results: ResultStore,
+        chords: Mapping[bytes, ChordState],
+        clock: Clock,
+        changed: Callable[[bytes, Result], None],
+    ) -> None:
+        self._results, self._chords, self._clock, self._changed = results, chords, clock, changed
 
     async def load(self, envelope: bytes) -> None:
         expired = _revocation_of(envelope)

@@ -42,7 +42,7 @@ import asyncio
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ...storage.clock import Clock, TimeSlice
 from ..delivery.queue_registry import Queues
@@ -308,36 +308,32 @@ async def _row(queue: BrokerQueue, past: QueuePast, before: Row, now: int, pace:
     return array("I", [*counters, *(min(level, LARGEST) for level in await levels(messages, now, pace))])
 
 
-class _Sample(NamedTuple):
-    """Totals of the sessions at one time; sessions that had ended nothing are omitted."""
-
-    at_ms: int
-    ended: dict[bytes, tuple[int, int]]
-
-
 class ClientRates:
     """Rates of one instance's clients."""
 
     def __init__(self, sessions: Mapping[bytes, Session], clock: Clock) -> None:
         self._sessions, self._clock = sessions, clock
-        self._samples = deque([_Sample(clock.now_ms(), {})], maxlen=_CLIENT_SAMPLES)
+        # (time, totals of the sessions that had ended something)
+        self._samples: deque[tuple[int, dict[bytes, tuple[int, int]]]] = deque(
+            [(clock.now_ms(), {})], maxlen=_CLIENT_SAMPLES
+        )
 
     def tick(self) -> None:
         """Take a sample, if one is due."""
         now = self._clock.now_ms()
-        if now - self._samples[-1].at_ms >= SAMPLE_MS:
+        if now - self._samples[-1][0] >= SAMPLE_MS:
             sessions = self._sessions.items()
             busy = {id: (session.done, session.failed) for id, session in sessions if session.done or session.failed}
-            self._samples.append(_Sample(now, busy))
+            self._samples.append((now, busy))
 
     def of(self, sessions: Iterable[Session]) -> dict[str, float]:
         """Return a client's totals of the last minute, possibly without its first seconds."""
         now = self._clock.now_ms()
-        recent = (sample for sample in self._samples if now - sample.at_ms <= _MINUTE_MS)
-        before = next(recent, self._samples[-1])
+        recent = (ended for at_ms, ended in self._samples if now - at_ms <= _MINUTE_MS)
+        before = next(recent, self._samples[-1][1])
         done = failed = 0
         for session in sessions:
-            old_done, old_failed = before.ended.get(session.id, (0, 0))
+            old_done, old_failed = before.get(session.id, (0, 0))
             done += max(session.done - old_done, 0)
             failed += max(session.failed - old_failed, 0)
         return {"done_per_minute": float(done), "failed_per_minute": float(failed)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass
 from typing import Protocol
 
 from ...protocol.declared import Declared
@@ -73,17 +72,23 @@ class SessionChannel:
         return 0 < self.prefetch <= self.held
 
 
-@dataclass(eq=False, slots=True)
 class Consumer:
     """Consumer of one queue. The consumers with credit and the highest ``priority`` get the queue's messages."""
 
-    session: Session
-    channel: SessionChannel
-    tag: str
-    queue: ConsumedQueue
-    no_ack: bool
-    exclusive: bool
-    priority: int = 0
+    __slots__ = ("channel", "exclusive", "no_ack", "priority", "queue", "session", "tag")
+
+    def __init__(
+        self,
+        session: Session,
+        channel: SessionChannel,
+        tag: str,
+        queue: ConsumedQueue,
+        no_ack: bool,
+        exclusive: bool,
+        priority: int = 0,
+    ) -> None:
+        self.session, self.channel, self.tag, self.queue = session, channel, tag, queue
+        self.no_ack, self.exclusive, self.priority = no_ack, exclusive, priority
 
     @property
     def key(self) -> tuple[bytes, int, str]:

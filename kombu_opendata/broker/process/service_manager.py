@@ -20,7 +20,6 @@ import os
 import socket
 import time
 from collections.abc import MutableMapping
-from typing import NamedTuple
 
 from ..endpoints.health import Health
 from .file_reloads import Reloading
@@ -31,15 +30,11 @@ log = logging.getLogger(__name__)
 _EXTEND_SECONDS, _EXTENDED_SECONDS = 5.0, 120
 
 
-class NotifyAddress(NamedTuple):
-    """Request of systemd: the address for messages, and the watchdog's interval; 0 means no watchdog."""
+def notify_address(environment: MutableMapping[str, str], pid: int) -> tuple[str, float] | None:
+    """Remove systemd's request from the environment, because children must not inherit it; None without systemd.
 
-    address: str
-    watchdog_seconds: float = 0.0
-
-
-def notify_address(environment: MutableMapping[str, str], pid: int) -> NotifyAddress | None:
-    """Remove the request from the environment, because children must not inherit it; None without systemd."""
+    Return the address for messages, and the watchdog's interval in seconds; 0 means no watchdog.
+    """
     address = environment.pop("NOTIFY_SOCKET", "")
     usec, for_pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
     if not address:
@@ -48,20 +43,19 @@ def notify_address(environment: MutableMapping[str, str], pid: int) -> NotifyAdd
         log.warning("NOTIFY_SOCKET %r is neither a path nor an abstract socket: systemd gets no notifications", address)
         return None
     is_watched = usec.isdecimal() and for_pid in ("", str(pid))
-    return NotifyAddress(address, int(usec) / 1e6 if is_watched else 0.0)
+    return address, int(usec) / 1e6 if is_watched else 0.0
 
 
 class ServiceManager:
     """Sender of one broker's notifications, from its event loop."""
 
-    def __init__(self, request: NotifyAddress, health: Health, reloading: Reloading) -> None:
-        address = request.address
+    def __init__(self, address: str, watchdog_seconds: float, health: Health, reloading: Reloading) -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._sock.setblocking(False)
         self._health = health
-        self._seconds = request.watchdog_seconds / 2 if request.watchdog_seconds else _EXTEND_SECONDS
-        self._is_watched = bool(request.watchdog_seconds)
+        self._seconds = watchdog_seconds / 2 if watchdog_seconds else _EXTEND_SECONDS
+        self._is_watched = bool(watchdog_seconds)
         self._sent = ""
         self._is_ready = False
         health.watchers.append(self._report)
@@ -114,4 +108,4 @@ class ServiceManager:
 def from_environment(health: Health, reloading: Reloading) -> ServiceManager | None:
     """Return the service manager that started this process, or None."""
     request = notify_address(os.environ, os.getpid())
-    return ServiceManager(request, health, reloading) if request is not None else None
+    return ServiceManager(*request, health, reloading) if request is not None else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from operator import attrgetter
-from typing import NamedTuple
 
 from ..clock import TimeSlice
 from ..read.settled_buckets import SettledBuckets
@@ -58,13 +57,6 @@ class GroupCount:
             self.over_time[start] = self.over_time.get(start, 0) + 1
         self.acknowledged += failure.kind == ACKNOWLEDGED
         self.first_at_ms = failure.at_ms  # failures are added in the order of time, newest first
-
-
-class GroupCounts(NamedTuple):
-    """The groups, the largest first; ``complete`` is True if all failures were counted and no group is left out."""
-
-    groups: list[GroupCount]
-    complete: bool
 
 
 class FailureView:
@@ -120,8 +112,11 @@ class FailureView:
 
     async def groups(
         self, filters: FailureFilterValues, shows: Shows, by: tuple[str, ...], bucket_ms: int = 0
-    ) -> GroupCounts:
-        """Count the failures that match by the values of these dimensions, and by time if ``bucket_ms`` is not 0."""
+    ) -> tuple[list[GroupCount], bool]:
+        """Count the failures that match by the values of these dimensions, and by time if ``bucket_ms`` is not 0.
+
+        Return the groups, the largest first, and True if all failures were counted and no group is left out.
+        """
         groups: dict[tuple[str, ...], GroupCount] = {}
         values_of = attrgetter(*(_PLACES[name] for name in by))
         examined = 0
@@ -137,7 +132,7 @@ class FailureView:
                 if examined >= _MOST_FOR_GROUPS:
                     break
         largest = sorted(groups.values(), key=lambda group: (-group.count, group.values))
-        return GroupCounts(largest[:_MOST_GROUPS], examined < _MOST_FOR_GROUPS and len(largest) <= _MOST_GROUPS)
+        return largest[:_MOST_GROUPS], examined < _MOST_FOR_GROUPS and len(largest) <= _MOST_GROUPS
 
     async def scan(
         self, filters: FailureFilterValues, shows: Shows, after: FailurePosition | None, *, descending: bool

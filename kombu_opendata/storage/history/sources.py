@@ -265,19 +265,19 @@ class ColdBuckets:
             self._read[place] = {row[0]: active.AvailableMessage(*row) for row in rows}
 
 
-class _Ranges(NamedTuple):
+class _Ranges:
     """A queue's cold buckets, sorted by lowest id, and the running maximum of their highest ids."""
 
-    buckets: list[tuple[int, int, int]]
-    highest: list[int]
+    def __init__(self, buckets: list[tuple[int, int, int]]) -> None:
+        self.buckets = buckets
+        self.highest = list(accumulate((bucket[1] for bucket in buckets), max))
 
     @classmethod
     async def of(cls, queue: Queue) -> _Ranges:
         buckets = []
         async for number, summary in TimeSlice().over(list(queue.messages.cold.items())):
             buckets.append((summary.lowest_id, summary.highest_id, number))
-        buckets.sort()
-        return cls(buckets, list(accumulate((bucket[1] for bucket in buckets), max)))
+        return cls(sorted(buckets))
 
     def covering(self, id: int) -> list[int]:
         """Return the buckets that may have a message."""

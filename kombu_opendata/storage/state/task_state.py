@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from ..records import failures as records
@@ -125,12 +124,13 @@ class RunningTasks:
 _LOW = (1 << BLOCK_BITS) - 1
 
 
-@dataclass(slots=True)
 class _Block:
     """256 attempts: a bit for each that was handled, and the handled attempts packed as in their record."""
 
-    mask: int = 0
-    packed: bytes = b""
+    __slots__ = ("mask", "packed")
+
+    def __init__(self, mask: int = 0, packed: bytes = b"") -> None:
+        self.mask, self.packed = mask, packed
 
 
 class HandledFailures:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.broker.access.secret_hashes import hash_secret
-from kombu_opendata.broker.process.service_manager import NotifyAddress, notify_address
+from kombu_opendata.broker.process.service_manager import notify_address
 from tests.support.broker import EmbeddedBroker
 from tests.support.kombu_client import connected
 from tests.support.pair import Pair
@@ -116,14 +116,14 @@ def test_a_service_manager_that_is_gone_ends_nothing(systemd: NotifySocket, serv
         ({}, None),
         ({"NOTIFY_SOCKET": ""}, None),
         ({"NOTIFY_SOCKET": "vsock:2:1234"}, None),
-        ({"NOTIFY_SOCKET": "/run/n"}, NotifyAddress("/run/n")),
-        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000"}, NotifyAddress("@n", 30.0)),
-        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "7"}, NotifyAddress("@n", 30.0)),
-        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, NotifyAddress("@n")),
-        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "soon"}, NotifyAddress("@n")),
+        ({"NOTIFY_SOCKET": "/run/n"}, ("/run/n", 0.0)),
+        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000"}, ("@n", 30.0)),
+        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "7"}, ("@n", 30.0)),
+        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, ("@n", 0.0)),
+        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "soon"}, ("@n", 0.0)),
     ],
 )
-def test_what_the_environment_asks_for(given: dict[str, str], asked: NotifyAddress | None) -> None:
+def test_what_the_environment_asks_for(given: dict[str, str], asked: tuple[str, float] | None) -> None:
     environment = {**given, "HOME": "/root"}
     assert notify_address(environment, 7) == asked
     assert environment == {"HOME": "/root"}, "children of the broker are not the service"

@@ -163,10 +163,10 @@ def test_groups_count_each_once(tmp_path: Path) -> None:
         await some(world)
         whole = await everything(world)
         filters = failure.check_filters()
-        found = await world.engine.failures.groups(filters, lambda _queue: True, ("queue", "exception"))
-        assert found.complete
-        assert [group.count for group in found.groups] == sorted((g.count for g in found.groups), reverse=True)
-        for group in found.groups:
+        groups, complete = await world.engine.failures.groups(filters, lambda _queue: True, ("queue", "exception"))
+        assert complete
+        assert [group.count for group in groups] == sorted((g.count for g in groups), reverse=True)
+        for group in groups:
             members = [one for one in whole if (one.open.queue, one.facts.exception) == group.values]
             assert group.count == len(members)
             assert group.acknowledged == sum(one.open.kind == "acknowledged" for one in members)
