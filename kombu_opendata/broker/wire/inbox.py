@@ -27,6 +27,14 @@ Invariants:
 * While a publish is delayed, the socket is still read, up to :data:`_HELD_BYTES`, because the settlements that free the
   memory arrive over the same connection. If the inbox stopped reading immediately, it would deadlock.
 * Reading resumes only when the backlog is empty and the reader has no complete message left.
+* Besides what arrived during a delay, an inbox holds at most the rest of one read of the socket and one incomplete
+  frame (:mod:`.partial_frames` limits the frames of all connections).
+
+**Continuing.** Only :meth:`Inbox.go_on` resumes reading. Each end of a wait calls it, and it does nothing while another
+cause remains: the end of a delay, of a query, of a slice, of a compilation and of the login, the completion of another
+connection's large frame, and ``resume_writing`` of the connection, when the client has read its replies.
+
+An inbox belongs to one connection. Queries and compilations that outlive the connection change only this inbox.
 
 A simple queue with one consumer task fails in three ways. Settlements can't overtake. The queue has an object for each
 message of a client that publishes faster than the disk; the inbox leaves the bytes in the kernel. And the task adds a
@@ -34,7 +42,7 @@ turn of the event loop to each call; the inbox runs a message in the callback th
 
 A client that sends very many messages must not block the event loop. After a slice of time
 (:attr:`.Flow.slice_seconds`) the reader holds the other messages, and :meth:`Inbox.go_on` continues in the next turn,
-after the other connections.
+after the other connections. While a publish is delayed there are no slices, as little is read.
 """
 
 from __future__ import annotations
@@ -133,7 +141,7 @@ class Inbox:
         self.handlers, self.flow, self.quotas = handlers, flow, quotas
 
     def clear(self) -> None:
-        """Discard everything at the end of the connection."""
+        """Discard everything at the end of the connection; rate limits get back the publish that they delayed."""
         self.reader.clear()
         self._backlog.clear()
         if self.flow is not None:

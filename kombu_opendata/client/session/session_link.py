@@ -4,9 +4,10 @@ A break alone is not an error. The session outlives its sockets: its leases, unc
 unanswered requests are in :class:`.ClientSession`, and :func:`.open_session` sends them over the next socket. A publish
 keeps its number, so the broker stores it once.
 
-**Invariants.** ``current`` is a socket if and only if the state is OPEN or CLOSING. Only ``_attempt`` sets it, after
-the broker has applied the session's state, and only ``_detach`` removes it. Both hold ``lock``, as does every method
-that sends or receives; waiting for bytes and pauses between attempts release it. CLOSED is final.
+**Invariants.** ``current`` is a socket if and only if the state is OPEN or CLOSING, except in a forked child, which
+leaves a closed one. Only ``_attempt`` sets it, after the broker has applied the session's state, and only ``_detach``
+removes it. Both hold ``lock``, as does every method that sends or receives; waiting for bytes and pauses between
+attempts release it. CLOSED is final.
 
 ========  ====================================  =========================================================
 state     meaning                               leaves it
@@ -14,10 +15,11 @@ state     meaning                               leaves it
 NEW       the broker does not know the session  the first connect: OPEN; ``close``: CLOSED
 OPEN      a socket is connected                 the socket breaks or is dropped: LOST; ``begin_close``:
                                                 CLOSING; ``close``, or an error that no retry solves: CLOSED
-LOST      the session waits for a new socket    a resume: OPEN; ``close``, a refusal, or an event loop's
-                                                resume after ``resume_timeout``: CLOSED
+LOST      the session waits for a new socket    a resume: OPEN; ``close``, a refusal, or an attempt that
+                                                fails ``max_patience`` or more after the loss: CLOSED
 CLOSING   the last request is in progress       its end, or a break, which is not resumed any more: CLOSED
-CLOSED    every use raises ConnectionLost
+CLOSED    every use raises ConnectionLost;
+          unconfirmed publishes failed with it
 ========  ====================================  =========================================================
 
 =====================================================  =========================  ==========================
@@ -38,7 +40,9 @@ and confirmations in them spare a repetition. Such an error is raised in place o
 
 **Limits.** A call that waits for the resume raises ConnectionLost ``reconnect_timeout`` after the break, but the
 session stays LOST and the next call tries again: closing it would release leases of tasks that still run. A
-thread that waits for deliveries, and the observer, try for ``resume_timeout``. A call in the context of
+thread that waits for deliveries, the reconnect thread and the observer try for ``max_patience``, normally
+``resume_timeout``; the first attempt that fails later, of any caller, closes the session. Times count from the loss, by
+a monotonic clock; a failed attempt does not begin them again. A call in the context of
 :data:`outlasts_outage` waits without a limit, also for a first connection; the other callers then do not close the
 session.
 

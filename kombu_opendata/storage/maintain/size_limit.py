@@ -22,9 +22,13 @@ deciding    (within a step)                 if the live data is more than 90 % o
 removing    ``_to_remove`` remain           remove at most 200,000, in checkpoints of about 10,000; at zero: watching
 ==========  ==============================  ============================================================================
 
+Maintenance runs one step at a time. A store error while compacting means a retry at the next step. While removing it
+is raised: what was removed remains removed, and the next step begins with the same number again.
+
 Messages are removed in this order: those that only the log keeps, then the oldest done ones of all queues, then failed
 ones; of the archived ones none. Their history is removed with them. The removals become part of checkpoints like those
-of retention. The state of a round is only in memory: after a restart the next step measures again.
+of retention. The state of a round is only in memory: after a restart the next step measures again. Before the first
+reading of the disk use the size is unknown, and nothing is removed.
 
 **The next round** begins when the store has grown by 5 % of the limit, so that a store near the limit is not compacted
 all the time. It begins immediately (``_next_bytes`` is 0) if the store was above the limit and enough settled messages
@@ -187,7 +191,7 @@ class SizeLimit(EngineService):
             while heap and removed_count < min(self._to_remove, _PER_STEP):
                 _, _, queue = heapq.heappop(heap)
                 settled_list = queue.settled_list(which)
-                async with self._commits.checkpointing:
+                async with self._commits.checkpointing:  # no checkpoint may write the lists during the read
                     rows = await self._buckets.head(queue, which)
                     if not rows:
                         continue
@@ -201,6 +205,7 @@ class SizeLimit(EngineService):
                     await self._commits.checkpoint()
                 if settled_list.length:
                     heapq.heappush(heap, (settled_list.oldest_at_ms or oldest[-1].settled_at_ms, queue.name, queue))
+        # what was counted is gone, or its buckets are not stored yet: measure again
         self._to_remove = max(0, self._to_remove - removed_count) if removed_count else 0
         if removed_count:
             self.removed += removed_count

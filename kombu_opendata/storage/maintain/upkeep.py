@@ -1,19 +1,28 @@
 """Upkeep of an engine: checkpoints, and tidies of the store's files, until the broker stops.
 
-Three things must not wait for each other, so each has its own place in :meth:`Upkeep.run`:
+:meth:`Upkeep.run` has two loops, as checkpoints must not wait for the rest: one for checkpoints, and one for tidies and
+readings.
 
 * A **checkpoint** moves the journal's content into SlateDB, every 100 ms or earlier if the batch is large. Only its
   batch is in memory, and publishes are delayed while the batch is full. If the journal is full, the loop waits and
   tries again: the store may accept writes later. Without a journal each commit is a checkpoint, so this loop ends.
 * A **tidy** makes the checkpoints durable and frees space: it flushes the memtable, syncs the files, releases the
   journal's segments, and deletes SlateDB's garbage.
-* A **reading of the disk use** from the manifest, which shows garbage that is worth a tidy.
+* A **reading of the disk use** from the manifest, which shows garbage that is worth a tidy. A bucket that is idle is
+  read only while a checkpoint keeps tables.
+
+Intervals are those of the event loop's clock, which does not jump. Retention, the size limit, recovery and the shutdown
+also call :meth:`Upkeep.tidy`.
 
 **Order within a tidy.** A journal segment may be deleted only if its commits survive a power loss in the store. So the
 position is read first, then the memtable is flushed up to it, then the files are synced, and only then the segments are
-released. A full disk ends the tidy before the release: nothing is lost, and the next tidy tries again. Garbage is
-deleted after the sync, because a file that is still referred to by the last synced manifest must exist after a power
-loss; the second sync records the deletions.
+released. A full disk ends the tidy before the release: nothing is lost, and the next tidy tries again. So it is after a
+crash or a cancellation at any step. Garbage is deleted after the sync, because a file that is still referred to by the
+last synced manifest must exist after a power loss; the second sync records the deletions. Staged objects go last, when
+the deletion of their messages survives a power loss. If the store is not synced, each checkpoint releases the journal.
+
+**Errors.** A reading that fails is logged. Any other :exc:`.StoreError` ends ``run``, and the broker ends with it:
+SlateDB has retried before.
 
 **When a tidy is due** (:meth:`Upkeep._is_untidy`). The simple way, a tidy at each interval, costs more than it frees:
 a tidy syncs files, which commits wait for on the same disk, and it writes a table, however small, which causes
@@ -215,7 +224,7 @@ class Upkeep:
                     log.warning("the journal is full; waiting for the store")
                     await asyncio.sleep(seconds)
             if not journal.has_spare:
-                await asyncio.to_thread(journal.prepare_spare)
+                await asyncio.to_thread(journal.prepare_spare)  # allocating a file may take tens of milliseconds
 
     # ------------------------------------------------------------------ tidies
     async def _tidy_repeatedly(self) -> None:
@@ -237,6 +246,7 @@ class Upkeep:
                 next_tidy = time() + self._settings.tidy_interval_seconds
 
     async def _tidy_if_due(self) -> None:
+        # the position before the tidy: later writes make another one due
         time, position = asyncio.get_running_loop().time, self._commits.stored
         is_due = self._is_untidy(time() - self._tidied_at_seconds) or self._disk_space.freed_bytes >= _WORTH_BYTES
         if is_due and await self.tidy():
