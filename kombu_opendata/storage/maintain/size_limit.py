@@ -205,7 +205,7 @@ class SizeLimit(EngineService):
                     await self._commits.checkpoint()
                 if settled_list.length:
                     heapq.heappush(heap, (settled_list.oldest_at_ms or oldest[-1].settled_at_ms, queue.name, queue))
-        # what was counted is gone, or its buckets are not stored yet: measure again
+        # the rest was removed otherwise, or its buckets are not stored yet: measure again
         self._to_remove = max(0, self._to_remove - removed_count) if removed_count else 0
         if removed_count:
             self.removed += removed_count
