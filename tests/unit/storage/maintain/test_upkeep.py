@@ -202,12 +202,11 @@ def test_under_load_the_disk_stays_bounded_and_at_rest_it_holds_what_lives(tmp_p
             return bytes_in(folder) / engine.disk_space.use.live_bytes
 
         async def is_bounded() -> bool:
-            await settle_some(world, 1)
             return await times_live() < 4
 
         for _ in range(30):
             await settle_some(world, 5)
-            await until(is_bounded, _SECONDS)
+            await until(is_bounded, _SECONDS, poll_seconds=0.1)
 
         async def at_rest() -> bool:
             return await times_live() < 1.5
