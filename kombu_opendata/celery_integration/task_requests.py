@@ -18,7 +18,7 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from billiard.einfo import ExceptionInfo
-from celery.exceptions import NotRegistered
+from celery.exceptions import InvalidTaskError, NotRegistered
 
 from ..client.session.unconfirmed import TaskRun
 from ..protocol.messages import Lease
@@ -115,6 +115,23 @@ class ReportingRequest(_Base):
     # Celery's requests have slots: an instance attribute would cost each a dictionary, so few requests set these two.
     __killed: TaskReport | None = None  # report of a run that the worker was requested to end
     __expected: TaskReport | None = None  # report for the message's settlement while the end is unknown
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Refuse a message that would end the worker: Celery does not check the types of these values.
+
+        Raises:
+            InvalidTaskError: the worker rejects the message.
+        """
+        try:
+            super().__init__(*args, **kwargs)
+            self.stamped_headers and self.stamps  # noqa: B018 - properties that raise
+        except (AttributeError, LookupError, TypeError, ValueError) as exc:
+            raise InvalidTaskError(f"it is not the message of a task: {exc}") from exc
+        if not self.id or type(self.id) is not str:
+            raise InvalidTaskError(f"the id of a task is a text, not {self.id!r}")
+        limits = self.time_limits
+        if len(limits) != 2 or not all(limit is None or isinstance(limit, (int, float)) for limit in limits):
+            raise InvalidTaskError(f"the time limits of a task are two numbers, not {limits!r}")
 
     def __expect(self, report: TaskReport | None) -> None:
         """Set the report for a settlement of the message before the end is known."""

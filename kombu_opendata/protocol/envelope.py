@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ..errors import InvalidMessage
-from .header_types import PLAIN, restore, with_extensions
+from .header_types import PLAIN, base_value, restore, with_extensions
 
 #: decoded envelope; the body is bytes or text
 Envelope = tuple[Any, str | None, str | None, dict[Any, Any], dict[Any, Any], str, str]
@@ -60,7 +60,7 @@ _LONG_HEADERS = ("argsrepr", "kwargsrepr")
 _SURELY_FITS = MAX_HEADER_BYTES // 4
 
 #: raises msgspec's errors for values without an encoding
-encode_fields = msgspec.msgpack.Encoder().encode
+encode_fields = msgspec.msgpack.Encoder(enc_hook=base_value).encode
 decode = msgspec.msgpack.Decoder(Envelope, ext_hook=restore).decode
 _open_all = msgspec.msgpack.Decoder(_Closed).decode
 _open_small = msgspec.msgpack.Decoder(

@@ -38,6 +38,7 @@ from ..errors import (
     VersionMismatch,
 )
 from .envelope import DEFAULT_MAX_MESSAGE_BYTES, MAX_HEADERS
+from .header_types import base_value
 from .messages import OPERATIONS, BrokerMessage, ClientMessage, Resume, Send
 from .messages.message_base import MAX_ITEMS, Numbered, WireMessage
 
@@ -56,7 +57,7 @@ MAGIC = b"ODQ\0"
 PREAMBLE_BYTES = _PREAMBLE.size
 PREAMBLE = _PREAMBLE.pack(MAGIC, MAJOR, MINOR)
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder(enc_hook=base_value).encode
 client_messages: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
 broker_messages: msgspec.msgpack.Decoder[BrokerMessage] = msgspec.msgpack.Decoder(BrokerMessage)
 

@@ -37,6 +37,13 @@ _TYPES: tuple[tuple[int, type, Callable[[Any], str], Callable[[str], Any]], ...]
     (4, dt.time, dt.time.isoformat, dt.time.fromisoformat),
     (5, uuid.UUID, str, uuid.UUID),
 )
+#: types whose subclasses, such as Django's SafeString and float64 of NumPy, are encoded as they are
+_BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (str, str.__str__),
+    (bytes, bytes.__bytes__),
+    (float, float.__float__),
+    (int, int.__int__),
+)
 _RESTORE = {code: restored for code, _type, _text_of, restored in _TYPES}
 
 
@@ -68,6 +75,18 @@ def extended(value: Any) -> Any:
         if isinstance(value, known):
             return Ext(code, text_of(value).encode())
     return value
+
+
+def base_value(value: Any) -> Any:
+    """Return a value of a subclass of text, bytes or a number as its base type, for an encoder's ``enc_hook``.
+
+    Raises:
+        TypeError: msgpack can't encode the value.
+    """
+    for base, plain_of in _BASES:
+        if isinstance(value, base):
+            return plain_of(value)
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
 def restore(code: int, data: memoryview) -> Any:

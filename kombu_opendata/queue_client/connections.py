@@ -19,11 +19,12 @@ from ..client.session.broker_connection import BrokerConnection
 from ..errors import BrokerStopping, ConnectionLost, MessageTooLarge, OpenDataError, RequestError, from_wire
 from ..protocol import messages as m
 from ..protocol.framing import client_messages
+from ..protocol.header_types import base_value
 from ..protocol.messages import Cancelled, Delivery, Failed, Lease, Read, ReadMessages, Send, Sent, StopReading
 from ..protocol.messages.message_base import Reply, Request
 from ..url import Address, parse
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder(enc_hook=base_value).encode
 
 #: limit for idle connections that are kept for further waiting reads
 _IDLE_CONNECTIONS = 4

@@ -15,7 +15,7 @@ from msgspec.msgpack import Ext
 
 from kombu_opendata.client.session.unconfirmed import content_of
 from kombu_opendata.json_values import plain
-from kombu_opendata.protocol import envelope
+from kombu_opendata.protocol import envelope, framing
 from kombu_opendata.protocol.header_types import with_extensions
 from kombu_opendata.protocol.messages import Publish
 from kombu_opendata.storage.routing import header_match
@@ -136,3 +136,16 @@ def test_the_extensions_are_what_the_format_has() -> None:
     data = msgspec.msgpack.encode(with_extensions({"a": NAIVE, "b": Decimal("1.50"), "c": UUID}))
     texts = {name: (ext.code, bytes(ext.data)) for name, ext in msgspec.msgpack.decode(data).items()}
     assert texts == {"a": (1, b"2026-01-02T03:04:05"), "b": (2, b"1.50"), "c": (5, str(UUID).encode())}
+
+
+@pytest.mark.parametrize("value", ["a", b"a", 0.5, 7], ids=lambda value: type(value).__name__)
+def test_a_value_of_a_subclass_is_encoded_as_its_base_class(value: Any) -> None:
+    kind = type("Sub", (type(value),), {"__str__": lambda _: "another", "__repr__": lambda _: "another"})
+    for sent in (kind(value), [kind(value)], {"a": kind(value)}):
+        data = envelope.encode_envelope(b"", None, None, {"h": sent}, {"p": sent}, "", "q")
+        headers, properties = envelope.decode(data)[3:5]
+        assert headers["h"] == properties["p"] == sent
+        assert "Sub" not in repr(type(next(iter(headers.values()))))
+    assert framing.frame(Publish(0, 0, "", kind(value), b"", {}, 0, 0)) == framing.frame(
+        Publish(0, 0, "", value, b"", {}, 0, 0)
+    )
