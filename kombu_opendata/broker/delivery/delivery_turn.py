@@ -10,7 +10,9 @@ each turn of the event loop. A delivery turn
 
 So nothing is sent before it is durable, a delivery is never sent without its lease, and all messages that arrive at the
 same time share one commit. A commit for each call would be simpler, but each call would need a sync of the disk or a
-request to the bucket. A reply before the commit would confirm messages that a crash loses.
+request to the bucket. A reply before the commit would confirm messages that a crash loses. A crash between steps 3 and
+4 leaves leases whose deliveries were not sent; the session's resume releases them, or they expire. "Durable" refers to
+a crash of the broker, and to a power loss, too, if the turn has a reply that promises it (``Commits.needs_sync``).
 
 With a journal, a commit blocks the loop for a write and its sync, and steps 3 and 4 are in the turn. If the journal is
 full, nothing is sent, and the turn is repeated every :data:`_RETRY_SECONDS` until the store has caught up.
@@ -20,7 +22,13 @@ Without a journal a commit is a request to the bucket: see :mod:`.bucket_commits
 A queue delivers at most :data:`_DELIVERIES_PER_TURN` messages in a turn, and a client gets at most
 :data:`.TURN_BYTES`, because it may not read them; both continue in the next turn. A turn visits only queues that were
 woken, so its duration does not depend on the number of queues. A queue whose consumers have no credit is woken when a
-channel has capacity again (``starved``, ``refilled``), when the client reads, or when a message arrives.
+channel has capacity again (``starved``, ``refilled``), when the client reads, or when a message arrives; a queue whose
+next message is being loaded, by the loader; a queue whose messages are all delayed, by its timer.
+
+Getters, the requests of clients that do not consume, come before consumers. If no message is ready or the queue is
+paused, each is notified; those that do not wait are answered and removed. Of a single active consumer's queue, only the
+active one gets deliveries; the first consumer becomes active when there is none. After a startup, only sessions that
+hold messages of the queue may become active, for a grace period, so that the former one continues.
 
 After an unexpected error in a turn, the memory may have changes that the store does not have. The error therefore fails
 the instance: the broker ends, and its next start loads the last durable state.
@@ -46,6 +54,7 @@ from .rate_limited_log import Notices
 
 #: maximum number of deliveries of one queue in one turn, so that other queues also deliver
 _DELIVERIES_PER_TURN = 1000
+#: longest timer for a delayed message: the clock may be set forward, the event loop's is not
 _MAX_DELAY_MS = 3_600_000
 #: delay after a commit that failed because the journal was full
 _RETRY_SECONDS = 0.1
@@ -84,6 +93,7 @@ def next_consumer(queue: ConsumedQueue) -> Consumer | None:
 
 
 def _active_consumer(queue: ConsumedQueue) -> Consumer | None:
+    """Return the single active consumer, chosen if there is none; None while it has no credit."""
     if queue.active is None:
         holders = queue.previous_holders
         successor = next((each for each in queue.consumers if not holders or each.session.id in holders), None)

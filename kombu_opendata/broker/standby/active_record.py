@@ -91,6 +91,7 @@ class ActiveRecord(msgspec.Struct, frozen=True, kw_only=True):
         id: a random id of the active process, or of the last active process.
         serial: random, different for each write: some buckets distinguish versions only by their content.
         state: ``active``; ``handing-over``: the successor may become active immediately; ``stopped``: any broker may.
+            A broker that crashes leaves ``active``.
         addresses: the addresses of the active broker for clients: HOST:PORT, or the path of a socket.
         tls: True if the HOST:PORT addresses use TLS.
         key: a random secret: the active broker and a standby prove to each other that they can read the store.

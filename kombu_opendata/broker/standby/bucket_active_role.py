@@ -13,7 +13,8 @@ standing by           follows the active broker over a connection, and active by
 claiming              writes its claim, waits longer than the lease,   active if nothing changed; standing by, or ended
                       and reads ahead what opening will need           without ``--standby``, if the claim was withdrawn
 active                reads the record once per period, withdraws a    fenced if the record is of another broker, or has
-                      claim, extends its lease                         a forced claim; stopped, or handing over
+                      claim, extends its lease                         a newer format, or has a forced claim; stopped,
+                                                                       or handing over
 handing over          has made its last commit and sent the           ended when the successor has the record, or may
                       ``TakeOver``; writes nothing more                take it
 ====================  ===============================================  ================================================
@@ -33,12 +34,17 @@ Invariants:
 Heartbeats without a record would be simpler, but a lost connection does not show whether the broker ended or the
 network failed. A lock with a time to live in the bucket would need synchronized clocks. A planned hand-over needs no
 wait: the active broker commits, stops sending replies, and sends its record and version to the standby, which replaces
-the record. If the standby fails then, the active broker changes the record to ``handing-over``, so that the standby or
-a broker that starts later may take the role.
+the record. If the standby has not done so after a second, the active broker changes the record to ``handing-over``:
+the standby may then still take the role without a wait, and any other broker by a claim.
 
-If the record is deleted, the active broker writes it again; a standby that was connected waits for the end of the lease
-first. If the bucket does not respond, the active broker stops sending when its lease ends, and serves again after the
-next read. See RFC 0009.
+**Clients** are redirected by a broker that stands by; they wait from its take-over until it has opened the instances.
+
+**Errors.** If the record is deleted, the active broker writes it again; a standby that was connected waits for the end
+of the lease first. If the bucket does not respond, the active broker stops sending when its lease ends, and serves
+again after the next read; a standby tries again every second, and a starting broker fails. The claim of a claimant that
+ends stays in the record: the active broker withdraws it, or the next claimant replaces it after waiting as long as for
+its own. A write without an answer may have happened; a broker that then finds its own id claims the role as from
+another broker. See RFC 0009.
 """
 
 from __future__ import annotations
@@ -82,7 +88,7 @@ _MARGIN = 1.1
 _CLAIM_LOOK_SECONDS = 0.5
 #: maximum time for a standby to read ahead before this broker hands over
 _PREPARE_SECONDS = 5.0
-#: maximum time for a standby to take over before the record permits any broker to do so
+#: maximum time for a standby to take over before the record permits it to do so without the wait of a claim
 _SUCCESSOR_SECONDS = 1.0
 #: interval between the attempts of a standby while the store does not respond
 _RETRY_SECONDS = 1.0
@@ -96,8 +102,8 @@ class BucketActiveRole(ActiveRole):
         self._has_standby = settings.standby  # never becomes False again
         self._standby_came = asyncio.Event()
         self._addresses: tuple[str, ...] = ()
-        self._mine: VersionedRecord | None = None
-        self._writing = asyncio.Lock()
+        self._mine: VersionedRecord | None = None  # the newest known; None until this broker is active
+        self._writing = asyncio.Lock()  # held while the active broker reads or writes its record
         self._front: ClientEntry
         self.instances: tuple[str, ...] = ()
         self._successor = ""
@@ -146,6 +152,7 @@ class BucketActiveRole(ActiveRole):
         return await self._record.read()
 
     def _is_free(self, record: ActiveRecord, *, at_start: bool) -> bool:
+        """Return True if this broker may take the role without a claim."""
         if record.state == HANDING_OVER:
             return record.successor == self._settings.id
         return record.state == STOPPED or (at_start and has_ended(record.process))
