@@ -19,6 +19,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import operator
+import sys
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -80,12 +81,17 @@ def extended(value: Any) -> Any:
 def base_value(value: Any) -> Any:
     """Return a value of a subclass of text, bytes or a number as its base type, for an encoder's ``enc_hook``.
 
+    A lazy translation of Django is returned as text.
+
     Raises:
         TypeError: msgpack can't encode the value.
     """
     for base, plain_of in _BASES:
         if isinstance(value, base):
             return plain_of(value)
+    functional = sys.modules.get("django.utils.functional")
+    if functional is not None and isinstance(value, functional.Promise):
+        return str(value)
     raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 

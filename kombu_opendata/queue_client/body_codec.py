@@ -41,6 +41,7 @@ from typing import Any
 import msgspec
 
 from ..errors import BodyTooLarge, InvalidMessage
+from ..protocol.header_types import base_value
 
 #: nesting limit of a displayed value: values are traversed by recursive functions
 MAX_DISPLAYED_DEPTH = 100
@@ -49,7 +50,7 @@ _BINARY = ("application/data", "binary")
 _TEXT = ("text/plain", "utf-8")
 _JSON = ("application/json", "utf-8")
 
-_encode_json = msgspec.json.Encoder().encode
+_encode_json = msgspec.json.Encoder(enc_hook=base_value).encode
 _decode_json = msgspec.json.Decoder().decode
 _decode_msgpack = msgspec.msgpack.Decoder().decode
 
@@ -75,7 +76,7 @@ def encode(body: Any) -> tuple[bytes | str, str, str]:
             return body, *_TEXT
         encoded = _encode_json(body)
         if b"null" in encoded:
-            _check_floats(msgspec.to_builtins(body))
+            _check_floats(msgspec.to_builtins(body, enc_hook=base_value))
         return encoded.decode(), *_JSON
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidMessage(

@@ -11,7 +11,8 @@ from .django_project import DjangoProject
 
 COMPATIBILITY = Row(
     package="django",
-    tried="`delay_on_commit`, `apply_async_on_commit`: commits, rollbacks, nested blocks, errors, no broker",
+    tried="`delay_on_commit`, `apply_async_on_commit`: commits, rollbacks, nested blocks, errors, no broker; "
+    "`SafeString`, `TextChoices` and lazy translations as arguments, headers, ids and names of queues",
     result="A task is published after the outermost commit, and none after a rollback. Without a broker, the rows stay "
     "committed and the publish raises `OperationalError`.",
     settings="`delay_on_commit` instead of `delay` in a transaction",
@@ -39,6 +40,16 @@ def test_only_committed_transactions_publish(
     ledger.wait_for(*expected)
     assert worker.terminate() == 0, tail(worker.log)
     assert ledger.lines() == expected
+
+
+def test_texts_of_djangos_types_are_sent_as_texts(
+    broker_url: str, tmp_path: Path, ledger: Ledger, started: Children
+) -> None:
+    project = DjangoProject(broker_url, tmp_path, started)
+    assert project.call("transactions", "publish_texts_of_django", broker_url, str(ledger)) == {
+        "headers": ["<b>sent</b>", "urgent", "sent", 1, "an-id", "<b>sent</b>"],
+        "arguments": ["<b>sent</b>", "sent"],
+    }
 
 
 def test_a_commit_without_a_broker_keeps_its_rows_and_raises(tmp_path: Path, started: Children) -> None:

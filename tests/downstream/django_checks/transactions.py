@@ -4,6 +4,9 @@ from contextlib import suppress
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import TextChoices
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext_lazy
 from kombu.exceptions import OperationalError
 from mailing.models import Letter
 
@@ -67,6 +70,25 @@ def publish_in_transactions(url: str, ledger: str) -> dict[str, int]:
             raise RolledBackError
         count("delay alone, rolled back")
     return lengths
+
+
+class Queues(TextChoices):
+    """Names as Django's models have them."""
+
+    URGENT = "urgent"
+
+
+def publish_texts_of_django(url: str, ledger: str) -> dict[str, Any]:
+    """Return the message of a task whose texts are of Django's types."""
+    text = mark_safe("<b>sent</b>")
+    headers = {"safe": text, "choice": Queues.URGENT, "lazy": gettext_lazy("sent"), text: 1}
+    note.apply_async((ledger, text), {}, task_id=mark_safe("an-id"), queue=Queues.URGENT, shadow=text, headers=headers)
+    note.apply_async((ledger, gettext_lazy("sent")), queue=mark_safe("urgent"))
+    with QueueClient(url) as client:
+        first, second = client.peek(Queues.URGENT, 10)
+        client.send(mark_safe("urgent"), {"lazy": gettext_lazy("sent"), "safe": text})
+    wanted = ("safe", "choice", "lazy", "<b>sent</b>", "id", "shadow")
+    return {"headers": [first.headers[name] for name in wanted], "arguments": [first.body[0][1], second.body[0][1]]}
 
 
 def publish_without_a_broker() -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Any
 import amqp.serialization
 import msgspec
 import pytest
+from django.db.models import TextChoices
+from django.utils.text import format_lazy
 from kombu.utils import json
 from msgspec.msgpack import Ext
 
@@ -28,6 +30,19 @@ UUID = uuid.UUID("12345678123456781234567812345678")
 
 class FrozenTime(dt.datetime):
     """A datetime as test tools and time libraries make them."""
+
+
+class Markup(str):
+    """A text as Django's templates make them."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "another text"
+
+
+class Meters(int):
+    pass
 
 
 #: what is sent, what py-amqp makes of it, what we make of it
@@ -56,6 +71,10 @@ TABLE = [
     (dt.date(2026, 1, 2), REFUSED, dt.date(2026, 1, 2)),
     (dt.time(3, 4), REFUSED, dt.time(3, 4)),
     (UUID, REFUSED, UUID),
+    (Markup("text"), "text", "text"),
+    (Meters(7), 7, 7),
+    (TextChoices("Status", {"SENT": "sent"}).SENT, "sent", "sent"),
+    (format_lazy("{}", "lazy"), REFUSED, "lazy"),
 ]
 
 

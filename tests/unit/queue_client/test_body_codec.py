@@ -40,6 +40,13 @@ def test_null_is_sent(body: Any) -> None:
     assert body_codec.decode(stored, content_type, encoding, {}) == body
 
 
+def test_values_of_subclasses_are_sent_as_plain_ones() -> None:
+    text, number = type("Markup", (str,), {})("<b>"), type("Rate", (float,), {})
+    assert body_codec.encode({"text": text, "rates": [number(0.5), None]})[0] == '{"text":"<b>","rates":[0.5,null]}'
+    with pytest.raises(InvalidMessage, match="JSON does not have nan"):
+        body_codec.encode([number("nan")])
+
+
 # ---------------------------------------------------------------------- limits
 EXPECTED = {"application/x-gzip", "application/x-bz2", "application/x-lzma", "application/x-brotli", "application/zstd"}
 
