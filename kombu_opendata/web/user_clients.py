@@ -1,4 +1,24 @@
-"""Clients of the broker, one for each user, and a cache of their recent results."""
+"""Clients of the broker, one for each user, and a cache of their recent results.
+
+**Why not a request for each view.** Every open view of the web UI refreshes every few seconds, so some browser tabs
+would keep the broker busy with the same lists. :meth:`UserBroker.recent` shares results between the views of one user;
+other users have other permissions, so they share nothing.
+
+=============  ================================================  =======================================================
+a result is    a caller                                          becomes
+=============  ================================================  =======================================================
+missing        begins the request and awaits it                  requested
+requested      awaits the same request; after its ``patience``,  fresh; or missing after an error, which all callers
+               gets the previous result, if any                  that await it get
+fresh          gets it immediately                               old, after the caller's ``seconds`` or, if longer, 200
+                                                                 times the duration of the request (at most a minute)
+old            begins a request, as if it were missing           requested
+=============  ================================================  =======================================================
+
+A caller that is cancelled or runs out of patience does not end the request, as others may await it. An action clears
+the cache: requests that began before continue for their callers, and later callers begin others, so that they see the
+effect. Results that no request renewed for two minutes are dropped with the next request. Times are monotonic.
+"""
 
 from __future__ import annotations
 

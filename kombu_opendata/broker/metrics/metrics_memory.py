@@ -5,7 +5,8 @@
 Every five seconds a task takes a *sample* of each queue: four counters and three levels, a row of 28 bytes. Counters
 are kept modulo 2^32, since only their differences are used. Samples have numbers; all queues share the numbers and the
 times. The task works in slices of a millisecond, so a row is of one moment, and the rows of one sample may be some
-milliseconds apart.
+milliseconds apart. No sample begins while one is being taken or while the process is suspended, so rates use the times
+of the samples. If a sample fails, its number is used again.
 
 Lists of numbers for each queue would take 36 bytes a value in place of 4, up to 300 MB for 10,000 queues. And most
 queues are idle, so a queue has as many rows as its activity needs:
@@ -27,7 +28,9 @@ both.
 Invariants:
 
 * The one row of a resting queue is its value in every sample since ``known_from``.
-* A ring of n rows has the last n - 1 complete samples, and the row of the sample in progress.
+* A ring of n rows has the last n - 1 complete samples, and the row of the sample in progress. ``_number`` is the last
+  complete one, so readers may read during a sample.
+* Sample 0 has the values at startup, so what was counted before is no growth. It is not shown.
 * A sample before ``known_from`` was deleted with its row; it is unknown, and a gap in a chart. Before its declaration,
   a queue has zeros.
 * The counters of the total of all queues are sums of differences, so they do not fall when a queue is deleted. Its past
@@ -209,6 +212,7 @@ class MetricsMemory:
         if past is not None and past.slots == RESTING and past.row(last)[: len(COUNTERS)].tolist() == counters:
             return dict.fromkeys(_RATES, 0.0)
         first = max(last - MINUTE_SAMPLES, 0 if past is None else past.known_from)
+        # samples may be missing: begin with the oldest one of this minute
         while first < last and now - self._time(first) > SAMPLE_MS * (MINUTE_SAMPLES + 1):
             first += 1
         before = NOTHING if past is None else past.row(first)
@@ -309,7 +313,10 @@ async def _row(queue: BrokerQueue, past: QueuePast, before: Row, now: int, pace:
 
 
 class ClientRates:
-    """Rates of one instance's clients."""
+    """Rates of one instance's clients.
+
+    A sample has the totals of the sessions that ended a task or message. A session that began later counts from zero.
+    """
 
     def __init__(self, sessions: Mapping[bytes, Session], clock: Clock) -> None:
         self._sessions, self._clock = sessions, clock

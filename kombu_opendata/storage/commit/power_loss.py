@@ -30,13 +30,17 @@ other boot id, otherwise               power was lost: numbered files above the 
                                        are moved out; the end of the journal may be torn
 =====================================  =================================================================================
 
-In each case all remaining files are synced and a new point is recorded, so a second call has no effect. Only
-``power_lost`` remains in the new point until the first sync of the next broker: if the broker crashes before that,
-recovery must still read the journal's end as torn.
+In each case all remaining files are synced and a new point is recorded, so a second call has no effect; until then, a
+call after a crash or another power loss continues the repair by the old point. Only ``power_lost`` remains in the new
+point until the first sync of the next broker: if the broker crashes before that, recovery must still read the journal's
+end as torn. A copy of a running broker's folder on another host counts as after a power loss.
 
 **The collector** may have deleted the recorded manifest after a newer one was in place. Then that newer one is the only
 manifest, and only the WAL is cut. Its ``boundary`` files limit later deletions; they are always moved out, as they may
 be torn or name a manifest that is moved out.
+
+The process that has the folder's lock makes all changes, one at a time (:class:`.StoreFiles`). A tidy syncs only new
+files; an opening and a clean close sync all, of which most are on the disk already.
 
 A writer that does not sync must call :func:`forget` before it writes, or its files would count as torn after the next
 boot. A sync point that does not decode is an error and not a guess: it may protect confirmed messages.
