@@ -1,8 +1,8 @@
 """Settings of buckets: credentials from files, and no settings in URLs.
 
 SlateDB and obstore read credentials from environment variables, from the cloud's metadata service (instance and task
-roles) or with a token file (``AWS_WEB_IDENTITY_TOKEN_FILE``), and not from ``~/.aws/credentials``. For a static secret,
-a variable with the suffix ``_FILE`` may name a file in place of the secret.
+roles) or with a token file (``AWS_WEB_IDENTITY_TOKEN_FILE``). They do not read ``~/.aws/credentials``. A static secret
+may be in a file: the variable with the suffix ``_FILE``, such as ``AWS_SECRET_ACCESS_KEY_FILE``, has its path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ VARIABLES = (
 
 
 def read_credential_files() -> None:
-    """Set unset variables whose files are named; raise StoreError if a file is unusable, or open to every user."""
+    """Set each variable from the file that its ``_FILE`` variable names; a variable that is set keeps its value.
+
+    Raise StoreError if a file can't be read, is not text, or is open to every user.
+    """
     for name in VARIABLES:
         path = os.environ.get(f"{name}_FILE")
         if path and not os.environ.get(name):

@@ -10,9 +10,9 @@ group                   what to do
 :class:`StoreError`     restore or fix the data
 ======================  =================================================
 
-Every error has its values, such as a queue's name, in ``values``. Its class annotates the most useful ones, which are
-also attributes; they are None in an error without that value. The wire form of an error is (code, text, values), and
-:data:`BY_CODE` maps a code back to its class.
+Every error has its values, such as a queue's name, in the dictionary ``values``. The values that a class annotates are
+also attributes of its errors; an attribute is None if the error has no such value. The wire form of an error is
+(code, text, values), and :data:`BY_CODE` maps a code back to its class.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ class RequestError(OpenDataError, code="bad_request"):
     name: str | None  # name of the invalid argument, header, property or task
     argument: str | None  # invalid queue argument
     option: str | None  # invalid setting
-    column: Any  # position of the invalid value: in a frame of data, or in a line of text
-    row: int | None
+    column: Any  # column of the invalid value in a data frame, or its character in a line of text
+    row: int | None  # row of the invalid value in a data frame
     value: Any  # invalid value
     size: int | None  # its size
     limit: int | None  # limit for the size
@@ -144,7 +144,10 @@ class RequestError(OpenDataError, code="bad_request"):
 
 
 class ConnectionInUse(RequestError, code="connection_in_use"):
-    """The call interrupted another call on this connection, which is changing the state that both need."""
+    """A signal handler, finalizer or logging handler made the call during another call on the same connection.
+
+    The other call is changing the state that both calls need.
+    """
 
 
 class NotFound(RequestError, code="not_found"):
@@ -193,8 +196,8 @@ class AccessRefused(RequestError, code="access_refused"):
     """The credentials are wrong, a permission is missing, or an exclusive queue belongs to another connection."""
 
     right: str | None  # missing permission (``configure``, ``write``, ``read``, ``enter`` an instance) or role
-    kind: str | None  # its entity: ``queue``, ``exchange``, ``instance`` or ``role``, with this ``name``
-    user: str | None  # user without it
+    kind: str | None  # kind of the refused entity: ``queue``, ``exchange``, ``instance`` or ``role``; ``name`` names it
+    user: str | None  # user who lacks the permission
 
 
 class MessageTooLarge(RequestError, code="message_too_large"):
@@ -225,7 +228,7 @@ class SelectorError(RequestError, code="bad_selector"):
     """The text of a filter can't be used."""
 
     line: int  # its line, from 1; ``column`` is the character in the line, from 1
-    caret: str  # that line (a part, if it is long), and below it a line with a ``^`` under the position
+    caret: str  # two lines: the line of the filter (of a long one, a part), and a ``^`` below the position
 
 
 class Unroutable(RequestError, code="unroutable"):
@@ -400,7 +403,7 @@ class CorruptRecord(StoreError, code="corrupt_record"):
 
 
 class DamagedBatch(CorruptRecord, code="damaged_batch"):
-    """A batch object is missing or damaged. Other messages can be read: restore the object from a backup."""
+    """A batch object is missing or damaged. Restore it from a backup. The messages of other objects can be read."""
 
     batch: str  # path of the batch in the instance's folder of staged batches
 
@@ -430,7 +433,10 @@ BY_CODE: dict[str, type[OpenDataError]] = {c.code: c for c in _all(OpenDataError
 
 
 def wire_code(exc: OpenDataError) -> str:
-    """Return the code of an error's nearest class in this module; in the transport's subclasses, it is AMQP's."""
+    """Return the wire code of an error: that of its nearest class in this module.
+
+    The attribute ``code`` of the transport's subclasses is AMQP's code instead.
+    """
     return next(code for cls in type(exc).__mro__ for code, known in BY_CODE.items() if cls is known)
 
 

@@ -10,7 +10,7 @@ _MAX_REMEMBERED = 10_000
 
 
 class FailureLimit:
-    """Rate limit for the failures of each key: a burst of ``count``, then one each ``seconds / count``."""
+    """Rate limit for the failures of each key: a burst of ``count``, then one every ``seconds / count`` seconds."""
 
     def __init__(self, count: int, seconds: float, time: Callable[[], float]) -> None:
         self._count = count

@@ -1,6 +1,6 @@
-"""JSON values for results of the clients, and of texts that users write.
+"""Conversion of clients' results to JSON values, and of users' texts from JSON.
 
-Times become ISO 8601, in UTC if they have a time zone, and bytes base64.
+Times become ISO 8601, in UTC if they have a time zone. Bytes become base64.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _shown_as(value: Any, name: str) -> str:
 
 
 def with_times(value: Any) -> Any:
-    """Return a report with datetimes (``…_at``) for milliseconds (``…_at_ms``, where 0 and None mean no time)."""
+    """Return a report in which a datetime ``…_at`` replaces each time ``…_at_ms`` in milliseconds; None replaces 0."""
     if isinstance(value, Mapping):
         return dict(_timed(str(name), item) for name, item in value.items())
     if isinstance(value, (list, tuple)):

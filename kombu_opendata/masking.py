@@ -1,7 +1,8 @@
 """Masking of confidential values: arguments and headers with names such as ``password``, and secrets in URLs.
 
-The names are matched with keys at any depth, and within texts such as ``argsrepr`` and tracebacks, in the forms
-``name=value`` and ``'name': value``. Positional arguments have no names, so they are shown.
+A value is masked if its key, at any depth, contains one of the names. Within texts such as ``argsrepr`` and tracebacks,
+a value is masked in the forms ``name=value`` and ``'name': value``. Positional arguments have no names, so they are
+shown.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ def split_authority(rest: str) -> tuple[str, str]:
 def masked(url: str, mask: str = "**") -> str:
     """Return a URL, or a list of URLs separated by ``;``, with each secret and each value of a query masked.
 
-    Invalid URLs are masked as well, with any characters in the secret: everything from the first ``:`` after the scheme
-    to the last ``@``, and text in the place of a port that is not a port.
+    Invalid URLs are masked as well, because a secret may have any characters: the mask replaces everything from the
+    first ``:`` after the scheme to the last ``@``. Without an ``@``, it replaces the text after the ``:`` of a host
+    unless this text is a port.
     """
     parts = _LIST.split(url)
     if any(_is_cut(part) for part in parts):  # probably a ';' inside a secret

@@ -87,9 +87,11 @@ class PrivateFolder:
             return False
 
     def open_file(self, name: str, flags: int) -> int:
-        """Open a file of the folder and return its descriptor, or raise StoreUnwritable. A new file gets mode 0600.
+        """Open a file of the folder and return its descriptor. A new file gets mode 0600.
 
-        Raise UnsafeFolder if it is a link or no plain file, or if it is another user's, or others may write to it.
+        Raises:
+            StoreUnwritable: the file can't be opened.
+            UnsafeFolder: the file is a link or not a plain file, it belongs to another user, or others may write to it.
         """
         path = f"{self.path}/{name}"
         try:
@@ -113,9 +115,10 @@ class PrivateFolder:
         return fd
 
     def check_entries(self) -> None:
-        """Raise UnsafeFolder if an entry belongs to another user: the folder was open to other users before.
+        """Raise UnsafeFolder if an entry belongs to another user.
 
-        Entries of root, such as a volume's ``lost+found``, are allowed.
+        Such an entry shows that other users could write to the folder before. Entries of root, such as a volume's
+        ``lost+found``, are allowed.
         """
         for name in os.listdir(self._fd):
             try:
@@ -126,7 +129,10 @@ class PrivateFolder:
                 raise _unsafe_file(f"{self.path}/{name}", f"belongs to {user_name(owner)}")
 
     def hide_entries(self) -> None:
-        """Remove the permissions of other users on the folder's entries: they may enter it to reach the socket."""
+        """Remove the permissions of other users on the folder's entries.
+
+        Other users may be allowed to enter the folder, to reach the broker's socket.
+        """
         for name in os.listdir(self._fd):
             try:
                 fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._fd)
@@ -149,7 +155,10 @@ class PrivateFolder:
             return file.read(4096).strip()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Replace a file atomically: readers see the old content or the new one; or raise StoreUnwritable."""
+        """Replace a file atomically, so that readers see the old content or the new one.
+
+        Raise StoreUnwritable if the new file can't be opened.
+        """
         new = f"{name}.new"
         self.remove(new)
         with open(self.open_file(new, os.O_WRONLY | os.O_CREAT), "wb") as file:
@@ -175,9 +184,9 @@ class PrivateFolder:
 
 
 def make_folder(path: str) -> None:
-    """Create a folder for this user alone, unless it exists, or raise OSError.
+    """Create a folder for this user alone, unless it exists.
 
-    A missing parent raises StoreUnwritable, as the path may be mistyped.
+    Raise StoreUnwritable if its parent does not exist, as the path may be mistyped, and OSError for other reasons.
     """
     try:
         os.mkdir(path, 0o700)
@@ -218,7 +227,7 @@ def _unsafe_file(path: str, why: str) -> UnsafeFolder:
 
 
 def denied(path: str) -> str:
-    """Return the text of an error for denied access: the owner of the path, or of its nearest existing parent."""
+    """Return the text of an error for denied access, with the owner of the path or of its nearest existing parent."""
     place = path
     while True:
         try:

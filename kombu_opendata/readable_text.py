@@ -32,7 +32,10 @@ def _escaped(char: str) -> str:
 
 
 def value_text(value: Any, limit: int = 0) -> str:
-    """Return a message's body or a header's value for display: a text unchanged, anything else as JSON."""
+    """Return a message's body or a header's value for display: texts and UTF-8 unchanged, anything else as JSON.
+
+    Bytes that are not UTF-8 are shown as Python writes them.
+    """
     if isinstance(value, bytes):
         try:
             return shown(value.decode(), limit)

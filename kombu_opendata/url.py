@@ -56,16 +56,16 @@ Place = tuple[str, str, frozenset[Host], str, str]
 class Address:
     """Address of a broker."""
 
-    kind: Kind  # the kind of connection
-    folder: str = ""  # the absolute path of the store (for embedded)
-    host: str = ""  # the (first) host (for tcp), or the absolute path of the socket (for unix)
-    port: int = DEFAULT_PORT  # port, tls: the port, and True for TLS (for tcp)
-    instance: str = DEFAULT_INSTANCE  # the database inside the broker's store, AMQP's virtual host
-    user: str = ""  # user, secret: the login (for tcp and unix)
-    secret: str = field(default="", repr=False)
-    tls: bool = False
-    name: str = ""  # the name of a broker in this process (for memory)
-    #: the hosts of the store's other brokers; one of all is active, the others are standbys (for tcp and unix)
+    kind: Kind  # kind of connection
+    folder: str = ""  # absolute path of the store (embedded)
+    host: str = ""  # first or only host (tcp), or absolute path of its socket (unix)
+    port: int = DEFAULT_PORT  # port of the host (tcp)
+    instance: str = DEFAULT_INSTANCE  # database in the broker's store, AMQP's virtual host
+    user: str = ""  # name for the login (tcp and unix)
+    secret: str = field(default="", repr=False)  # secret for the login (tcp and unix)
+    tls: bool = False  # True for a connection over TLS (tcp)
+    name: str = ""  # name of a broker in this process (memory)
+    #: hosts of the store's other brokers; one of all these brokers is active, the others are standbys (tcp and unix)
     others: tuple[Host, ...] = ()
 
     @property
@@ -113,7 +113,7 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Return the address that a broker URL names; raise InvalidURL with the remedy."""
+    """Return the address in a broker URL; for an invalid URL, raise InvalidURL with the remedy."""
     if any(ord(c) < 32 for c in url):
         raise invalid(url, "it has control characters; percent-encode them")
     scheme, _, rest = url.partition("://")

@@ -31,9 +31,9 @@ class Listen:
 
 
 def parse_listen(text: str, folder: str = "") -> Listen:
-    """Read ``unix:PATH``, from ``folder`` on if it is relative, or ``tcp:host:port`` (``tcp:[::1]:5677`` for IPv6).
+    """Return the address in ``unix:PATH`` or ``tcp:HOST:PORT`` (``tcp:[::1]:5677`` for IPv6).
 
-    Raises ValueError for other texts.
+    A relative path starts at ``folder``; empty means the current folder. Raise ValueError for other texts.
     """
     kind, _, rest = text.partition(":")
     if kind == "unix" and rest and "\0" not in rest:
@@ -52,7 +52,10 @@ def parse_listen(text: str, folder: str = "") -> Listen:
 
 
 def parse_authority(text: str) -> Listen:
-    """Read ``HOST:PORT``, ``[::1]:PORT``, or a ``PORT`` on loopback; 0 means any free port. Raises ValueError."""
+    """Return the address in ``HOST:PORT``, ``[::1]:PORT``, or ``PORT`` on loopback; port 0 means any free port.
+
+    Raise ValueError for other texts.
+    """
     address = _parse_authority(f":{text}" if text.isdecimal() else text, -1)
     if address is None or address.port < 0:
         raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464")

@@ -28,13 +28,20 @@ def brief(value: Any) -> str:
 
 
 class Kind(Generic[T]):
-    """Kind of option values; ``metavar`` names a value in the help, and ``allowed`` the values if it does not."""
+    """Kind of option values.
+
+    ``metavar`` is the placeholder of a value in the help. ``allowed`` describes the valid values, unless the metavar
+    lists them.
+    """
 
     metavar = "TEXT"
     allowed = ""
 
     def read(self, value: object, folder: str = "") -> T:
-        """Return the parsed value, with relative paths from ``folder``; raise ValueError if it is not of this kind."""
+        """Return the parsed value; raise ValueError, which names the kind, if it is not of this kind.
+
+        Relative paths start at ``folder``; empty means the current folder.
+        """
         raise NotImplementedError
 
     def shown(self, value: T) -> Any:
@@ -47,7 +54,7 @@ class Kind(Generic[T]):
 
 
 class _OfText(Kind[T]):
-    """Kind of values that are texts; a file may have a number for a text of digits."""
+    """Kind of values that are texts; a TOML file may have a number in place of a text of digits."""
 
     _types: ClassVar[tuple[type, ...]] = (str, int)
 

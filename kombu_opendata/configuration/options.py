@@ -77,7 +77,10 @@ class Spec:
         return self.default is MISSING
 
     def read(self, value: object, folder: str = "") -> Any:
-        """Return the field's value from a value of a TOML file, or from texts; raise ValueError for an invalid one."""
+        """Return the field's value from a value of a TOML file, a text, or (if repeated) a list of texts.
+
+        Raise ValueError for an invalid value.
+        """
         if not self.repeated:
             return self.kind.read(value, folder)
         values = value if isinstance(value, (list, tuple)) else (value,)

@@ -61,7 +61,7 @@ def configuration(arguments: Mapping[str, Any], environment: Mapping[str, str], 
 
     Args:
         arguments: the options of the command line, by field, unparsed.
-        file: the file of ``--config``; without one, the file of the variable, if it is set.
+        file: the file of ``--config``; None means the file that :data:`CONFIG_VARIABLE` names, if it is set.
     """
     result = Configuration()
     for spec in specs():

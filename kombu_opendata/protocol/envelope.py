@@ -99,7 +99,8 @@ def open_envelope(envelope: bytes, max_bytes: int = 0) -> Opened | None:
     Extensions in headers and properties stay :class:`msgspec.msgpack.Ext`.
 
     Args:
-        max_bytes: limit for headers and properties, all of which are decoded; 0 decodes as :func:`open_headers`.
+        max_bytes: limit for headers and properties, which are decoded completely. With 0, the limits of a publish
+            apply, and large headers are decoded as by :func:`open_headers`.
     """
     try:
         if not max_bytes:
@@ -149,7 +150,6 @@ def broker_headers(
 
     The exchange and routing key in the stored envelope are those of the publish. The envelope may keep another address
     if the publisher may publish there too: Kombu's ``_put`` returns a message to a queue with its original address.
-
 
     A client can't choose the metadata, because permissions and filters depend on it. Bytes that are not an envelope get
     only the broker's own headers; no consumer can decode them.

@@ -80,11 +80,10 @@ def check_preamble(data: bytes, *, peer: str) -> None:
     if magic != MAGIC:
         raise ProtocolError(f"the {peer} does not speak the opendata protocol (it began with {data!r})")
     if major != MAJOR:
-        older, newer = (peer, "this side") if major < MAJOR else ("this side", peer)
+        older, newer = (f"the {peer}", "this side") if major < MAJOR else ("this side", f"the {peer}")
         raise VersionMismatch(
             f"protocol versions differ: the {peer} speaks {major}, this side speaks {MAJOR}; "
-            f"{older if older == 'this side' else 'the ' + older} is older than "
-            f"{newer if newer == 'this side' else 'the ' + newer} and must be upgraded (kombu-opendata)",
+            f"{older} is older than {newer} and must be upgraded (kombu-opendata)",
             peer_version=major,
             own_version=MAJOR,
         )
@@ -191,10 +190,15 @@ def _refusal(body: Any, error: OpenDataError) -> Refused:
 def _tag(body: Any) -> int:
     """Return the message's tag, read from the first bytes; -1 if there is none."""
     first = body[0]
-    at = 1 if 0x90 <= first <= 0x9F else 3 if first == 0xDC else 5 if first == 0xDD else 0
-    if not at:
+    if 0x90 <= first <= 0x9F:  # an array of at most 15 items
+        at = 1
+    elif first in (0xDC, 0xDD):  # an array with a length of 2 or 4 bytes
+        at = 3 if first == 0xDC else 5
+    else:
         return -1
-    return body[at + 1] if body[at] == 0xCC else body[at] if body[at] < 0x80 else -1
+    if body[at] == 0xCC:  # an integer in the next byte
+        return body[at + 1]
+    return body[at] if body[at] < 0x80 else -1
 
 
 def _map_length(data: Any) -> int:
@@ -237,7 +241,10 @@ class FrameReader(Generic[M]):
         self.rest = bytearray()
 
     def single(self, data: Any) -> M | None:
-        """Return the message of bytes that are exactly one valid frame, as nearly all are; None: use :meth:`feed`."""
+        """Return the message if the data is exactly one valid frame; else None, and the caller must use :meth:`feed`.
+
+        This is the fast path: nearly all received data is one frame.
+        """
         length = len(data) - 4
         if length <= 0 or self.rest or _LENGTH.unpack_from(data)[0] != length or length > self.max_frame_bytes:
             return None

@@ -18,8 +18,8 @@ from .queue_arguments import ALTERNATE_EXCHANGE, ANY, DEAD_LETTER_EXCHANGE, DEAD
 DEFAULT_EXCHANGE = "amq.default"
 #: all exchanges together, in patterns: all messages of an instance
 ALL_EXCHANGES = "amq.all"
-#: results of tasks and chords, in patterns; a user with this right needs only the name of a result, which has a random
-#: task id
+#: results of tasks and chords, in patterns; a right on it covers every result whose name the user knows, and the names
+#: contain random task ids
 RESULTS = "amq.results"
 #: staged jobs, whose messages may go to any exchange, in patterns
 STAGED_JOBS = "amq.staged"

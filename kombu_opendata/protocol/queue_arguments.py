@@ -49,9 +49,9 @@ class Argument(NamedTuple):
     meaning: str = _IGNORED
     differs: str = ""  # the differences from RabbitMQ, for the documentation
     default: str = ""  # a description of the default; if it is empty, the default is the value of the field
-    low: int = 0  # low, high, also: bounds of an int, and one more valid int
-    high: int = MAX_MS
-    also: int | None = None
+    low: int = 0  # the lowest valid int
+    high: int = MAX_MS  # the highest valid int
+    also: int | None = None  # one more valid int outside these bounds
     choices: tuple[str, ...] = ()  # the valid texts; empty if all are valid
     words: str = ""  # a description of the valid values of an object
     altered: str = "takes effect immediately"  # the effect of ``queue alter``, for the documentation

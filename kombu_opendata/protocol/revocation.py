@@ -18,13 +18,13 @@ _EXPIRED = {"exc_type": "TaskRevokedError", "exc_message": ["expired"], "exc_mod
 
 
 class Revocation(NamedTuple):
-    """Result of a task; the name of its chord, empty if there is none; and its ``place`` in the chord, or -1."""
+    """Description of the result of a task that expires."""
 
     name: bytes
     ttl_ms: int
     task_id: str
-    chord: bytes
-    place: int
+    chord: bytes  # name of the task's chord; empty if there is none
+    place: int  # index of the task in the chord's header; -1 if unknown
 
 
 def read(headers: Mapping[Any, Any], properties: Mapping[Any, Any]) -> Revocation | None:

@@ -30,7 +30,7 @@ _NUMERIC = (tree.Number, tree.Negative, tree.Arithmetic)
 
 
 def compile_condition(node: tree.Condition, truth: bool = True) -> Predicate:
-    """Return a function that tests for a condition that is true or, with ``truth`` False, false."""
+    """Return a function that returns True if the condition is true or, with ``truth`` False, if it is false."""
     match node:
         case tree.Logical(operator, parts):
             functions = [compile_condition(part, truth) for part in parts]

@@ -17,7 +17,7 @@ from .language import number_of
 from .required_conditions import EXISTS, NUMBER, PREFIX, RANGE, SUFFIX, TEXT, LookupKey, required_keys
 from .selector import Selector
 
-#: cost of a key without filters: an estimate of the number of messages that meet keys of its kind
+#: cost of a key under which no filter is stored yet: a relative estimate of how many messages meet keys of its kind
 _COSTS = {TEXT: 1.0, NUMBER: 1.1, PREFIX: 2.0, SUFFIX: 2.0, RANGE: 4.0, EXISTS: 50.0}
 #: estimated share of a header's ranges that contain a number
 _RANGE_SHARE = 0.1
@@ -169,7 +169,7 @@ class _Slot:
 #: minimum number of filters in a group; evaluation of fewer is faster than the look-up of their result
 _GROUP_SIZE = 8
 _GROUP_HEADERS = 3
-#: limit for the results that a group caches, and for the characters of the values of one result
+#: limit for the results that a group caches, and for the characters of the header values to which a result belongs
 _MAX_RESULTS = 256
 _MAX_RESULT_LENGTH = 256
 #: limit for the average number of table entries for a range; above it, all ranges are evaluated for each message

@@ -17,11 +17,8 @@ from .like_match import is_scan
 from .syntax_errors import Mistake, position, shown, syntax_error, unexpected, unreadable
 from .tree import Condition, Like, Node, children
 
-_NAMED_KEYWORDS = (
-    "NOT",
-    "TRUE",
-    "FALSE",
-)  # the other keywords are only separators: lark drops tokens that begin with "_"
+#: keywords that the methods of TreeBuilder receive. Lark drops tokens whose names begin with "_", such as the others.
+_NAMED_KEYWORDS = ("NOT", "TRUE", "FALSE")
 _KEYWORDS = {word: word if word in _NAMED_KEYWORDS else f"_{word}" for word in language.KEYWORDS}
 
 
@@ -118,7 +115,7 @@ class TreeBuilder(Transformer[Token, Any]):
         return _Operand(tree.Negative(_value(part)), part.at)
 
     def positive(self, _sign: Token, part: _Operand) -> _Operand:
-        """Build the node of ``+a`` as ``- - a``: the value must be a number, and ``a`` may be a text."""
+        """Build ``+a`` as ``- - a``, because ``+a``, unlike ``a``, is NULL if the text of ``a`` is not a number."""
         return _Operand(tree.Negative(tree.Negative(_value(part))), part.at)
 
     def header(self, name: Token) -> _Operand:

@@ -41,9 +41,10 @@ Cost = Callable[[LookupKey], float]
 
 
 def required_keys(node: tree.Condition, cost: Cost, truth: bool = True) -> list[LookupKey] | None:
-    """Return the cheapest keys such that a true condition (or false, with ``truth`` False) meets at least one.
+    """Return the cheapest list of keys of which every message for which the condition is true meets at least one.
 
-    None if no keys are necessary for the condition. An empty list means that it is never true.
+    With ``truth`` False, the keys are for messages for which the condition is false. None means that there are no such
+    keys. An empty list means that the condition is never true.
     """
     match node:
         case tree.Logical(operator, parts):

@@ -18,10 +18,9 @@ class Selector:
     """Filter over the headers of messages."""
 
     def __init__(self, condition: Condition, text: str | None = None) -> None:
-        self.condition = condition  # the tree (:mod:`.tree`)
-        self.text = text_of(condition) if text is None else text  # the text of the filter
-        #: ``matches(headers)`` returns True if the filter is true for these headers; unknown does not match. Never
-        #: raises.
+        self.condition = condition
+        self.text = text_of(condition) if text is None else text
+        #: returns True if the filter is true for these headers, and False if it is false or unknown; never raises
         self.matches: Predicate = compile_condition(condition)
 
     @cached_property

@@ -35,15 +35,21 @@ def syntax_error(text: str, at: int, what: str) -> SelectorError:
     end = text.find("\n", at)
     line = text.count("\n", 0, at) + 1
     column = at - begin + 1
-    first, last = max(begin, at - _AROUND), min(len(text) if end < 0 else end, at + _AROUND)
+    if end < 0:
+        end = len(text)
+    first, last = max(begin, at - _AROUND), min(end, at + _AROUND)
     shown = "".join(each if each.isprintable() else " " for each in text[first:last])
-    before, after = "…" if first > begin else "", "…" if last < (len(text) if end < 0 else end) else ""
+    before = "…" if first > begin else ""
+    after = "…" if last < end else ""
     caret = f"{before}{shown}{after}\n{' ' * (len(before) + at - first)}^"
     return SelectorError(f"line {line}, column {column}: {what}\n{caret}", line=line, column=column, caret=caret)
 
 
 def unexpected(text: str, token: Token, accepted: set[str], unclosed: Token | None) -> SelectorError:
-    """Return the error for an unexpected token or end, from the types of ``accepted`` tokens and the open ``(``."""
+    """Return the error for an unexpected token, or for an unexpected end of the text.
+
+    ``accepted`` are the types of tokens that would be valid; ``unclosed`` is the last open parenthesis.
+    """
     expected = next(what for tokens, what in _EXPECTED if tokens <= accepted)
     if token.type == "$END":
         if unclosed is not None and "RPAR" in accepted:

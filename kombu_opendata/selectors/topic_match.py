@@ -1,9 +1,9 @@
 """Patterns of topic exchanges, as in AMQP 0-9-1: ``*`` is one word, ``#`` is any number of words.
 
-Words are separated by dots; an empty text has no words. An integer has one bit for each number of words that the
-pattern can match so far, and each part of the pattern shifts the bits. The texts are short, so the integer has a few
-machine words. The positions of words depend only on the text and are cached, so the match of a pattern takes one step
-for each of its parts.
+Words are separated by dots; an empty text has no words. The match of a pattern takes one step for each of its parts,
+without backtracking. Its state is a set of numbers, as the bits of an integer: N is in the set if the parts so far can
+match the first N words of the text. Each part shifts the bits. The bits of each word's positions depend only on the
+text and are cached.
 """
 
 from __future__ import annotations

@@ -28,8 +28,9 @@ class Audit:
         self._time = time
         self._fields = {"instance": instance} if instance else {}
         self._until = 0.0  # end of the period
-        self._refusals: dict[tuple[str, ...], tuple[int, dict[str, Any]]] = {}  # number of repetitions
-        self._changes: dict[str, int] = {}  # by user
+        #: number of repetitions, and fields of the log record, by user, right, kind and name
+        self._refusals: dict[tuple[str, ...], tuple[int, dict[str, Any]]] = {}
+        self._changes: dict[str, int] = {}  # number by user
 
     def refused(self, exc: AccessRefused, client: str) -> None:
         right, kind, name, user, instance = (

@@ -36,7 +36,10 @@ class Quota:
         self._level_at = 0.0
 
     def check_connection(self, session: Holder | None) -> None:
-        """Raise ConnectionLimitExceeded if a session may not connect (None: a new one; connected ones count once)."""
+        """Raise ConnectionLimitExceeded if a session may not connect; None means a new session.
+
+        A session that is connected already counts once, so it may always reconnect.
+        """
         limit = self.limits.connections
         if limit is not None and session not in self.sessions and len(self.sessions) >= limit:
             raise self._too_many_connections(limit)

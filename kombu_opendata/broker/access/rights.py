@@ -68,8 +68,9 @@ class Rights:
 
     def __init__(self, user: str, instance: str, patterns: Patterns, roles: Collection[Role] = ()) -> None:
         self.user, self.instance = user, instance
-        #: the user's roles of ``monitor`` (see queues and messages, no contents), ``operator`` (settle, purge, redrive
-        #: and replay messages, control workers) and ``admin`` (everything), and the roles that they include
+        #: the user's roles, and the roles that these include. ``monitor`` permits to see queues, and messages without
+        #: their contents; ``operator`` to settle, purge, redrive and replay messages and to control workers; ``admin``
+        #: permits everything.
         self.roles = frozenset(ROLES[: 1 + max(map(ROLES.index, roles))]) if roles else frozenset()
         self.permits_all = "admin" in self.roles  # True if no checks are necessary
         valid = Patterns(EVERYTHING, EVERYTHING, EVERYTHING) if self.permits_all else patterns
@@ -77,16 +78,16 @@ class Rights:
         self.configure, self.write, self.read = Names(valid.configure), Names(valid.write), Names(valid.read)
 
     def check(self, right: str, kind: str, name: str, *, or_role: str = "") -> None:
-        """Raise AccessRefused without a right on a ``queue`` or ``exchange``, and without the role that replaces it."""
+        """Raise AccessRefused if the user has neither a right on a ``queue`` or ``exchange`` nor ``or_role``."""
         if not getattr(self, right)[name] and or_role not in self.roles:
             raise self._refusal(right, kind, name, or_role=or_role)
 
     def may_see(self, queue: str) -> bool:
-        """Return whether the user may see that a queue exists: with any right on it, or the role monitor."""
+        """Return True if the user may see that a queue exists: with any right on it, or the role monitor."""
         return "monitor" in self.roles or self.read[queue] or self.write[queue] or self.configure[queue]
 
     def may_watch(self, queue: str) -> bool:
-        """Return whether the user may see the metrics of a queue: with read on it, or the role monitor."""
+        """Return True if the user may see the metrics of a queue: with read on it, or the role monitor."""
         return "monitor" in self.roles or self.read[queue]
 
     def check_publish(self, exchange: str, routing_key: str) -> None:

@@ -22,8 +22,9 @@ class FailureInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
             messages) or ``acknowledged`` (the message is done, but its task failed).
         task: the name of a Celery task.
         task_id: the id of the task, while its message is stored.
-        reason: ``raised``, ``timed_out``, ``lost`` (the worker or its process ended) or ``rejected``; without a report
-            of a worker ``rejected`` or ``delivery_limit`` (no attempts were left); empty if the reason is not stored.
+        reason: ``raised``, ``timed_out``, ``lost`` (the worker or its process ended) or ``rejected`` if a worker
+            reported the task, else ``rejected`` or ``delivery_limit`` (no attempts were left); empty if the reason is
+            not stored.
         exception: the type of the exception, if the worker reported it.
         error: the message of the exception.
         worker: the name of the last consumer of the message.
@@ -119,37 +120,34 @@ class BulkStep(Numbered):
 
     def plus(self, step: Self) -> Self:
         """Return the sum of these counts and those of a later step."""
-        sums = {name: value + getattr(step, name) if type(value) is int else getattr(step, name) or value
-                for name, value in self.values.items()}  # fmt: skip
+        sums: dict[str, Any] = {}
+        for name, value in self.values.items():
+            later = getattr(step, name)
+            sums[name] = value + later if type(value) is int else later or value
         return replace(step, **sums)
 
 
 class FailuresRetried(BulkStep, tag=216):
     """Result of a retry, or of one step: numbers of failures.
 
-    ``redriven`` failed messages are ready again, and ``published`` tasks were published again. The other failures are
-    unchanged: ``already`` (the target has the message), ``expired`` (its TTL has passed), ``waiting`` (it is a dead
-    letter that is not published yet), ``unmatched`` (the filter of the target does not match it), ``collected`` (it is
-    no longer stored), ``not_tasks`` (it is not a Celery task), ``without_queue`` (the queue was deleted), ``paused``
-    (publishes to the queue are paused), ``damaged`` (the message can't be read; ``damage`` is the reason for the first
-    such message). ``full`` is the name of a queue that reached its limit, which ended the retry.
+    The failures that ``redriven`` and ``published`` do not count are unchanged.
     """
 
-    redriven: int = 0
-    published: int = 0
-    already: int = 0
-    expired: int = 0
-    waiting: int = 0
-    unmatched: int = 0
-    collected: int = 0
-    not_tasks: int = 0
-    without_queue: int = 0
-    paused: int = 0
-    full: str = ""
+    redriven: int = 0  # failed messages that are ready again
+    published: int = 0  # tasks that were published again
+    already: int = 0  # the target has the message
+    expired: int = 0  # the TTL of the message has passed
+    waiting: int = 0  # the message is a dead letter that is not published yet
+    unmatched: int = 0  # the filter of the target does not match the message
+    collected: int = 0  # the message is no longer stored
+    not_tasks: int = 0  # the message is not a Celery task
+    without_queue: int = 0  # the queue was deleted
+    paused: int = 0  # publishes to the queue are paused
+    full: str = ""  # name of a queue that reached its limit, which ended the retry
     next: str | None = None
     until_ms: int = 0
-    damaged: int = 0
-    damage: str = ""
+    damaged: int = 0  # the message can't be read
+    damage: str = ""  # reason for the first damaged message
 
     @property
     def handled(self) -> int:

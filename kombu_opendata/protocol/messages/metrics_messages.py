@@ -52,8 +52,9 @@ class DueCountsReply(Numbered, tag=183):
         start_ms: the start of the first bucket, which contains ``at_ms``; also as ``start``.
         counts: the number of messages in each bucket.
         later: the number of messages that are due after the last bucket.
-        is_estimate: True if some messages are not in memory. Up to 256 of these are counted as if their due times were
-            distributed evenly between the first and the last. The sum matches the queue's metrics.
+        is_estimate: True if some messages are not in memory. These are counted in groups of up to 256 messages, as if
+            the due times of a group were distributed evenly between its first and its last one. The sum of all counts
+            is exact.
     """
 
     at_ms: int

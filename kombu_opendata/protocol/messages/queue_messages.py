@@ -44,9 +44,10 @@ class Ending(IntEnum):
 class Sent(Numbered, tag=170):
     """Ids of the messages (-1: no queue accepted the message), and the queues of each.
 
-    A single entry of ``queues`` applies to all messages. ``repeated`` is True if the key was used before: nothing was
-    stored now. An empty ``ids`` means that the messages are durable, but the broker has no further record of them. For
-    messages with their own keys, ``new`` marks the messages that were stored now, and ``queues`` is empty.
+    A single entry of ``queues`` applies to all messages. ``repeated`` is True if the idempotency key was used before,
+    so that nothing was stored now. An empty ``ids`` means that the messages are durable, but the broker has no further
+    record of them. For messages with their own keys, ``new`` is True for each message that was stored now, and
+    ``queues`` is empty.
     """
 
     ids: list[int]
@@ -63,7 +64,10 @@ class ReadMessages(Numbered, tag=171):
 
 
 class SettledMessages(Numbered, tag=173):
-    """Ids of settled messages; and ``refused``: id, code, text and values of an error. ``until_ms`` is for SET_VT."""
+    """Ids of the settled messages, and for each refused message its id, and the code, text and values of the error.
+
+    ``until_ms`` is the time that SET_VT has set; 0 for other settlements.
+    """
 
     done: list[int]
     refused: list[tuple[int, str, str, dict[str, Any]]]
@@ -129,9 +133,9 @@ class Send(Request[Sent], tag=70):
     ``key_ttl_ms``, a second Send with the same key and digest to the same exchange and routing key stores nothing and
     gets the first reply again. A Send with the same key and another digest is refused.
 
-    ``keys`` and ``digests`` are the same for each message (an empty key: no key). Messages whose keys were used before
-    are not stored again; the others are stored in one commit. A key that occurs twice in the batch stores its message
-    once.
+    ``keys`` and ``digests`` have an idempotency key (empty: no key) and a digest for each message. Messages whose keys
+    were used before are not stored again; the others are stored in one commit. Of messages in the batch with the same
+    key, only the first one is stored.
     """
 
     seq: int

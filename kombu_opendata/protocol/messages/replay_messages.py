@@ -33,17 +33,15 @@ class ReplayStarted(Numbered, tag=192):
 class Redriven(Numbered, tag=193):
     """Number of moved messages, and numbers of unchanged messages by reason.
 
-    ``already``: the target has the message; ``expired``: its TTL has passed; ``waiting``: it is a dead letter that is
-    not published yet; ``unmatched``: the target requires its filter to match, and it does not. ``is_full`` is True if
-    the target reached its maximum length.
+    ``is_full`` is True if the target reached its maximum length.
     """
 
     moved: int
-    already: int
-    expired: int
-    waiting: int
+    already: int  # the target has the message
+    expired: int  # the TTL of the message has passed
+    waiting: int  # the message is a dead letter that is not published yet
     is_full: bool
-    unmatched: int = 0
+    unmatched: int = 0  # the target requires its filter to match, and the filter does not match
 
 
 class SettledDeleted(Numbered, tag=194):
@@ -90,8 +88,8 @@ class Replay(Request[ReplayStarted], tag=92):
 class Redrive(Request[Redriven], tag=93):
     """Request to redrive failed messages, with their attempts reset to 0, to ``target`` (empty: their own queue).
 
-    ``which`` is "failed" or "archived_failed". Only messages that match ``selector`` (empty: all) and are in ``ids``
-    (None: all) are moved, at most ``limit`` of them (0: all). The work stops if the connection ends.
+    ``which`` is "failed" or "archived_failed". A message must match ``selector`` (empty: any message) and be in ``ids``
+    (None: any message). At most ``limit`` messages are moved (0: all). The work stops if the connection ends.
     """
 
     queue: str
@@ -121,8 +119,9 @@ class DeleteSettled(Request[SettledDeleted], tag=94):
 class ArchiveFailed(Request[Count], tag=100):
     """Request to archive failed messages with all their data.
 
-    Only messages that failed at least ``older_than_ms`` ago (-1: any), are in ``ids`` (None: any) and match
-    ``selector`` (empty: any) are archived, at most ``limit`` of them (0: all). The work stops if the connection ends.
+    A message must have failed at least ``older_than_ms`` ago (-1: at any time), be in ``ids`` (None: any message), and
+    match ``selector`` (empty: any message). At most ``limit`` messages are archived (0: all). The work stops if the
+    connection ends.
     """
 
     queue: str
@@ -136,9 +135,9 @@ class ArchiveFailed(Request[Count], tag=100):
 class MoveMessages(Request[Moved], tag=230):
     """Request to move ready and delayed messages to another queue, or copy them if ``copy`` is set.
 
-    Only messages that match ``selector`` (empty: any), are in ``ids`` (None: any) and in one of the ``states``, which
-    are "available" and "delayed" (empty: both), are moved, at most ``limit`` of them (0: all). The work stops if the
-    connection ends.
+    A message must match ``selector`` (empty: any message), be in ``ids`` (None: any message), and have one of the
+    ``states`` "available" and "delayed" (empty: both). At most ``limit`` messages are moved (0: all). The work stops if
+    the connection ends.
     """
 
     queue: str

@@ -1,4 +1,4 @@
-"""Messages about results and chords (docs/rfcs/0004-results.md). Clients choose their names, which are bytes."""
+"""Messages about results and chords (docs/rfcs/0004-results.md). Clients choose the names of both, which are bytes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class ChordParts(Numbered, tag=147):
 
 
 class ResultsChanged(WireMessage, tag=148):
-    """Watched names, their values, and True if the watch of the name ends.
+    """Changes of watched results.
 
     The value is None if it is too large to push; the client then requests it.
     """
 
     channel: ClassVar[int] = 0  # as an event of the connection
-    results: list[tuple[bytes, bytes | None, bool]]
+    results: list[tuple[bytes, bytes | None, bool]]  # name, value, True if the watch of the name ends
 
 
 # ------------------------------------------------------------------ client → broker

@@ -13,23 +13,17 @@ from .message_base import Held, Numbered, Request, WireMessage, operation
 
 # ------------------------------------------------------------------ broker → client
 class Welcome(Numbered, tag=101):
-    """Reply to Hello or Resume: the limits of this connection.
-
-    ``last_seq`` is the number of the session's last publish that was applied; ``adopted`` is the number of held leases
-    that the session keeps. The broker sends a message at least every ``heartbeat_ms``; 0 means no heartbeats.
-    ``task_outcomes`` is True if the broker requests reports of task outcomes. ``run_id`` is a random id of the run of
-    the instance: transient data is lost when it changes. ``session_known`` is True if the broker still had the session.
-    """
+    """Reply to Hello or Resume: the limits of the connection, and the state of the session."""
 
     broker_version: str
     max_frame_bytes: int
     max_message_bytes: int
-    heartbeat_ms: int
-    last_seq: int
-    adopted: int
-    task_outcomes: bool = False
-    run_id: bytes = b""
-    session_known: bool = False
+    heartbeat_ms: int  # the broker sends a message at least this often; 0: no heartbeats
+    last_seq: int  # number of the session's last publish that was applied
+    adopted: int  # number of held leases that the session keeps
+    task_outcomes: bool = False  # the broker requests reports of task outcomes
+    run_id: bytes = b""  # random id of the run of the instance: when it changes, transient data is lost
+    session_known: bool = False  # the broker still had the session
 
 
 class LoggedIn(Numbered, tag=115):

@@ -100,14 +100,14 @@ class QueuePauseReply(Numbered, tag=224):
 class QueueList(Numbered, tag=178):
     """List of all queues; the other lists have an entry for each queue.
 
-    A ``created_at_ms`` of 0 is unknown. ``overrides`` has the changes of operators; ``paused`` has True for paused
-    deliveries, True for paused publishes, and the time of the pause. An older broker sends neither.
+    An older broker does not send ``overrides`` and ``paused``.
     """
 
     #: name, durable, exclusive, auto delete, arguments, consumers
     queues: list[tuple[str, bool, bool, bool, dict[str, Any], int]]
-    created_at_ms: list[int] = msgspec.field(default_factory=list)
-    overrides: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    created_at_ms: list[int] = msgspec.field(default_factory=list)  # 0: unknown
+    overrides: list[dict[str, Any]] = msgspec.field(default_factory=list)  # arguments that operators changed
+    #: True for paused deliveries, True for paused publishes, time of the pause in ms
     paused: list[tuple[bool, bool, int]] = msgspec.field(default_factory=list)
 
 
