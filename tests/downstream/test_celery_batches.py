@@ -9,17 +9,18 @@ import pytest
 from kombu_opendata import QueueClient
 from kombu_opendata.protocol.messages import AttemptInfo
 
-from ..support.processes import tail, wait_until
+from ..support.processes import run, tail, wait_until
 from ..support.served import ServedBroker
 from ..support.workers import CeleryWorker, sender
 from .compatibility import Row
-from .conftest import StartWorker
+from .conftest import APPS, StartWorker
 
 COMPATIBILITY = Row(
     package="celery-batches",
     tried="early and late acknowledgement, failures, a killed process; prefork and threads",
     result="Works, also task outcomes: each message of a batch has the outcome of the batch. If the process of a batch "
-    "with late acknowledgement is killed, its messages return when the worker ends. It needs Celery below 5.7.",
+    "with late acknowledgement is killed, its messages return when the worker ends "
+    "([patch](upstream/celery-batches.md)). It needs Celery below 5.7.",
 )
 PATIENCE_SECONDS = 60
 SIZE = 3
@@ -40,6 +41,11 @@ def ended(client: QueueClient, worker: CeleryWorker, number: int) -> list[Attemp
 
     wait_until(complete, PATIENCE_SECONDS, lambda: f"{number} outcomes, has {found}:\n{tail(worker.log)}")
     return found
+
+
+def test_it_allows_no_celery_5_7(python: str) -> None:
+    code = "from importlib import metadata; print(metadata.requires('celery-batches'))"
+    assert "<5.7" in run([python, "-c", code], APPS)
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])

@@ -19,7 +19,7 @@ COMPATIBILITY = Row(
     tried="celery-exporter under its name in the package index: tasks, workers; Prometheus with the rules",
     result="Metrics of tasks and workers work. It has none of queues: it reads them only from Redis and AMQP. With the "
     "rules, Prometheus has `celery_queue_length`, `celery_active_consumer_count` and `celery_active_worker_count`, but "
-    "not `celery_active_process_count`.",
+    "not `celery_active_process_count` ([patch](upstream/celery-exporter.md)).",
     settings="workers with `-E`; [celery-exporter.yml](../examples/monitoring/celery-exporter.yml) in Prometheus' "
     "`rule_files`",
 )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from pathlib import Path
+
+import pytest
 
 from kombu_opendata import QueueClient
 
@@ -17,8 +20,8 @@ COMPATIBILITY = Row(
     tried="the `File` backend: duplicates, success, failure; the `Redis` backend",
     result="The `File` backend works for senders and workers of one host. The `Redis` backend refuses this broker's "
     "URL: its locks are Redis commands. It imports `six`, which it does not declare.",
-    settings='`ONCE = {"backend": "celery_once.backends.File", "settings": {"location": …}}`; with several hosts use '
-    "celery-singleton",
+    settings='`six`, and `ONCE = {"backend": "celery_once.backends.File", "settings": {"location": …}}`; with '
+    "several hosts use celery-singleton",
 )
 PATIENCE_SECONDS = 60
 
@@ -38,6 +41,12 @@ def test_locks_in_files(
     worker = start_worker("once", env=env)
     wait_until(lambda: not list((tmp_path / "locks").iterdir()), PATIENCE_SECONDS, lambda: tail(worker.log))
     assert "already queued" not in run_program("once.py", "once", env=env)
+
+
+def test_six_is_not_declared(run_program: RunProgram) -> None:
+    assert not any("six" in requirement for requirement in metadata.requires("celery-once") or ())
+    with pytest.raises(AssertionError, match="import of six halted"):
+        run_program("-c", "import sys; sys.modules['six'] = None; import celery_once")
 
 
 def test_locks_in_redis_refuse_this_broker(broker: ServedBroker, client: QueueClient, run_program: RunProgram) -> None:

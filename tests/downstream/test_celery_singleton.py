@@ -10,6 +10,7 @@ from typing import Any
 
 from kombu_opendata import QueueClient
 
+from ..support.certificates import Authority
 from ..support.processes import Child, Children, run, tail, wait_until
 from ..support.served import ServedBroker
 from .compatibility import Row
@@ -17,9 +18,10 @@ from .conftest import APPS, StartWorker
 
 COMPATIBILITY = Row(
     package="celery-singleton",
-    tried="twelve concurrent senders, success, failure, retries, `lock_expiry`, `raise_on_duplicate`, `clear_locks`, a "
-    "broker that is killed",
-    result="Works; a retried task keeps its lock. `clear_locks` is refused, because the broker does not list locks.",
+    tried="twelve concurrent senders, TLS, success, failure, retries, `lock_expiry`, `raise_on_duplicate`, "
+    "`clear_locks`, a broker that is killed",
+    result="Works; a retried task keeps its lock. `clear_locks` is refused, because the broker does not list locks "
+    "([patch](upstream/celery-singleton.md)).",
     settings='`singleton_backend_class = "kombu_opendata.celery_integration.SingletonBackend"`, with '
     '`singleton_backend_kwargs = {"ssl": …}` for TLS; `singleton_lock_expiry` in place of `clear_locks`',
 )
@@ -102,6 +104,17 @@ def test_duplicates_expiry_and_the_locks_of_a_killed_broker(
     short = "print(once.apply_async((2,), task_id='short').id)"
     assert sent(second.url, short, singleton_lock_expiry=1) == "short"
     wait_until(lambda: sent(second.url, "print(once.delay(2).id)") != "short", PATIENCE_SECONDS, "the end of the lock")
+
+
+def test_locks_over_tls(store_folder: Path, tmp_path: Path, started: Children) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("server", "localhost")
+    options = ("--store", f"file://{store_folder}/store", "--listen", "tcp:127.0.0.1:0")
+    started.add(secured := ServedBroker(tmp_path, *options, "--tls-cert", str(issued.both)))
+    url, ssl = f"opendatas://localhost:{secured.port}", {"ca_certs": str(authority.path)}
+    given = {"broker_url": url, "broker_use_ssl": ssl, "singleton_backend_kwargs": {"ssl": ssl}}
+    assert sent(url, "print(once.apply_async((1,), task_id='first').id)", **given) == "first"
+    assert sent(url, "print(once.delay(1).id)", **given) == "first"
 
 
 def test_locks_are_not_cleared_and_other_brokers_not_used(broker: ServedBroker) -> None:

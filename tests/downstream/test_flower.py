@@ -32,7 +32,8 @@ class PlainFlower(Flower):
 COMPATIBILITY = Row(
     package="flower",
     tried="workers, tasks, control, the API, metrics, the broker tab; users, TLS, a broker that restarts",
-    result="Everything works. Started by `celery -A app flower`, the broker tab and `/api/queues/length` answer 404.",
+    result="Everything works. Started by `celery -A app flower`, the broker tab and `/api/queues/length` answer 404 "
+    "([patch](upstream/flower.md)).",
     settings="`celery -A app opendata flower` instead of `celery -A app flower`",
 )
 

@@ -21,7 +21,8 @@ COMPATIBILITY = Row(
     version="2.20",
     tried="the queries of the `prometheus` and `metrics-api` scalers, by KEDA's documentation, without a cluster",
     result="The `prometheus` query has one value as soon as the queue exists, and 0 when its tasks have ended. Before, "
-    "it has none, so the fallback holds. The `metrics-api` value counts ready messages only.",
+    'it has none, which is an error to KEDA with `ignoreNullValues: "false"`. The `metrics-api` value counts '
+    "ready messages only.",
     settings="[keda.yaml](../deploy/kubernetes/keda.yaml)",
 )
 FILE = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "keda.yaml"

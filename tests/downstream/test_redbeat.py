@@ -13,10 +13,8 @@ from .conftest import APPS
 COMPATIBILITY = Row(
     package="celery-redbeat",
     tried="`celery beat --scheduler redbeat.RedBeatScheduler`",
-    result="Beat ends: its schedule and its lock are in Redis, and its Redis is the broker unless `redbeat_redis_url` "
-    "names another. No other store is possible, because the scheduler calls Redis commands and Lua scripts.",
-    settings="django-celery-beat for entries that change while beat runs; else Celery's own scheduler. Run one beat: "
-    "nothing here prevents a second",
+    result="Beat ends: its schedule and its lock are in Redis, and it takes only Redis URLs.",
+    settings="django-celery-beat for entries that change while beat runs, else Celery's own scheduler; one beat",
 )
 
 
