@@ -35,8 +35,8 @@ class MessageDetails:
             payload is not an envelope.
         routes: the stored number of queues that need the message; None if it is not stored, which means one queue.
         attempts: the consumers that leased the message and did not settle it.
-        places: the queues that have the message: queue, state, bucket, the fields of its entry, and the session
-            (``holder``) and the consumer that lease it.
+        places: for each queue that has the message: queue, state, bucket, and the fields of its entry; for a message in
+            flight also the session (``holder``) and the consumer of its lease.
         dead_letters: the dead letters that are not published yet.
     """
 

@@ -36,7 +36,7 @@ _SETTLEMENTS = (AckEffect, FailEffect, RemoveEffect, DeleteEffect, ArchiveEffect
 
 @dataclass(slots=True)
 class Repair:
-    """Damage of a journal, and the loss if it is deleted.
+    """Damage of a journal, and the loss if the damaged records are deleted.
 
     Attributes:
         headers: the files with a damaged header; no data is lost.
@@ -130,7 +130,7 @@ def _locked(root: Path) -> Iterator[None]:
 
 
 class _JournalRepair:
-    """The repair of a journal whose records up to ``position`` the store has; without ``delete``, only the report."""
+    """The repair of a journal; without ``delete``, only the report. The store has the records up to ``position``."""
 
     def __init__(self, location: StoreLocation, folder: Path, position: int, *, delete: bool) -> None:
         self._location, self._folder, self._position, self._delete = location, folder, position, delete
@@ -147,7 +147,7 @@ class _JournalRepair:
         return self._report
 
     def _repair_headers(self) -> None:
-        """Restore damaged headers; set aside a file without a header and without records that the store lacks."""
+        """Restore damaged headers. A file without a header is renamed if the store has all of its records."""
         position = self._position
         for path in sorted(self._folder.glob("*.journal")):
             data = path.read_bytes()
@@ -176,7 +176,7 @@ class _JournalRepair:
                 self._set_aside(path)
 
     def _add_losses(self, data: bytes, offset: int, expected: int) -> int:
-        """Add a file's records from ``offset`` on, the first with this number; return the number after the last."""
+        """Add a file's records from ``offset``, where record ``expected`` begins; return the number after the last."""
         report = self._report
         for record in journal_format.complete_records(data, expected, expected - 1, offset=offset):
             if record.start > offset:

@@ -3,9 +3,9 @@
 There are four passes: the files of the database (:mod:`.files.database_files`), the journal (when the store is opened),
 every record that is not by message id (:mod:`.checks`), and every message (:mod:`.checks.message_checks`).
 
-The verification keeps in memory a summary of 100 bytes for each bucket (256 ready or 1,024 settled messages), the ids
-in flight and leased, exchanges and bindings, the names of open chords, one window of messages, and the largest file.
-For ten million ready messages, that is about 20 MB, besides the content of the journal.
+The verification keeps a summary of 100 bytes in memory for each bucket (256 ready or 1,024 settled messages), and the
+ids of the messages in flight. It also keeps exchanges, bindings and the names of open chords, and reads one window of
+messages and one file at a time. For ten million ready messages, that is about 20 MB, besides the journal's content.
 """
 
 from __future__ import annotations

@@ -88,7 +88,10 @@ class PendingRows(NamedTuple):
         return PendingRows(self.envelopes[start:end], headers, fields)
 
     def block(self, offset: int, refuse: Refuse) -> IndexBlock:
-        """Return a validated block, at an offset of its segment, of rows whose columns are lists or single values."""
+        """Return a validated block of the rows. Their columns must be lists or single values.
+
+        ``offset``: the offset of the first envelope in the segment.
+        """
         rows = len(self.envelopes)
         constants: dict[str, str] = {}
         varying: dict[str, list[str | None]] = {}
@@ -121,7 +124,11 @@ def _single(column: Any, rows: int) -> Any:
 
 
 def encode_block(block: IndexBlock) -> bytes:
-    """Return the columns as msgpack, without the preceding size; raise InvalidMessage if a text has no UTF-8 form."""
+    """Encode a block, without its size.
+
+    Raises:
+        InvalidMessage: a text contains a surrogate, so it is not valid Unicode.
+    """
     try:
         return _encoder.encode(block)
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as exc:
@@ -145,7 +152,11 @@ def cut(block: IndexBlock, start: int, rows: int) -> IndexBlock:
 
 # ---------------------------------------------------------------------- decoding
 def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: int) -> IndexBlock:
-    """Decode a block whose segment has ``payload_bytes``; raise DamagedBatch if a field has an impossible value."""
+    """Decode a block. Its envelopes must lie within the ``payload_bytes`` of its segment.
+
+    Raises:
+        DamagedBatch: a field has an impossible value.
+    """
     try:
         block = _decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:

@@ -134,7 +134,11 @@ def _utf8(text: str) -> bytes:
 
 # ---------------------------------------------------------------------- decoding
 def directory_start(tail: bytes, size: int, path: str) -> int:
-    """Return the offset of an object's directory, by the end of its footer in ``tail``; raise DamagedBatch."""
+    """Return the offset of the directory of an object with ``size`` bytes. Its footer is at the end of ``tail``.
+
+    Raises:
+        DamagedBatch: the footer is missing or has an impossible field.
+    """
     if size < HEADER.size + FOOTER.size or len(tail) < FOOTER.size:
         raise corrupt(path, size, "an object of this size has no footer")
     offset, rows, segments, identity, _partition, _attempt, _crc, magic = FOOTER.unpack(tail[-FOOTER.size :])
@@ -149,7 +153,11 @@ def directory_start(tail: bytes, size: int, path: str) -> int:
 
 
 def decode_tail(data: bytes, offset: int, path: str) -> Tail:
-    """Decode directory, identity and footer, which start at ``offset``; raise DamagedBatch if they are damaged."""
+    """Decode directory, identity and footer: all of ``data``, which starts at ``offset`` of the object.
+
+    Raises:
+        DamagedBatch: a checksum does not match, or a field is impossible.
+    """
     size = offset + len(data)
     _offset, rows, count, identity_bytes, partition, attempt, crc, _magic = FOOTER.unpack(data[-FOOTER.size :])
     if crc32(data[:-8]) != crc:
@@ -194,7 +202,12 @@ def _read_utf8(data: bytes, at: int, offset: int, path: str) -> tuple[str, int]:
 
 
 def check_header(data: bytes, path: str) -> None:
-    """Validate the first bytes of an object; raise DamagedBatch, or NewerFormat for a newer version's format."""
+    """Check the first bytes of an object.
+
+    Raises:
+        DamagedBatch: the object is not a batch.
+        NewerFormat: a newer version of this package wrote it.
+    """
     if len(data) < HEADER.size or data[:4] != MAGIC:
         raise corrupt(path, 0, "it does not begin as a batch does")
     _magic, version, reserved = HEADER.unpack(data[: HEADER.size])

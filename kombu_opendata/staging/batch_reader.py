@@ -41,13 +41,17 @@ def read_tail(folder: BatchSource, path: str, size: int) -> Tail:
 
 
 def read_index(folder: BatchSource, path: str, segment: SegmentEntry) -> list[bytes]:
-    """Return the encoded blocks of a segment's index; raise as :func:`read_tail`."""
+    """Return the encoded blocks of a segment's index. Errors are those of :func:`read_tail`."""
     (data,) = folder.read(path, [(segment.index_offset, segment.index_bytes)])
     return fmt.split_index(data, segment, path)
 
 
 def check_batch(folder: Folder, info: BatchInfo, instance: str, job_id: str) -> str:
-    """Return a batch's path; raise RequestError if the commit names another batch, or as :func:`read_tail`."""
+    """Check that an object is the batch that the commit names; return its path. Errors are those of :func:`read_tail`.
+
+    Raises:
+        RequestError: the object is another batch.
+    """
     path = path_of(info, job_id)
     size = folder.size(path)
     if size != info.bytes:
@@ -57,7 +61,11 @@ def check_batch(folder: Folder, info: BatchInfo, instance: str, job_id: str) -> 
 
 
 def path_of(info: BatchInfo, job_id: str) -> str:
-    """Return a batch's path in the staged folder; raise RequestError if the URI is not of a batch of this job."""
+    """Return the path of a batch in the staged folder.
+
+    Raises:
+        RequestError: the URI is not that of a batch of this job.
+    """
     path = parse_batch_uri(info.uri)
     if path is None or not path.startswith(f"{job_folder(job_id)}/"):
         text = f"{info.uri[:200]!r} is not a batch of job {job_id!r}: give what the job's writers returned"
@@ -95,7 +103,7 @@ class InlineBlock(NamedTuple):
 
 
 def read_inline(info: BatchInfo, instance: str, job_id: str, max_message_bytes: int) -> list[InlineBlock]:
-    """Return the blocks of an inline batch; raise as :func:`check_batch` if it differs or is damaged."""
+    """Return the blocks of an inline batch. Errors are those of :func:`check_batch`."""
     path_of(info, job_id)
     path = info.uri
     if len(info.data) != info.bytes:
@@ -133,9 +141,9 @@ class DamagedRows(NamedTuple):
 
 
 def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> Iterator[DamagedRows]:
-    """Read every byte of an object of ``size`` bytes, and yield its damaged rows. Memory: an index and 4 MiB.
+    """Read every byte of an object of ``size`` bytes, and yield its damaged rows.
 
-    ``checksum`` is the checksum in the commit. Raise as :func:`read_tail`.
+    ``checksum`` is the one in the commit. The memory use is an index and 4 MiB. Errors are those of :func:`read_tail`.
     """
     tail = read_tail(folder, path, size)
     if tail.checksum != checksum:
@@ -166,7 +174,11 @@ class _SegmentPayload:
         self._data, self._start = b"", self.at
 
     def damaged_rows(self, block: IndexBlock) -> Iterator[int]:
-        """Yield the rows of a block with a wrong checksum; raise DamagedBatch for a block out of order."""
+        """Yield the rows of the next block whose envelopes do not match their checksums.
+
+        Raises:
+            DamagedBatch: the block does not continue the previous one.
+        """
         if self.at != self._segment.payload_offset + block.offset:
             raise fmt.corrupt(self._path, self.at, "a block that does not continue the one before")
         for row, (length, checksum) in enumerate(zip(block.lengths, block.checksums, strict=True)):
@@ -174,7 +186,7 @@ class _SegmentPayload:
                 yield row
 
     def check_end(self, rows: int) -> None:
-        """Check that the blocks have covered the whole segment; raise DamagedBatch if the blocks do not cover it."""
+        """Raise DamagedBatch unless the blocks have covered the whole segment."""
         if self.at != self._segment.index_offset or rows != self._segment.rows:
             text = f"the blocks of a segment have {rows} of its {self._segment.rows} rows and end at byte {self.at}"
             raise fmt.corrupt(self._path, self.at, text)

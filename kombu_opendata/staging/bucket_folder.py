@@ -109,7 +109,10 @@ class BucketFolder(Folder):
                 return None
 
     def put_if(self, path: str, data: bytes, version: dict[str, str] | None) -> dict[str, str] | None:
-        """Write an object if its version is unchanged (None: if it does not exist); return its new version, or None."""
+        """Write an object if its version is still ``version``, which is None for an object that does not exist.
+
+        Return the new version; None if the object was changed, and not written.
+        """
         refused = self._obs.exceptions.AlreadyExistsError, self._obs.exceptions.PreconditionError, *self._not_found
         with self.errors():
             try:

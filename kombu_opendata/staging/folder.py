@@ -60,7 +60,11 @@ class Folder(ABC):
 
     @abstractmethod
     def read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes of each (offset, length), fewer at the end; raise DamagedBatch if the batch is missing."""
+        """Return the bytes of each (offset, length), fewer at the end of the batch.
+
+        Raises:
+            DamagedBatch: the batch is missing.
+        """
 
     @abstractmethod
     def stream(self, path: str) -> Iterator[bytes]:

@@ -29,7 +29,7 @@ class StagingTarget:
     #: executor's environment.
     options: dict[str, str] = field(default_factory=dict)
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES  # the limit for one envelope
-    #: inline_bytes, inline_rows: a batch within these limits is a part of the commit instead of an object
+    #: a batch within these two limits is a part of the commit instead of an object
     inline_bytes: int = INLINE_BYTES
     inline_rows: int = INLINE_ROWS
 
@@ -42,8 +42,8 @@ class BatchInfo:
     rows: int  # number of messages
     bytes: int  # size of the object
     checksum: int  # a CRC-32 over the checksums of all parts
-    partition: int = 0  # partition, attempt: the arguments of the writer
-    attempt: int = 0
+    partition: int = 0  # of the writer
+    attempt: int = 0  # of the writer
     #: the object itself if it is small and was not written; otherwise empty
     data: _Bytes = field(default=b"", repr=False)
 

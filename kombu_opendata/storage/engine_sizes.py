@@ -28,18 +28,17 @@ class EngineSizes:
         index_messages: messages whose headers the indexer has in memory.
         index_reads: metadata records that the indexer reads together.
         log_rows: stored rows of the history's log in memory.
-        log_chunk_rows: rows of a chunk of the log, each of its kind.
-        log_blocks: blocks of messages that are known for chunks that left memory before they were indexed.
-        header_messages, header_bytes: messages, and bytes of their headers, of a record of kept headers.
-        header_records: such records in the store, above which the open part of the index is written before it is full.
-        header_reads: metadata that is read together for them.
+        log_chunk_rows: messages or attempts that end a chunk of the log.
+        log_blocks: blocks of 256 message ids that are recorded for evicted chunks of the log until these are indexed.
+        header_messages, header_bytes: the messages, and the bytes of their headers, in a record of kept headers.
+        header_records: records of kept headers in the store, above which the open part of the index is written early.
+        header_reads: metadata records that are read together to keep headers.
         failure_reads: failures whose facts are read together.
         history_batch: candidates of a search that are read together.
         index_rare: a value with at most this many positions in a part is stored in a run, any other in postings.
         block_rows: metadata records that a routing cursor reads together.
-        route_blocks: blocks of counts of queues in memory at a time (0.6 KB each); handling all their ids takes a few
-            milliseconds.
-        route_reads: such blocks of one read.
+        route_blocks: routes blocks in memory at a time (0.6 KB each); handling all their ids takes a few milliseconds.
+        route_reads: routes blocks of one read.
         list_rows: rows of one read of settled lists at startup; some have tens of kilobytes.
         list_parts: parts of the queues whose lists are read at the same time: a request to a bucket takes long.
     """

@@ -132,7 +132,7 @@ class Catalogue:
         self.target.write(f"{_BACKUPS}/{backup.id}.json", [msgspec.json.encode(signed)])
 
     def prune(self, keep: int) -> tuple[list[str], int]:
-        """Delete all but the newest ``keep`` backups, and the files that no backup needs; return the ids and bytes.
+        """Delete all but the newest ``keep`` backups, and the files that no backup needs; return ids and freed bytes.
 
         Raises:
             CorruptRecord, NewerFormat: a retained backup can't be read, so the unneeded files are unknown.

@@ -1,4 +1,4 @@
-"""Locations of backups and stores, and the lock of a target, without which a backup could delete files of another.
+"""Locations of backups and stores, and the lock of a target: two backups could delete files of each other.
 
 In a folder the lock is an flock. In a bucket it is an object that the backup rewrites periodically. A backup that finds
 such an object watches it for ``WATCH_SECONDS``, and takes the lock over if the object does not change.

@@ -6,8 +6,8 @@ broker nor its clients therefore wait for a backup. The order of the steps makes
 
 1. The checkpoint's manifest names the tables, and the WAL file after which SlateDB replays the WAL.
 2. The WAL's files are listed, up to the last existing one.
-3. The journal is read. It has all previous commits, and must have all commits that these WAL files lack: if
-   segments were released since step 2, steps 2 and 3 are repeated.
+3. The journal is read. It has all previous commits that these WAL files lack, unless segments were released since
+   step 2: then steps 2 and 3 are repeated.
 4. The batches are listed, which include all that a committed job names.
 """
 
@@ -32,8 +32,8 @@ _WAL = re.compile(r"(\d{20})\.sst")
 
 #: writes bytes to the target
 Keep = Callable[[str, bytes], SavedFile]
-#: copies two lists of files to the target. A file of the first list never changes under its name, so it is not read if
-#: a backup has it. For a name of the second list, an earlier store may have had another content
+#: copies two lists of files to the target. The content of a file in the first list is determined by its name, so it is
+#: not read if a backup has it. The content of a file in the second list may differ from that of an earlier store
 Copy = Callable[[list[FolderEntry], list[FolderEntry]], list[SavedFile]]
 
 
@@ -99,7 +99,7 @@ def _segments(folder: Path | None) -> list[Path]:
 def _read_journal(store: OfflineStore, before: list[Path], keep: Keep) -> tuple[list[SavedFile], int] | None:
     """Save the complete records of each segment; return the files, and the number of the last record.
 
-    None if segments were released since ``before``, or begun.
+    Return None if the broker changed the journal during the call so that it must be read again.
     """
     saved: list[SavedFile] = []
     last_commit = 0

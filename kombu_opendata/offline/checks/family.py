@@ -98,8 +98,8 @@ class Family:
     """Checks of some kinds of records.
 
     The verification calls :meth:`record` with each record of the family's ``kinds``, in the order of the keys, and then
-    :meth:`finish`, which compares the data that the family has collected. That data should be small: messages have a
-    separate pass, which calls :meth:`message` for each message, if the family overrides it, and :meth:`end` afterwards.
+    :meth:`finish`, which compares the data that the family has collected. That data should be small. Messages have a
+    separate pass: it calls :meth:`message` with each message, and :meth:`end` afterwards.
     """
 
     kinds: ClassVar[tuple[RecordKind, ...]] = ()

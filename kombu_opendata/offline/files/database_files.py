@@ -1,4 +1,4 @@
-"""Checks of the files of a database in a local folder without SlateDB, which report damage by file and position.
+"""Checks of the files of a database in a local folder, without SlateDB. They report damage by file and position.
 
 ==========================  ============================================================================
 file                        what protects it

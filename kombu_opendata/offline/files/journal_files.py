@@ -66,8 +66,7 @@ class JournalTail:
         last: the last sequence number of the journal.
         commits: the effects of the records after ``position``.
         is_whole: True if no commit is missing in between, so that they can be applied.
-        lost_from: the first commit that can't be read although later ones can, and its file and offset; None if there
-            is no such commit.
+        lost_from: the place of the first commit that can't be read although later ones can; None if there is none.
         spares: the files without records.
         power_lost: True if a power loss may have torn the records since the last sync.
 
@@ -160,7 +159,7 @@ class JournalTail:
             self._check_end(segment, data)
 
     def _is_end(self, segment: SegmentFile, later: list[JournalRecord], until: int | None) -> bool:
-        """Report the damaged records before these; return True if a power loss tore them, so that the journal ends."""
+        """Report the damaged records before these. Return True if a power loss tore them and so ended the journal."""
         label = f"record {segment.last + 1} at {_end(segment)}"
         begin = later[0].start
         if later[0].sequence <= self.position + 1:
@@ -181,7 +180,7 @@ class JournalTail:
         return False
 
     def _lose(self, segment: SegmentFile) -> None:
-        """Record that commits from the last read position of a segment on are lost."""
+        """Record that the commits after the last readable one of a segment are lost."""
         self.is_whole = False
         if self.lost_from is None:
             self.lost_from = JournalPlace(max(segment.last, self.position) + 1, segment.path, segment.used_bytes)

@@ -15,10 +15,21 @@ Each part but the footer ends with the CRC-32 (u32) of its other bytes. Integers
 codec, blocks, filter, index and stats are compressed separately, before the checksum is added; with LZ4, the only codec
 read here, the length of the plain bytes (u32, little endian) precedes them.
 
-In versions 1 and 2 of the format, a row of a block consists of the number of bytes shared with the previous key, the
-number of bytes not shared, and the size of the value (varints); the rest of the key; the value; the sequence number
-u64; flags u8; and expiry and creation i64, depending on the flags. A block ends with the u16 offsets of its restart
-points and their u16 count.
+In versions 1 and 2 of the format, a block has rows, then the u16 offsets of its restart points and their u16 count.
+
+===============  =============================================================================
+field of a row   type
+===============  =============================================================================
+shared           varint, the number of bytes of the key that it shares with the previous key
+unshared         varint, the number of other bytes of the key
+value size       varint
+key              the bytes that are not shared
+value            bytes
+sequence number  u64
+flags            u8
+expiry           i64, depending on the flags
+creation         i64, depending on the flags
+===============  =============================================================================
 
 A FlatBuffer's table begins with an i32, the distance back to its vtable. The vtable contains its own size, the size of
 the table, and the position of each field, all as u16; 0 means that a field is absent. Its integers are little endian.

@@ -31,8 +31,8 @@ class QueueMembership(NamedTuple):
     """Message in a queue.
 
     Attributes:
-        entry: (id, priority, visible at, retention deadline, attempts) if it is available, (id, priority, leased at,
-            lease deadline, attempts) if it is in flight, (id, settled at, attempts) if it is settled.
+        entry: the fields of its entry. Available: (id, priority, visible at, retention deadline, attempts). In flight:
+            (id, priority, leased at, lease deadline, attempts). Settled: (id, settled at, attempts).
     """
 
     queue: str

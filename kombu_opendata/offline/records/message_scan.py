@@ -23,7 +23,7 @@ from .offline_store import OfflineStore
 OnCorrupt = Callable[[bytes, CorruptRecord], None]
 OnRow = Callable[[RecordKind, bytes, bytes], None]
 
-#: approximate number of queue entries in memory, number of ids of a window, and number of buckets in memory
+#: limits for the queue entries in memory (approximate), the ids of a window, and the buckets in memory
 WINDOW_ENTRIES = 100_000
 WINDOW_IDS = 50_000
 _MAX_BUCKETS = 128
@@ -179,7 +179,7 @@ class MessageScan:
 
 
 class _RecordCursor:
-    """Cursor over the records of one kind in a window; ``id`` is the next message id, or above all ids at the end."""
+    """Cursor over the records of one kind in a window. ``id`` is the next message id; at the end, above all ids."""
 
     __slots__ = ("_at", "_batches", "_rows", "id", "kind")
 
@@ -207,7 +207,7 @@ class _RecordCursor:
 
 
 async def _records(store: OfflineStore, kind: RecordKind, low: int, high: int) -> AsyncIterator[list[tuple[int, Any]]]:
-    """Yield the message id, and the key and value, of the records of a kind in a window."""
+    """Yield (message id, (key, value)) of the records of a kind in a window."""
     async for rows in store.scan_batches(*_id_range(kind, low, high), batch=_ROWS.get(kind, 1000)):
         yield [(_id_of(kind, row[0]), row) for row in rows]
 
@@ -239,7 +239,7 @@ class _RouteBlocks:
         return []
 
     async def counts(self, low: int, high: int) -> AsyncIterator[list[tuple[int, Any]]]:
-        """Yield the counts of the messages in a window, by message id; none for those in a damaged block."""
+        """Yield (message id, count) of the messages in a window, without those in a damaged block."""
         async for rows in self._store.scan_batches(*_block_range(low, high), batch=_ROUTES_BLOCKS):
             entries = [entry for key, value in rows for entry in self._entries(key, value).items()]
             if inside := [(id, count) for id, count in entries if low <= id < high]:

@@ -27,7 +27,7 @@ from ..findings import Finding, finding
 Pair = tuple[bytes, bytes]
 Range = tuple[bytes, bytes | None]
 
-#: findings that may only mean that the broker wrote to the journal during the read
+#: findings that a write of the broker to the journal during the read may cause
 _UNSETTLED = frozenset({"journal-gap", "journal-sequence", "journal-behind", "journal-record"})
 
 
@@ -40,7 +40,6 @@ class OfflineStore:
         broker_pid: the broker that runs on it; 0 if it is unknown, None if there is none.
         problems: the findings at the opening of the store, if damage is tolerated.
         unreadable: the ranges of keys that scans omit because they can't be read.
-        is_readable: False if no record at all can be read.
     """
 
     def __init__(self, location: StoreLocation, reader: ReadOnlyStore | None, clock: Clock) -> None:
@@ -63,7 +62,7 @@ class OfflineStore:
 
     @property
     def unheld(self) -> str | None:
-        """Reason why a broker may delete files during a read; None if a checkpoint keeps them or no broker runs."""
+        """Reason why a broker may delete files during a read; None if a checkpoint holds them or no broker runs."""
         return None if self.hold is None else self.hold.why_not
 
     # ------------------------------------------------------------------ reading
@@ -139,7 +138,7 @@ class OfflineStore:
         return pairs
 
     def can_tell(self, key: bytes) -> bool:
-        """Return True if a record for which :meth:`get` returned None does not exist; False if it may be unreadable."""
+        """Return False if the record may exist in an unreadable range, so that None from :meth:`get` proves nothing."""
         return not any(low <= key and (high is None or key < high) for low, high in self.unreadable)
 
     async def _merged(self, start: bytes, end: bytes | None, batch: int) -> AsyncIterator[Rows]:

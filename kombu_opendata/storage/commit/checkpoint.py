@@ -1,8 +1,8 @@
 """A checkpoint: one atomic SlateDB batch that brings the store to the state in memory.
 
-:func:`snapshot` builds the batch from the state without a turn of the event loop in between. :func:`resolve` adds the
-few records that depend on their old values in the store: attempts, the records of deleted queues, and the messages that
-no queue needs any more. The caller writes and flushes the batch, which also contains the journal's position.
+:func:`snapshot` builds the batch from the state in one step of the event loop. :func:`resolve` adds the few records
+that depend on their old values in the store: attempts, the records of deleted queues, and the messages that no queue
+needs any more. The caller writes and flushes the batch, which also contains the journal's position.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ async def resolve(
         batch.put(key, active.encode_attempts(attempts))
     garbage = list(dirty.garbage)
     for name, incarnations in dirty.deleted_queues.items():
-        # Only the first is in the store: the others were declared and deleted since the last checkpoint.
+        # A queue may have been declared and deleted repeatedly since the last checkpoint: only the first is stored.
         new_keys = dirty.redeclared.get(name, frozenset())
         stored_ids = await _delete_queue_records(name, incarnations[0], new_keys, batch, store)
         garbage += (incarnations[0].ids | stored_ids) - incarnations[0].dead_letters
@@ -241,8 +241,8 @@ async def _count(
     """Update the counts of queues that need a message, and delete the messages that no queue needs.
 
     Payload, metadata and attempts are deleted together. A message that is in several queues, or in chunks, or that was
-    moved, has an entry in a routes block, which counts the remaining queues. If the log keeps a message that no queue
-    needs, its entry marks it as kept instead. Returns the ids of the deleted messages.
+    moved, has an entry in a routes block, which counts the remaining queues. A message that no queue needs, but that
+    the log still keeps, is not deleted: its entry marks it as kept. Returns the ids of the deleted messages.
     """
     new, changes = dirty.routes, _changes(garbage, dirty)
     deleted_ids, kept_count, piece = set(), 0, TimeSlice()

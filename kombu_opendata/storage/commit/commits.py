@@ -1,8 +1,8 @@
 """Commits: effects become durable in the journal immediately, and in the store with the next checkpoint.
 
 With a journal (a local folder) a commit is synchronous and takes 0.1 ms; checkpoints follow in the background. Without
-one (an object store, memory) every commit is a checkpoint. In both cases no client may see a change before the commit
-that covers it has returned.
+one (an object store, memory) every commit is a checkpoint. In both cases no client may see a change before its commit
+has returned.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ class Commits:
     """The commits and checkpoints of one instance.
 
     Attributes:
-        effects: the changes since the last commit; always the same list.
+        effects: the changes since the last commit; a commit clears the list and does not replace it.
         needs_sync: a client waits for a reply, so the commit must survive a power loss.
-        sync_soon: as ``needs_sync``, but a sync with the next checkpoint is early enough.
+        sync_soon: the commit must survive a power loss after the next checkpoint, but not before.
         new_bytes: the size of the payloads in ``effects``.
         room_bytes: a lower bound of the journal's room, without its reserve; :meth:`check_room` corrects it.
         batch: records for the next checkpoint.
         text_bytes: the size of the tasks' reports that the next checkpoint adds to the batch.
-        checkpointing: held during a checkpoint: the dirty sets are cleared, but the store lacks the changes.
-        tidying: held while the memtable is flushed or the store is reopened. Acquired before ``checkpointing``.
+        checkpointing: a lock, held during a checkpoint, while the dirty sets are empty but the store lacks the changes.
+        tidying: a lock, held while the memtable is flushed or the store is reopened. Acquired before ``checkpointing``.
         count: the number of appends to the journal, or of batches if there is no journal.
         is_large: set while the next checkpoint's batch is large; only with a journal.
         released_upto: the number of the last journal record that the store contains.

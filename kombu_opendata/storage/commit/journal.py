@@ -127,7 +127,7 @@ class Journal:
                 self._check_end(segment, data, end)
 
     def _was_synced(self, later: list[JournalRecord], unsynced: Unsynced | None) -> bool:
-        """Return True if the record before these was on the disk: no power loss tore it, and it was damaged later."""
+        """Return True if the damaged record before these was synced, so that no power loss has torn it."""
         if unsynced is None:
             return True
         counts = ((record.sequence, unsynced(record.payload)) for record in later)
@@ -166,7 +166,7 @@ class Journal:
 
     @property
     def unsynced(self) -> int:
-        """The number of the last records that a power loss may tear."""
+        """The number of records since the last sync, which a power loss may tear."""
         return self.sequence - self._synced
 
     @property
@@ -253,8 +253,8 @@ class Journal:
     def release(self, upto: int) -> None:
         """Delete the segments that only have records up to ``upto``: the store contains these.
 
-        Segments are not reused: a message in them may contain the bytes of a record, which recovery would find after
-        the last record of the later use.
+        Segments are not reused: an old message may contain the bytes of a record, and recovery would find these behind
+        the last new record.
         """
         while len(self._segments) > 1 and self._segments[1].first <= upto + 1:
             old = self._segments.pop(0)

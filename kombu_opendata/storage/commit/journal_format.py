@@ -161,7 +161,7 @@ RECORD = struct.Struct("<IIQ")
 SEQUENCE = struct.Struct("<Q")
 RECORD_BYTES = RECORD.size
 _SEQUENCE_OFFSET = RECORD_BYTES - SEQUENCE.size
-#: all records in reach have the same upper bytes of the sequence number, so the search looks for these
+#: the low bytes of a sequence number; the search looks for the others, which records near each other share
 _LOW_BYTES = 2
 _HIGH_BYTES = SEQUENCE.size - _LOW_BYTES
 _ZERO_RUN = re.compile(rb"\0" * _HIGH_BYTES + rb"+")

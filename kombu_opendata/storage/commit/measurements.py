@@ -117,9 +117,9 @@ class Standing:
     Attributes:
         available: the number of messages, visible or not.
         delayed: the number of messages that are not visible yet.
-        oldest_at_ms, newest_at_ms: the times at which the first and the last of the ready messages became ready: by a
-            publish, by the end of an ETA or a retry delay, or, after a return without delay, the time of its claim; 0
-            if no message is ready.
+        oldest_at_ms, newest_at_ms: the times at which the first and the last of the ready messages became ready; 0 if
+            none is ready. A message becomes ready when it is published, or when its ETA or retry delay ends. For a
+            message that was returned without delay, the time of its claim counts.
     """
 
     __slots__ = ("available", "delayed", "newest_at_ms", "oldest_at_ms")

@@ -76,7 +76,7 @@ class StoreFiles:
         return True
 
     def _record(self, folder: Path, *, closed: bool = False) -> None:
-        """Sync in a thread; a sync after the closing one has no effect."""
+        """Sync, in a thread. A sync after the call with ``closed`` has no effect."""
         with self._recording:
             if closed:
                 power_loss.mark_clean(folder)

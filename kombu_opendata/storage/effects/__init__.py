@@ -17,11 +17,12 @@ from ..state.store_state import StoreState
 class Effect(msgspec.Struct, array_like=True, gc=False):
     """A change whose ids, times and buckets are determined, so that each application to a state has the same result.
 
-    In the journal it is an array of its number, which
-    is its ``tag``, and its fields. ``pairs`` is a flat list id, bucket, id, bucket, …; times are ms since the epoch. A
-    subclass with its base's number has further fields, which are written only if they differ from their defaults; the
-    decoder decodes the longest form, whose defaults mean the same as the shorter form. The base has these defaults as
-    class variables, so both forms share ``apply``.
+    In the journal it is an array of its number, which is its ``tag``, and its fields. ``pairs`` is a flat list id,
+    bucket, id, bucket, …; times are ms since the epoch.
+
+    A subclass with the same number as its base has further fields. It is written only if one of them differs from its
+    default. The decoder always decodes the longest form and sets missing fields to their defaults. The base has these
+    defaults as class variables, so both forms share ``apply``.
     """
 
     def apply(self, state: StoreState) -> None:

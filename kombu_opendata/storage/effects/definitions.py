@@ -59,7 +59,7 @@ class DeleteQueueEffect(Effect, tag=10):
 
 
 class AlterQueueEffect(Effect, tag=70):
-    """An operator changed a queue, or paused or resumed it. The fields are those of its overrides from now on."""
+    """An operator changed, paused or resumed a queue. The other fields replace all of its earlier overrides."""
 
     queue: str
     paused: int

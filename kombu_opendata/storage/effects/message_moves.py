@@ -1,7 +1,7 @@
 """Effects that move stored messages: routing in the background, redrive, moves between queues, archiving, deletion.
 
 Each message that is added to a queue gets an entry in its routes block, even if its count is 1: the entry means that
-another queue, or this one before, may have written the message's attempts.
+the message was in a queue before, which may have written its attempts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KINDS: dict[ListName, int] = {"done": DONE, "failed": FAILED, "archived_failed"
 
 
 class RouteEffect(Effect, tag=41):
-    """A queue's cursor advanced and added ``rows`` to the queue; those in ``taken`` come from its settled lists."""
+    """A queue's cursor advanced and added ``rows`` to the queue. ``taken`` has those that were in its settled lists."""
 
     queue: str
     cursor: Cursor
@@ -96,7 +96,7 @@ class MoveSettledEffect(Effect, tag=42):
 
 
 class MoveWaitingEffect(MessagesEffect, tag=75):
-    """Available messages were added to ``target``; ``pairs`` has all of them if they left their queue, else none."""
+    """Available messages of a queue were moved to ``target``, or copied, in which case ``pairs`` is empty."""
 
     target: str
     rows: list[QueueRow]
@@ -144,7 +144,7 @@ class ArchiveFailedEffect(Effect, tag=54):
 
 
 def _check_for_doubles(state: StoreState, name: str) -> None:
-    """Make the queue's cursor check membership, as it must not add the messages that were added past its position."""
+    """Make the queue's cursor skip messages in the queue, as some were just added that it has not examined yet."""
     cursor = state.cursors.get(name)
     if cursor is not None and not cursor.is_done and not cursor.checks:
         state.cursors[name] = cursor._replace(checks=True)
@@ -156,6 +156,6 @@ def _add(state: StoreState, queue: Queue, row: QueueRow, at: int, more: int) -> 
     visible_at = row.visible_at_ms
     known_at = max(at, min(visible_at, at + 1))
     entry = queue.messages.add(row.bucket, row.id, row.priority, visible_at, row.deadline_ms, known_at, row.size)
-    entry.claimed_at = at  # a message visible from the next millisecond can be claimed immediately, at that time
+    entry.claimed_at = at  # so a message that is visible from the next millisecond on can be claimed immediately
     joined = state.dirty.joined
     joined[row.id] = joined.get(row.id, 0) + more

@@ -161,7 +161,7 @@ class TimeEffect(Effect, tag=17):
 
 
 class SyncedTimeEffect(TimeEffect, tag=17):
-    """The number of journal records before this commit's that a power loss could tear when it was written."""
+    """The time of a commit, and the number of journal records before it that were not synced when it was written."""
 
     unsynced: int = -1
 

@@ -29,8 +29,10 @@ class StagedChunk(msgspec.Struct, array_like=True, gc=False):
 
     Attributes:
         first_id: the message id of the first row.
-        at_ms, received_at_ms: the current time; the time of the job's commit, which counts as the time of receipt.
-        path, offset: the batch object, and the offset of the first row's envelope in it; no path: inline.
+        at_ms: the time of routing.
+        received_at_ms: the time of the job's commit, which counts as the time of receipt.
+        path: the batch object; empty if the batch is inline.
+        offset: the offset of the first row's envelope in the object.
         rows: the number of rows.
         block: the rows' columns: :class:`kombu_opendata.staging.batch_block.IndexBlock`; empty if they are damaged.
         payload: the envelopes of an inline batch; else empty.
@@ -91,7 +93,7 @@ def records_of(chunk: StagedChunk, block: IndexBlock, runs: list[int]) -> Iterat
 
 
 def _places(chunk: StagedChunk, block: IndexBlock) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the payload record of each row, or its envelope."""
+    """Yield the payload record and the envelope of each row, one of which is empty."""
     if not chunk.path:
         at = 0
         for length in block.lengths:

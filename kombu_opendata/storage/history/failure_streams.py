@@ -90,7 +90,7 @@ class FactsCache:
     async def _read_through(
         self, cache: OrderedDict[_K, _V], wanted: Sequence[_K], read: Callable[[list[_K]], Awaitable[dict[_K, _V]]]
     ) -> dict[_K, _V]:
-        """Return the values of these keys, if there are any, from the cache or by reads of a part of them at a time."""
+        """Return the values of the keys that have one. Those that are not cached are read in parts."""
         values = {key: cache[key] for key in wanted if key in cache}
         if len(values) < len(wanted):
             async with self._read_lock:
@@ -281,7 +281,7 @@ async def merged(streams: Sequence[Stream], *, descending: bool) -> Stream:
     """Yield the failures of all streams, in order."""
     sign = -1 if descending else 1
     bounds = [(float("-inf"), number) for number in range(len(streams))]  # a heap of the streams that have not ended
-    pending: list[OpenFailure] = []  # in reverse order
+    pending: list[OpenFailure] = []  # in reverse order, as failures are taken from the end
     is_sorted = True
     while bounds:
         bound, number = bounds[0]

@@ -113,7 +113,8 @@ class Indexer:
     def _next_work(self) -> Iterator[bool] | None:
         """Return the steps that index the chunk whose headers are in memory.
 
-        Without such a chunk, the steps freeze the open part if kept headers wait for it.
+        Without such a chunk, the steps freeze the open part if there are many kept headers: these are deleted when the
+        part is stored. None if there is nothing to do.
         """
         chunk_headers, self._chunk_headers = self._chunk_headers, None
         if chunk_headers is not None:
@@ -219,7 +220,7 @@ class Indexer:
             yield False
 
     def _groups(self, queue: str, consumer: str, outcome: int, state: int, exception: str) -> tuple[Group, Group]:
-        """Return the values of such attempts, and the values that these add to their messages."""
+        """Return the hashes for an attempt with these values, and the hashes that it adds for its message."""
         hash_of = self.hashes
         code = outcome & ~MANUAL
         hashes = [

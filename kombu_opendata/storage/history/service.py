@@ -42,12 +42,15 @@ T = TypeVar("T")
 
 #: retention of attempts
 DEFAULT_RETENTION_SECONDS = 14 * 86_400.0
-#: interval at which the background task checks for rows to index; duration of its work while messages flow, while they
-#: flow and many rows wait, and while the engine is idle; and its interval while the engine is idle and rows wait
+#: interval at which the background task checks for rows to index
 _CHECK_SECONDS = 0.1
+#: duration of its work while messages flow
 _BUSY_SECONDS = 0.001
+#: the same if many rows wait
 _BEHIND_SECONDS = 0.0025
+#: duration of its work while the engine is idle
 _IDLE_SECONDS = 0.02
+#: interval while the engine is idle and rows wait
 _PAUSE_SECONDS = 0.02
 #: number of rows that wait for indexing above which the indexer is behind
 _MUCH = 200_000
@@ -118,7 +121,7 @@ class History:
             self.collected.snapshot(batch)
 
     async def before_deletion(self, ids: Set[int], batch: WriteBatch) -> None:
-        """Store the headers of the messages, which the checkpoint deletes, as far as the index still needs them."""
+        """Store the headers of those messages that the index still needs."""
         if self.enabled:
             await self.collected.keep(ids, batch)
 

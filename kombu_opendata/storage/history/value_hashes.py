@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 #: a cache is emptied when it has this many entries
 _REMEMBERED = 65_536
 _LAYOUTS = 256
-#: size of the sample of messages that shows the repeating headers, and the most different values of such a header
+#: messages in the sample that shows which headers repeat
 _SAMPLE = 32
+#: the most values of a header in the sample for which it counts as repeating
 _REPEATING = 16
 
 HEADER, QUEUE, SETTLED, OUTCOME, CONSUMER, STATE, EXCEPTION = b"h", b"q", b"s", b"o", b"c", b"t", b"e"
@@ -62,7 +63,7 @@ class _HeaderLayout:
         self._sampled = 0
         self._groups: dict[Any, tuple[int, ...]] = {}
         self._repeating: list[int] = []
-        self._single: list[tuple[int, bytes]] = []  # and the prefix of the hashed text
+        self._single: list[tuple[int, bytes]] = []  # place of the header, prefix of the hashed text
         self._repeating_of: Callable[[Sequence[str]], Any] = len
 
     def values(self, texts: tuple[str, ...]) -> Values:

@@ -23,7 +23,7 @@ from .routing_reader import Accepts, CursorReader, MatchedRows, accept_all
 
 #: approximate journal bytes of one row
 _ROW_BYTES = 40
-#: time after its start within which a finished cursor restarts when its queue is bound
+#: time after the start of a cursor within which a binding of its queue restarts it, if it has finished
 LATE_BINDING_MS = 30_000
 
 
@@ -50,7 +50,14 @@ def replay_cursor(
 
 
 class Step(NamedTuple):
-    """The messages that a step added, the number that it examined, and flags for a finished cursor and a full queue."""
+    """The outcome of a step.
+
+    Attributes:
+        ids: the messages that it added to the queue.
+        seen: the number of messages that it examined.
+        is_over: True if the cursor has finished.
+        is_full: True if the queue accepts no more messages.
+    """
 
     ids: list[int]
     seen: int
@@ -80,7 +87,7 @@ class Router(EngineService):
                 "end, or stop it",
                 queue=queue.name,
             )
-        if any(self._state.staged.unrouted()):  # staged routing adds them, maybe before the cursor does
+        if any(self._state.staged.unrouted()):  # the routing of staged jobs adds these messages, too
             cursor = cursor._replace(checks=True)
         self._set(queue, cursor)
 

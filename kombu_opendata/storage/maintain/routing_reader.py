@@ -19,14 +19,16 @@ from ..state.store_state import Queue
 
 #: ids whose membership in a queue is in memory at the same time
 _WINDOW_IDS = 1 << 16
-#: most messages that one step adds, and messages that it examines between two readings of the clock
+#: most messages that one step adds
 _STEP_ROWS = 512
+#: messages that a step examines between two readings of the clock
 _CLOCK_ROWS = 16
-#: a larger record may have long texts, which are slow to filter: the clock is read for each
+#: a larger record may have long texts, which are slow to filter: the clock is read before each
 _LONG_BYTES = 1024
 
-#: combinations of headers whose match is cached, and the most characters of the headers of one combination
+#: combinations of headers for which the result of the filter is cached
 _VERDICTS_KEPT = 4096
+#: the most characters of the headers of one such combination
 _VERDICT_TEXT = 256
 
 #: returns True if a queue accepts this many more messages, with this many bytes in total
@@ -38,7 +40,15 @@ def accept_all(_messages: int, _bytes: int) -> bool:
 
 
 class MatchedRows(NamedTuple):
-    """The messages of a part of a block that match a queue: rows, places in the block, where to continue."""
+    """The messages in a part of a block that match a queue.
+
+    Attributes:
+        rows: the rows for the queue.
+        places: the places of these messages in the block.
+        next: the place in the block at which the next part begins.
+        position: the cursor's position after this part.
+        is_full: True if the queue accepts no more messages.
+    """
 
     rows: list[QueueRow]
     places: list[int]

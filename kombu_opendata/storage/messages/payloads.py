@@ -95,7 +95,7 @@ class Payloads:
         self.flushing_metadata, self.pending_metadata = self.pending_metadata, {}
 
     def end_flush(self, ids: Iterable[int]) -> None:
-        """End a checkpoint, which is in the store; cache the payloads of ``ids`` among those that it wrote."""
+        """End a checkpoint that the store has; of the payloads that it wrote, cache those of ``ids``."""
         flushed, self.flushing, self._flushing_staged, self.flushing_metadata = self.flushing, {}, {}, {}
         for id in ids:
             if id in flushed:

@@ -24,7 +24,7 @@ ROW_BYTES = 60
 
 
 class Selection(NamedTuple):
-    """The conditions that selected settled messages meet.
+    """The conditions for messages of an operation on a settled list.
 
     Attributes:
         ids: the ids of the messages; None for any.

@@ -238,8 +238,9 @@ class Operations:
     def remove(self, queue: Queue, entries: Collection[QueueEntry], reason: str = "") -> int:
         """Delete available messages that expired or are dropped or purged; return their number.
 
-        With a reason they become dead letters, if the queue has a dead-letter exchange, or if they expired and may
-        leave results of their tasks.
+        With a reason they become dead letters if the queue has a dead-letter exchange. Without one, messages that
+        expired become dead letters for :mod:`kombu_opendata.protocol.revocation`, if any message has named a result to
+        store when it expires.
         """
         at = self._clock.now_ms()
         why = reason

@@ -72,7 +72,7 @@ class SettledSource:
 
 @dataclass(frozen=True, slots=True)
 class WaitingSource:
-    """Available and delayed messages with ids below ``end``, which ``copies`` leaves in their queue.
+    """Available and delayed messages with ids below ``end``. If ``copies`` is True, they also remain in their queue.
 
     The methods are those of :class:`SettledSource`.
     """
@@ -281,7 +281,7 @@ class Moves(EngineService):
     def _as_of_now(
         self, move: _Move, rows: list[QueueRow], metadata: dict[int, Metadata], source_times: Mapping[int, int | None]
     ) -> list[QueueRow]:
-        """Return the same rows for the current time, with the visibility that the messages have in the source."""
+        """Return the rows for the current time, with the times at which the messages become visible in the source."""
         at, current = self._clock.now_ms(), []
         for row in rows:
             new_row = row_of(metadata[row.id], row.priority, move.way.target, at, source_times[row.id])
@@ -294,7 +294,7 @@ class Moves(EngineService):
     def _apply(self, move: _Move, bucket: int, rows: list[QueueRow]) -> None:
         """Apply one effect that moves the rows out of the source, into the target."""
         counts, limit = move.done, move.source.selection.limit
-        if move.way.call is not None:  # its client may have repeated it during the step
+        if move.way.call is not None:  # the client may have repeated the call during the step
             counts.count = self._repeats.before(move.way.call).messages
         size, fitting = 0, 0
         for row in rows:

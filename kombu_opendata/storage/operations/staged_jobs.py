@@ -146,7 +146,7 @@ class Staging(EngineService):
         ``alone``: the lock of a job, which its commit and its abort acquire, too.
         """
         try:
-            if await self._is_held():  # since the last startup only a reader may need an object
+            if await self._is_held():  # a reader may need an orphan that a job needed before the last startup
                 return
             folder = self.folder.open()
             pages = folder.batches()

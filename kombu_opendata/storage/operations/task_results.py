@@ -163,7 +163,8 @@ class ResultStore(EngineService):
             self.close_chord(group)
         start, end = keys.kind_range(keys.RecordKind.RESULT_EXPIRY)[0], keys.result_expiry_key(now + 1, b"")
         removed_count = examined = 0
-        # commits do not wait for the first read; values that are stored during the block remain pending, and in memory
+        # The first read is outside of the lock, so commits wait only if results have expired. No checkpoint runs during
+        # the block: results that are stored then remain in memory, where `_expire` finds them.
         while examined < _SWEEP_LIMIT and await self._store.scan(start, end, limit=1):
             async with self._commits.checkpointing:
                 rows = await self._store.scan(start, end, limit=_SWEEP_PAGE)

@@ -55,7 +55,7 @@ class TaskRuns(EngineService):
         else:
             self._effects.append(effect)
         session_tasks = self._state.running.by_session.get(session, {})
-        if len(session_tasks) > self._sizes.running_tasks:  # a client that sends no reports
+        if len(session_tasks) > self._sizes.running_tasks:  # the client sends no reports
             self.finish(next(iter(session_tasks)), TaskReport(TaskState.LOST))
 
     def note_late(self, session: bytes, running_ms: dict[Lease, int]) -> None:
@@ -121,7 +121,7 @@ class TaskRuns(EngineService):
         return lost_tasks
 
     def _fitting(self, report: TaskReport) -> TaskReport:
-        """Return the report with the texts that fit; settlements continue without the others."""
+        """Return the report, with its texts shortened or removed if there is no room for them."""
         if not (report.error or report.traceback):
             return report
         commits, size = self._commits, len(report.error) + len(report.traceback)

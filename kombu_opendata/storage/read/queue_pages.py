@@ -78,7 +78,7 @@ def _cut(rows: dict[int, Row], limit: int) -> tuple[list[Row], int]:
 
 
 def _buckets(queue: Queue, after: int, states: tuple[str, ...], now: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield the lowest message id and the number of the buckets with such messages, and True if it is cold."""
+    """Yield the lowest id, the number, and True if it is cold, of each bucket that may have such messages."""
     messages = queue.messages
     for number, bucket in messages.buckets.items():
         if bucket.available and max(bucket.available) > after:

@@ -18,10 +18,13 @@ from ..state.store_state import Queue
 PRIORITY = "priority"
 _PRIORITIES = {str(number): 255 - number for number in range(256)}
 _READ_AHEAD_BYTES = 512 << 10
-#: for reads by ids: the widest gap in one scan, the usual size of a record, rows of a call, concurrent point reads
+#: the widest gap between the ids of one scan
 _MAX_GAP = 32
+#: the usual size of a record
 _USUAL_BYTES = 512
+#: rows of one call of a scan
 _SCAN_ROWS = 512
+#: concurrent point reads
 _AT_ONCE = 32
 
 

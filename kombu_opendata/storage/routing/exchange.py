@@ -1,8 +1,8 @@
 """One exchange and its bindings, and the patterns of a topic exchange as a trie of their words.
 
-The trie matches as :mod:`...selectors.topic_match` does, and a look-up visits only nodes that can match. It follows all
-nodes that the words so far can reach at the same time, each node once, so no pattern makes it backtrack. If there are
-more such nodes than patterns, each pattern is tried.
+The trie matches as :mod:`...selectors.topic_match` does. For each word of a key, a look-up computes the set of nodes
+that the words so far can reach, so no pattern makes it backtrack. If it visits many more nodes than there are patterns,
+it tries each pattern instead.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def check(arguments: Mapping[str, Any]) -> None:
 
 
 def identity(arguments: Mapping[str, Any]) -> str:
-    """Return the identity: bindings of a queue with the same routing key are the same binding if it is equal."""
+    """Return a text that distinguishes the bindings of a queue with the same routing key."""
     return json.dumps(arguments, sort_keys=True, separators=(",", ":"))
 
 

@@ -63,7 +63,8 @@ class Topology:
         Args:
             headers: returns the message's headers; called for a headers exchange only.
             metadata: the message's metadata headers, for filters; None: bindings alone determine the route.
-            before: a dead letter's metadata headers before dead-lettering: filters that matched them don't count again.
+            before: a dead letter's metadata headers before dead-lettering. A filter that matched these does not match
+                again.
 
         Raises:
             NotFound: no such exchange.

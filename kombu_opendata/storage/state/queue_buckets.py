@@ -102,11 +102,14 @@ class QueueRow(msgspec.Struct, array_like=True, gc=False):
 class QueueEntry(msgspec.Struct, eq=False, gc=False):
     """One message in one queue.
 
-    ``priority`` is the stored one: lower first. ``session`` is the holder of the lease. ``envelope`` is set in
-    transient queues only, whose messages are not stored; ``size`` only if the queue counts bytes. ``received_at`` is
-    the time at which the broker received the message. ``returned`` means that it was delivered before. The last two are
-    not stored: in an entry that was loaded, ``received_at`` is 0, and ``returned`` shows no release that cost no
-    attempt.
+    Attributes:
+        priority: the stored priority, lower first.
+        size: in bytes; 0 if the queue does not count bytes.
+        received_at: the time at which the broker received the message; 0 in an entry that was loaded from the store.
+        session: the holder of the lease.
+        envelope: the message itself in a transient queue, whose messages are not stored; None in a durable queue.
+        returned: True if the message was delivered before and returned, since its entry was loaded. This is not stored:
+            earlier deliveries are known by ``attempts``, except those that cost no attempt.
     """
 
     queue: str
@@ -134,7 +137,7 @@ class QueueEntry(msgspec.Struct, eq=False, gc=False):
 
 
 class QueueBucket:
-    """The loaded entries of one bucket. No available one expires before ``next_deadline``; 0 if none does."""
+    """The loaded entries of one bucket. No available message expires before ``next_deadline``; 0 if none expires."""
 
     __slots__ = ("available", "in_flight", "next_deadline", "stored")
 

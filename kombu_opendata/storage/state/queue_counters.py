@@ -1,8 +1,8 @@
 """The counters of a queue, for its metrics: plain integers.
 
-Each claim of a message has exactly one end, so at any time
+Each claim of a message has exactly one end, so at any time, counted from ``since_ms``:
 
-``delivered + in flight at first = acked + rejected + requeued + released + lease_expired + deleted + in flight``
+``in flight at the start + delivered = acked + rejected + requeued + released + lease_expired + deleted + in flight``
 
 The counters of a stored queue are stored with it. Effects count when they are applied, so a replay of the journal has
 the same counts. The counters of a transient queue exist as long as the queue.
@@ -64,7 +64,7 @@ class QueueCounts:
         self.stored = _values(self)
 
     def start(self, now_ms: int) -> None:
-        """Begin to count at startup of the broker, if the store has no counters; keep their values at startup."""
+        """Record the values at startup of the broker. If the store has no counters, counting begins now."""
         self.since_ms = self.since_ms or now_ms
         self.at_start = _values(self)
 

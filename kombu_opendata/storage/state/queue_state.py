@@ -23,9 +23,14 @@ _order = attrgetter("priority", "id")
 class QueueState:
     """All messages of one queue.
 
-    Invariants: a message is in exactly one of ``available``, ``in_flight`` and a cold bucket; an entry's bucket is
-    loaded; a bucket with in-flight entries and the tail are always loaded; ``ready`` may hold stale pairs; no message
-    expires before ``next_deadline``.
+    Invariants:
+
+    - A message is in exactly one of ``available``, ``in_flight`` and a cold bucket.
+    - The bucket of each entry in ``available`` and ``in_flight`` is loaded.
+    - The tail, and each bucket with messages in flight, is always loaded.
+    - No message expires before ``next_deadline``.
+
+    The heaps ``_ready`` and ``_delayed`` may contain messages that are no longer ready or delayed.
     """
 
     def __init__(

@@ -50,9 +50,12 @@ class SettledList:
     Bucket 0 always has a record, even if it is empty and not the first; but an ``optional`` list has no records before
     its first entry, and none for empty buckets before the tail.
 
-    ``dirty`` maps the buckets that changed since the last checkpoint to their packed entries. ``at_hand`` has others
-    that were read for :meth:`take` only. ``sizes`` has the number of entries of each bucket before the tail that is not
-    full; for buckets below ``unread`` it may be missing. ``watchers`` are called with (id, bucket) of new entries.
+    Attributes:
+        dirty: the packed entries of the buckets that changed since the last checkpoint.
+        at_hand: the packed entries of other buckets, which were read for :meth:`take` only.
+        sizes: the number of entries of each bucket before the tail that is not full.
+        unread: the bucket below which ``sizes`` may lack buckets.
+        watchers: called with (id, bucket) of each new entry.
     """
 
     def __init__(
@@ -113,8 +116,9 @@ class SettledList:
     def take(self, number: int, ids: Iterable[int]) -> None:
         """Remove entries of bucket ``number``, which is in ``at_hand`` if it is not :meth:`loaded`.
 
-        In a replay of the journal some may be in other buckets, all of them loaded: retention may have removed entries
-        of the tail, so the next bucket began at another entry.
+        In a replay of the journal an entry may be in another bucket than before, because the removals of retention are
+        not in the journal: if entries of the tail had been removed, later entries fit into it. All these buckets are
+        loaded.
         """
         remaining = set(ids)
         others = [bucket for bucket in (*self.dirty, self.tail) if bucket != number]

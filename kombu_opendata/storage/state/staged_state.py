@@ -125,7 +125,7 @@ class StagedState:
             self._dirty_jobs.add(job.id)
 
     def moved(self, queue: str, id: int) -> None:
-        """Count a waiting message that left its queue for another one, where it was counted before."""
+        """Count a waiting message that left its queue for another one, whose counts already include it."""
         job, counts = self._waiting_job(id, queue)
         if job is not None and counts is not None:
             counts[ROUTED] -= 1

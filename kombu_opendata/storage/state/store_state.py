@@ -144,7 +144,7 @@ class Dirty:
         self.removals: set[bytes] = set()  # sessions
         self.sessions: set[bytes] = set()
         self.attempts: dict[int, list[str]] = {}
-        self.whole_attempts: set[int] = set()  # ids whose list starts here: no older record
+        self.whole_attempts: set[int] = set()  # ids without an older attempts record
         self.routes: dict[int, int] = {}  # number of queues of new messages in several queues or in chunks
         self.garbage: list[int] = []  # settled or removed permanently in one queue
         self.dead_letters: set[tuple[str, int]] = set()  # queue, id

@@ -31,8 +31,8 @@ class RunningTasks:
         by_lease: the session of each task.
         by_session: the tasks of each session that has any.
         dirty: the sessions whose tasks changed since the last checkpoint.
-        late: the start times of tasks by session and lease, for leases that have not ended. It may include leases that
-            ended since the session's last report; no message in flight has their tokens.
+        late: the start times of tasks whose leases have not ended, by session and lease, from the session's last
+            report. Leases that ended since then may be included: no message in flight has their tokens.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class RunningTasks:
         return session, self.by_session[session][lease]
 
     def ids(self, queues: Collection[str] = ()) -> set[int]:
-        """Return the messages whose tasks run, and some that have ended, of these queues or, without names, of all."""
+        """Return the messages of these queues (empty: all) whose tasks run, and some whose tasks have just ended."""
         leases = chain(self.by_lease, *self.late.values())
         return {id for queue, id, _token in leases if not queues or queue in queues}
 
