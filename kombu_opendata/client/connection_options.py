@@ -33,7 +33,7 @@ KOMBU_OPTIONS = frozenset((
     "callback", "connect_retries_timeout", "errback", "interval_max", "interval_start", "interval_step", "max_retries",
     "on_revive", "retry_errors",
 ))  # fmt: skip
-#: the broker remembers each of a session's last 1,024 publishes
+#: the broker recognizes a repeated publish only among the last 1,024 publishes of a session
 MAX_PIPELINE_DEPTH = 1000
 #: options that a client may set for the broker that it starts
 BROKER_OPTIONS = (
@@ -80,8 +80,9 @@ def _of_other_place(name: str) -> ForeignOptions | None:
 def report_unused(setting: str, instead: str) -> None:
     """Log, once in a process, that a setting has no effect.
 
-    It is not a :class:`Warning`, because apps may share settings between brokers on purpose: Python would print a
-    source line of this package, or raise an error in test suites that turn warnings into errors.
+    The report is a log record and not a :class:`Warning`, because apps may share settings between brokers on purpose.
+    For a warning, Python would print a source line of this package, and test suites that turn warnings into errors
+    would fail.
     """
     if setting not in _reported:
         _reported.add(setting)
@@ -160,7 +161,7 @@ class Options:
         connect_timeout: limit for one attempt to connect and log in.
         start_timeout: limit for the startup of an embedded broker.
         reconnect_timeout: time for which a call waits for the resume after a connection was lost.
-        resume_timeout: the same for an event loop and for a wait for deliveries.
+        resume_timeout: time for which an event loop, or a thread that waits for deliveries, tries to resume.
         heartbeat: interval of the broker's heartbeats over TCP; 0 leaves the interval to the broker.
         close_timeout: time for which closing waits for the broker's reply.
         may_start: whether to start the broker of a folder if it does not run.

@@ -1,8 +1,9 @@
 """Renewal of locks in a forked process that gevent patches after the fork.
 
 A server that loads an app early, such as ``gunicorn --preload``, forks before its gevent workers patch the standard
-library. The locks that a connection made at the fork are native then. They would not exclude the greenlets of a thread
-from each other, so they are made again when gevent has patched; no greenlet runs at that moment.
+library. After the fork a connection replaces its locks, still with native ones, which do not exclude the greenlets of a
+thread from each other. Therefore the connection replaces them again when gevent has patched; no greenlet runs at that
+moment.
 """
 
 from __future__ import annotations

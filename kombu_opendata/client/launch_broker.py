@@ -88,7 +88,10 @@ def start_broker(
 ) -> None:
     """Start the folder's broker and wait until it is ready.
 
-    Raises StoreInUse, StartInterrupted if it ended without a report or in time, or the error that the broker reported.
+    Raises:
+        StoreInUse: another broker uses the store.
+        StartInterrupted: the new broker ended without a report, or the deadline passed.
+        StartError, StoreError: the new broker reported this error.
     """
     import subprocess
 
@@ -122,7 +125,7 @@ def start_broker(
         line = _read_line(read_fd, deadline, clock)
     finally:
         os.close(read_fd)
-    with suppress(subprocess.TimeoutExpired):  # it exits immediately: the broker is its child
+    with suppress(subprocess.TimeoutExpired):  # the process exits immediately: the broker is its child
         process.wait(5)
     _check_report(line, folder, address, options, log_size)
 

@@ -95,7 +95,7 @@ class Batch:
 
 
 def publish_owner(connection: BrokerConnection) -> Batch | PublishPipeline | None:
-    """Return the owner of a publish on this connection, which learns its failure; None if the caller waits for it."""
+    """Return the batch or pipeline that collects failed publishes of this connection; None if the caller waits."""
     batch = current_batch.get()
     while batch is not None:
         if batch.covers(connection):

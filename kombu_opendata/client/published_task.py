@@ -13,9 +13,13 @@ from ..url import Place
 
 
 class PublishedTask(NamedTuple):
-    """Task, the brokers of its result backend, and the property of its message if that goes to one of them.
+    """Task with the result property of its message.
 
-    See kombu_opendata.protocol.revocation.
+    Attributes:
+        task_id: Celery's id of the task.
+        places: the brokers that its result backend uses.
+        result: the property of the message, if the message goes to one of these brokers, see
+            kombu_opendata.protocol.revocation.
     """
 
     task_id: str

@@ -24,9 +24,10 @@ from .session.broker_connection import BrokerConnection
 
 #: number of tasks that this process remembers as recently sent
 _MAX_SENT = 10_000
-#: seconds without a result of such a task after which its broker searches the store: the id may have been used before
+#: The broker looks for results of such tasks only in memory. If none arrives within these seconds, it also searches the
+#: store, as an id may have been used before.
 _LOOK_SECONDS = 0.1
-#: names in one request
+#: limit for the names in one request
 _NAMES = 10_000
 
 #: names and values of results that changed
@@ -81,7 +82,10 @@ class ResultClient:
             return self._connection
 
     def _use(self, action: Callable[[BrokerConnection], Any]) -> Any:
-        """Call the function with the connection or, if its broker is unreachable, with one to the next address."""
+        """Call the function with the connection; if its broker is unreachable, with a connection to the next address.
+
+        Raises ConnectionLost if no broker answers.
+        """
         for _ in self._addresses[1:]:
             connection = self._usable()
             try:
@@ -144,13 +148,13 @@ class ResultClient:
 
     # ------------------------------------------------------------ watching
     def note_sent(self, name: bytes) -> None:
-        """Record that a task is about to be sent: it can have a result only if its id was used before."""
+        """Record that a task is about to be sent, so it has no stored result, unless its id was used before."""
         self._sent_at[name] = self._clock.monotonic()
         if len(self._sent_at) > _MAX_SENT:
             self._sent_at.popitem(last=False)
 
     def watch(self, name: bytes) -> None:
-        """Watch a result: :meth:`drain` will report it. The next :meth:`drain` sends the request to the broker."""
+        """Watch a result, which :meth:`drain` will report. The request is sent by the next or the running drain."""
         self._to_unwatch.pop(name, None)
         if name not in self._watched:
             self._to_watch[name] = None
@@ -225,7 +229,7 @@ class ResultClient:
         return self._receive_pushed(None if timeout is None else timeout - short)
 
     def _look_in_store(self) -> Changes:
-        """Return stored results of the tasks for which the broker only looked in memory: their ids were used before."""
+        """Return stored results of the tasks for which the broker has only looked in its memory."""
         recent = list(self._looked_up_in_memory)  # other threads add to it
         for name in recent:
             self._looked_up_in_memory.pop(name, None)
@@ -286,7 +290,7 @@ def _store(connection: BrokerConnection, message: m.StoreResult) -> m.ResultStor
 
 
 def _send(connection: BrokerConnection, messages: Sequence[Any]) -> None:
-    """Send messages that have no reply, unless this opens the connection: every new socket begins with them."""
+    """Send messages that have no reply. If this call opens the connection, its socket has begun with them already."""
     link = connection.link
     if link.reentrance.is_entered():
         return link.reentrance.later(partial(_send, connection, messages))

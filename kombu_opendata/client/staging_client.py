@@ -21,7 +21,7 @@ from ..url import Address, parse
 from .connection_options import DEFAULTS, Options
 from .session.broker_connection import BrokerConnection
 
-#: batches of one commit, which are one list in a call
+#: limit for the batches of one commit, which are one list in its request
 MAX_BATCHES = MAX_ITEMS
 
 

@@ -94,7 +94,10 @@ def _asynchronous(
 
 
 class _Reports:
-    """Progress of a call, reported by a thread; the first ``error`` of the caller's function ends the call."""
+    """Reports of a call's progress, which a thread adds, and the event loop passes to the caller's function.
+
+    ``error`` is the exception of that function, or the cancellation of the call; the next report then ends the call.
+    """
 
     def __init__(self, progress: Callable[[Any], object]) -> None:
         self.error: BaseException | None = None

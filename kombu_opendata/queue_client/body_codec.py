@@ -66,7 +66,10 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def encode(body: Any) -> tuple[bytes | str, str, str]:
-    """Return the encoded body, its content type and its encoding; raise InvalidMessage if the body can't be encoded."""
+    """Return the encoded body, its content type and its content encoding.
+
+    Raises InvalidMessage for a body that is neither a JSON value nor text nor bytes.
+    """
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body), *_BINARY
     try:
@@ -139,7 +142,10 @@ def displayed(
 
 
 def json_elements(raw: bytes, enough: int) -> int:
-    """Return an upper bound of the number of elements of a JSON text; the bound is inexact up to ``enough``."""
+    """Return an upper bound of the number of elements of a JSON text.
+
+    The first bound includes commas and brackets in strings; the exact count is only made if it exceeds ``enough``.
+    """
     count = sum(map(raw.count, (b",", b"[", b"{")))
     return count if count <= enough else sum(map(_TEXTS_IN_JSON.sub(b"", raw).count, (b",", b"[", b"{")))
 
@@ -188,13 +194,14 @@ def _too_large(raw: bytes, headers: Mapping[Any, Any], reason: str) -> BodyTooLa
 
 def is_deeper(value: Any, limit: int) -> bool:
     """Return True if containers are nested deeper than the limit, without recursion."""
-    level = [value]
+    level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(limit):
         level = [
-            item for container in level
+            item
+            for container in level
             for item in (container.values() if isinstance(container, dict) else container)
             if isinstance(item, (dict, list))
-        ] if isinstance(level[0], (dict, list)) else []  # fmt: skip
+        ]
         if not level:
             return False
     return True
@@ -220,7 +227,10 @@ class _TooMuch(Exception):
 
 
 def _decompress(raw: bytes, method: str, limit: int) -> bytes | None:
-    """Return the decompressed bytes; None if that is not possible; raise _TooMuch if there are more than ``limit``."""
+    """Return the decompressed bytes; None if the method is not available here, or the data is damaged.
+
+    Raises _TooMuch if there are more than ``limit`` bytes.
+    """
     read = _READERS.get(_ALIASES.get(method, method))
     try:
         plain = read(raw, limit + 1) if read is not None else None

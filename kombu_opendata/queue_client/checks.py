@@ -24,7 +24,7 @@ Point = str | int | datetime
 #: a message, or its id
 Target = Message | int
 
-#: thirty days, the broker's limit for leases and polls
+#: thirty days, the broker's limit for leases
 MAX_SECONDS = 30 * 86_400
 MAX_DELAY_SECONDS = 100 * 366 * 86_400
 MAX_ID = (1 << 63) - 1
@@ -51,7 +51,10 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
 
 
 def due_at_ms(delay: Seconds | None, at: Moment | None, now_ms: int) -> int:
-    """Return the due time in ms since the epoch; 0 means immediately. Both arguments, or a wrong one: RequestError."""
+    """Return the due time in ms since the epoch; 0 means immediately.
+
+    Raises RequestError if both arguments are given, or one is not valid.
+    """
     if delay is not None and at is not None:
         raise RequestError("give a delay or a time, not both")
     if delay is not None:
@@ -159,9 +162,9 @@ def message_ids(ids: Iterable[Any] | None) -> list[int] | None:
 
 
 def items_of(queue: str, targets: Iterable[Target], token: int | None = None) -> list[Item]:
-    """Return the ids to settle with the tokens of their leases; for an id alone 0, which means any reader's lease.
+    """Return the ids to settle, each with the token of its lease; 0 means the lease of any reader.
 
-    Raises RequestError for what is neither a message of this queue nor an id.
+    Raises RequestError for a target that is neither a message of this queue nor an id.
     """
     items = []
     for target in targets:

@@ -37,7 +37,7 @@ CLOSED = "the client is closed: make a new one"
 class ClientConnection(BrokerConnection):
     """Connection that sends batches and waits for reads. One thread may wait; :meth:`stop_waiting` ends its wait.
 
-    With ``stop``, the next read, or the waiting one, returns immediately.
+    If ``stop`` is set, the waiting read returns immediately, or else the next one.
     """
 
     stop = False
@@ -284,7 +284,7 @@ class Calls:
     def _check(self, message: Any = None) -> None:
         """Raise RequestError if the caller was cancelled, or if the broker could not decode the request.
 
-        It would close the connection then.
+        The broker closes the connection after such a request.
         """
         if self._refusal:
             raise RequestError(self._refusal)

@@ -64,11 +64,11 @@ class HistoryQueries(Base):
         return _with_bodies(self.calls.call_apart(request("list_attempts", m.ListAttempts, query, AttemptQuery)))
 
     def iter_messages(self, **query: Unpack[MessageQuery]) -> Generator[MessageInfo, None, None]:
-        """Iterate over all messages from a page on, requested page by page."""
+        """Iterate over the messages of the query's page and of all further pages."""
         yield from _items(self.list_messages, query)
 
     def iter_attempts(self, **query: Unpack[AttemptQuery]) -> Generator[AttemptInfo, None, None]:
-        """Iterate over all attempts from a page on, requested page by page."""
+        """Iterate over the attempts of the query's page and of all further pages."""
         yield from _items(self.list_attempts, query)
 
     def retrieve_message(self, id: int) -> MessageInfo | None:
@@ -107,7 +107,7 @@ class HistoryQueries(Base):
         return self.calls.call_apart(request("list_failures", m.ListFailures, query, FailureList))
 
     def iter_failures(self, **query: Unpack[FailureList]) -> Generator[FailureInfo, None, None]:
-        """Iterate over all failures from a page on, requested page by page."""
+        """Iterate over the failures of the query's page and of all further pages."""
         yield from _items(self.list_failures, query)
 
     def group_failures(
@@ -117,12 +117,13 @@ class HistoryQueries(Base):
 
         Args:
             by: any of task, exception, queue, reason, worker.
-            bucket_seconds: the length of the buckets, at most 1,000 from ``gte`` on, in ``over_time`` of each group:
-                counts by the start of the bucket in ms since the epoch, without zeros. 0 means no buckets.
+            bucket_seconds: the length of the buckets of time in which each group is also counted; 0 means none. There
+                are at most 1,000 buckets from ``gte`` on. ``over_time`` of a group has the count of each bucket by its
+                start, in ms since the epoch; buckets without failures are omitted.
 
         Returns:
-            ``groups``, and ``complete``: True if all failures were counted and all groups are listed. The newest
-            500,000 failures are counted, and at most 1,000 groups are listed.
+            The ``groups``, at most 1,000. Only the newest 500,000 failures are counted. ``complete`` is False if there
+            are more failures or groups.
         """
         fields = {"by": texts("by", by), "bucket_ms": bucket_ms("bucket_seconds", bucket_seconds)}
         message = request("group_failures", m.GroupFailures, query, FailureFilters, **fields)

@@ -77,7 +77,7 @@ class AllMetrics:
     Attributes:
         queues: the metrics by queue. Unchanged metrics are those of the previous reply, with later ages.
         changed: the names of the queues in this reply.
-        mark: identifies the state of this client to the broker.
+        mark: identifies this reply to the broker, which then sends only later changes.
     """
 
     at: datetime
@@ -110,8 +110,8 @@ class QueueMetricsCalls(Base):
     def recent_metrics(self, queues: Iterable[str] = (), *, since: datetime | None = None) -> m.RecentMetrics:
         """Return the metrics of queues, and of all queues together, over the last ten minutes.
 
-        The broker keeps them in memory, from its startup on: for idle queues, for the thousand busiest of the others,
-        and for the rest only over the last minute.
+        The broker keeps them in memory, so they begin with its startup. Of the queues that are in use, only the busiest
+        thousand have all ten minutes, and the others have the last minute.
 
         Args:
             queues: at most 1,000; queues that do not exist are omitted.

@@ -167,12 +167,15 @@ class QueueAdministration(Base):
     def pause(self, queue: str, *, publishes: bool = False) -> m.QueuePauseReply:
         """Pause a queue: consumers and reads receive nothing until it is resumed. Messages in flight may be settled.
 
-        With ``publishes``, publishes raise :class:`.QueuePaused`.
+        With ``publishes``, publishes are refused as well; they raise :class:`.QueuePaused`.
         """
         return self.calls.call(m.PauseQueue(0, checks.name(queue, "the queue's name"), publishes))
 
     def resume(self, queue: str, *, publishes_only: bool = False) -> m.QueuePauseReply:
-        """Undo :meth:`pause`, or with ``publishes_only`` only the refusal of publishes, if the queue is paused."""
+        """Undo :meth:`pause`; nothing happens if the queue is not paused.
+
+        With ``publishes_only``, publishes are accepted again, while consumers and reads still receive nothing.
+        """
         message = m.ResumeQueue(0, checks.name(queue, "the queue's name"), publishes_only)
         return self.calls.call(message)
 
@@ -186,19 +189,25 @@ class QueueAdministration(Base):
         auto_delete: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Create an exchange. Nothing happens if it exists; with other properties, raise PreconditionFailed."""
+        """Create an exchange; nothing happens if it exists with the same properties.
+
+        Raises PreconditionFailed if it exists with other properties.
+        """
         message = m.DeclareExchange(0, exchange, type, durable, auto_delete, dict(arguments or {}), False)
         self.calls.call(message)
 
     def list_exchanges(self) -> list[ExchangeInfo]:
-        """Return all exchanges but the default one, by name; those that always exist begin with ``amq.``."""
+        """Return all exchanges except the default one, by name; the names of built-in ones begin with ``amq.``."""
         answer = self.calls.call(m.ListBindings(0))
         bindings = Counter(exchange for _queue, exchange, _key in answer.bindings)
         infos = (ExchangeInfo(*row, bindings[row[0]]) for row in answer.exchanges)
         return sorted(infos, key=lambda info: info.name)
 
     def delete_exchange(self, exchange: str, *, if_unused: bool = False) -> None:
-        """Delete an exchange with its bindings, if it exists; with ``if_unused``, PreconditionFailed if it has any."""
+        """Delete an exchange with its bindings; nothing happens if it does not exist.
+
+        With ``if_unused``, raise PreconditionFailed if it has bindings.
+        """
         self.calls.call(m.DeleteExchange(0, exchange, if_unused))
 
     def bind(

@@ -95,7 +95,8 @@ class Reading(Base):
     def pop(self, queue: str, qty: int = 1) -> list[Message]:
         """Take up to ``qty`` messages and acknowledge them immediately.
 
-        They are kept as done, so a message that this client loses can be recovered. A lost connection loses no message.
+        They are kept as done, so a message that this client does not process can be replayed. If the connection is
+        lost during the call, the resumed call returns the same messages.
         """
         return self._read(queue, 60, qty, pop=True)
 
@@ -148,7 +149,12 @@ class Reading(Base):
 
     # ------------------------------------------------------------ without a lease
     def peek(self, queue: str, qty: int = 1, *, after: int = -1) -> list[Message]:
-        """Return 1 to 1,000 ready and delayed messages by id, without leasing them, after the last id of a page."""
+        """Return ready and delayed messages in the order of their ids, without leasing them.
+
+        Args:
+            qty: 1 to 1,000.
+            after: the last id of the previous page.
+        """
         checks.whole(qty, "qty", 1, MAX_QUANTITY)
         checks.whole(after, "after", -1, checks.MAX_ID)
         messages: list[Message] = []
@@ -161,7 +167,11 @@ class Reading(Base):
         return messages
 
     def get(self, id: int, queue: str = "") -> StoredMessage:
-        """Return a message by its id: payload, headers, and its states in all queues or in one."""
+        """Return a message by its id, with its payload, headers, and states in all queues or in one.
+
+        Raises:
+            MessageNotFound: the message does not exist.
+        """
         checks.whole(id, "a message id", 0, checks.MAX_ID)
         answer = self.calls.call(m.GetMessage(0, id, queue))
         if answer.envelope is None:
@@ -208,15 +218,22 @@ class Reading(Base):
                 ``routing_key`` and ``priority``.
 
         Returns:
-            ``matches``: True if the queue receives the message, also through alternate exchanges. ``filter``: the
-            explanation of the queue's filter, None if it has no filter; and ``mode``. ``bindings``: the ``exchange``,
-            ``type`` and ``routing_key`` of each, whether it ``matches``, and an ``explanation``; at most 50, those that
-            match first, and ``bindings_omitted`` counts the rest. For a filter alone there are only ``matches`` and
-            ``filter``.
+            A dictionary. If only a ``filter`` was given, it has the first two of these keys:
 
-            An explanation has ``text``, ``value`` (True, False, or None for unknown), ``headers`` (those that it read,
-            None for a missing header), ``parts`` (explanations) and ``omitted`` (the number of parts that are not
-            shown); see :meth:`kombu_opendata.selectors.Explanation.from_dict`.
+            * ``matches``: True if the queue receives the message, also through alternate exchanges.
+            * ``filter``: the explanation of the filter; None if the queue has none.
+            * ``mode``: the queue's filter mode, ``any`` or ``all``.
+            * ``bindings``: ``exchange``, ``type`` and ``routing_key`` of each binding, whether it ``matches``, and an
+              ``explanation``. There are at most 50, those that match first.
+            * ``bindings_omitted``: the number of further bindings.
+
+            An explanation has these keys; see :meth:`kombu_opendata.selectors.Explanation.from_dict`:
+
+            * ``text``: the filter, or a part of it.
+            * ``value``: True, False, or None for unknown.
+            * ``headers``: the headers that it read; None for a missing header.
+            * ``parts``: the explanations of its parts.
+            * ``omitted``: the number of parts that are not shown.
 
         Raises:
             SelectorError: the filter is not valid; the text shows the position.
@@ -251,7 +268,10 @@ def header_texts(where: Mapping[str, Any]) -> dict[str, str]:
 
 
 def metadata_texts(headers: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return headers as filters read them: as texts, with those of every message, without None and nested values."""
+    """Return headers as filters read them: as texts, without None and nested values.
+
+    The headers ``exchange``, ``routing_key`` and ``priority``, which every message has, are added.
+    """
     texts = {"exchange": "", "routing_key": "", "priority": "0"}
     if headers is not None and not isinstance(headers, Mapping):
         raise RequestError(f"headers must be a mapping, not {type(headers).__name__}")

@@ -63,7 +63,9 @@ class Replaying(Base):
         limit: int = 0,
         state: Literal["failed", "archived_failed"] = "failed",
     ) -> m.Redriven:
-        """Redrive failed messages of a queue, with no attempts and the same ids; other calls are not blocked.
+        """Redrive failed messages of a queue. They keep their ids, and their attempts are reset to 0.
+
+        Other calls are not blocked.
 
         :meth:`retry_failures` does this for several queues, and also retries tasks that failed after their
         acknowledgement.
@@ -93,10 +95,11 @@ class Replaying(Base):
         limit: int = 0,
         states: Iterable[Literal["ready", "available", "delayed"]] = ("ready", "delayed"),
     ) -> m.Moved:
-        """Move ready and delayed messages to another queue, with no attempts and the same ids and delays.
+        """Move ready and delayed messages to another queue.
 
-        Messages in flight stay, and so do messages that arrive during the call. Each message moves exactly once, even
-        if the broker is killed. Other calls are not blocked.
+        They keep their ids and delays, and their attempts are reset to 0. Messages in flight stay, and so do messages
+        that arrive during the call. Each message moves exactly once, even if the broker is killed. Other calls are not
+        blocked.
 
         Args:
             where: only messages that match this filter.
@@ -105,9 +108,10 @@ class Replaying(Base):
             states: only messages in one of these states.
 
         Returns:
-            ``count``, and counts of those that stayed: ``already`` (the target has them), ``expired``, ``waiting``
-            (dead letters that are not published yet), ``unmatched`` (every message of the target must match its
-            filter). ``is_full`` is True if the target reached its maximum length; repeat the call to move the rest.
+            ``count``, the number of moved messages, and the numbers of those that stayed: ``already`` if the target has
+            them, ``expired``, ``waiting`` for dead letters that are not published yet, and ``unmatched`` if the target
+            accepts only messages that match its filter. ``is_full`` is True if the target reached its maximum length;
+            repeat the call later to move the rest.
 
         Raises:
             QueuePaused: publishes to the target are paused.
@@ -156,9 +160,9 @@ class Replaying(Base):
     ) -> int:
         """Archive failed messages: all, or those that satisfy every argument; return their number.
 
-        They become ``archived_failed``, in the order of archiving, and keep their payload, headers, attempts and time
-        of failure. No retention removes them, only :meth:`delete_settled` or the deletion of the queue. Other calls are
-        not blocked.
+        They become ``archived_failed`` and keep their payload, headers, attempts and time of failure. Lists show them
+        in the order of archiving. No retention removes them, only :meth:`delete_settled` or the deletion of the queue.
+        Other calls are not blocked.
 
         Args:
             where: only messages that match this filter.

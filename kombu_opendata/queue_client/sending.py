@@ -148,14 +148,22 @@ class MessageSending(Base):
     ) -> Published:
         """Send a message to every queue that matches by a binding, its name, or its filter. It is stored once.
 
-        The arguments are as in :meth:`send`. An idempotency key applies to this exchange and routing key.
+        The arguments are as in :meth:`send`. An idempotency key applies to this exchange and routing key. The
+        ``queues`` of the result are empty if no queue matches.
         """
         now = self._now_ms()
         due = checks.due_at_ms(delay, at, now)
         message, digest = checks.outgoing(
-            body, headers, exchange, routing_key,
-            priority=priority, due_ms=due, ttl=ttl, now_ms=now, properties=properties,
-        )  # fmt: skip
+            body,
+            headers,
+            exchange,
+            routing_key,
+            priority=priority,
+            due_ms=due,
+            ttl=ttl,
+            now_ms=now,
+            properties=properties,
+        )
         answer = self._send(
             exchange, routing_key, [message], key_seconds, key=idempotency_key, digest=digest, to_queue=False
         )
@@ -183,10 +191,21 @@ class MessageSending(Base):
         checks.text(key, "the idempotency key")
         key_list = [checks.text(each, "the idempotency key") for each in keys]
         ttl = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001) if key or key_list else 0
-        answer = self.calls.send(m.Send(
-            0, 0, exchange, routing_key, messages, self._now_ms(), to_queue,
-            key=key, digest=digest if key else b"", key_ttl_ms=ttl, keys=key_list, digests=list(digests),
-        ))  # fmt: skip
+        request = m.Send(
+            0,
+            0,
+            exchange,
+            routing_key,
+            messages,
+            self._now_ms(),
+            to_queue,
+            key=key,
+            digest=digest if key else b"",
+            key_ttl_ms=ttl,
+            keys=key_list,
+            digests=list(digests),
+        )
+        answer = self.calls.send(request)
         if not answer.ids:
             raise OpenDataError("the messages are stored, but their ids are unknown, because the broker was restarted")
         return answer

@@ -72,7 +72,11 @@ class Settling(Base):
         return self._end(queue, messages, Ending.REQUEUE if requeue else Ending.REJECT)
 
     def release(self, queue: str, message: Target, *, delay: Seconds = 0, token: int | None = None) -> None:
-        """Release a message without counting an attempt, for ``delay`` seconds at first. Raises as :meth:`archive`."""
+        """Release a message without counting an attempt. Raises as :meth:`archive`.
+
+        Args:
+            delay: seconds after which it can be read again.
+        """
         self._end_one(queue, message, Ending.RELEASE, token, delay)
 
     def release_many(self, queue: str, messages: Iterable[Target], *, delay: Seconds = 0) -> Settled:

@@ -121,18 +121,31 @@ class Tasks(Reading, HistoryQueries):
         names = (failure.task for failure in (*failures, *handled))  # if its messages are no longer stored
         name = newest.headers.get("task", "") if newest is not None else next(filter(None, names), "")
         args, kwargs, note = arguments_of(message)
+        message_ids = [item.id for item in messages] or [item.message_id for item in attempts]
         return Task(
-            id, name, _state_of(queues, attempts), queues,
-            tuple(item.id for item in messages) or tuple(dict.fromkeys(item.message_id for item in attempts)),
-            args, kwargs, message.content_type if message is not None else "",
-            newest.headers if newest is not None else {}, attempts, self._result(id, message),
-            self._children_of(id, {item.message_id for item in again}), failures, handled, again, note,
-        )  # fmt: skip
+            id=id,
+            name=name,
+            state=_state_of(queues, attempts),
+            queues=queues,
+            message_ids=tuple(dict.fromkeys(message_ids)),
+            args=args,
+            kwargs=kwargs,
+            content_type=message.content_type if message is not None else "",
+            headers=newest.headers if newest is not None else {},
+            attempts=attempts,
+            result=self._result(id, message),
+            children=self._children_of(id, {item.message_id for item in again}),
+            failures=failures,
+            handled=handled,
+            again=again,
+            arguments_note=note,
+        )
 
     def task_result(self, id: str, *, key: str = "") -> TaskResult | None:
-        """Return the result of a task; None if the broker has none.
+        """Return the result of a task, if the broker is its result backend; None if there is none.
 
-        Its name is ``key``, or else ``celery-task-meta-`` and the id.
+        Args:
+            key: the name of the result, if it differs from ``celery-task-meta-`` and the id.
         """
         reply = self.calls.call(GetResults(0, [(key or RESULT_PREFIX + id).encode()]))
         return None if reply.values[0] is None else result_of(reply.values[0])

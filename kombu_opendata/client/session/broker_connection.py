@@ -125,18 +125,22 @@ class BrokerConnection:
             self.link.connect()
 
     def free(self) -> Self:
-        """Return this connection, or another one to the same broker in code that interrupted a call on it.
+        """Return this connection; in code that interrupted a call on it, return another one to the same broker.
 
-        A signal handler, for instance, can publish over it while the interrupted call is suspended.
+        A signal handler, for instance, can publish over the other one while the interrupted call is suspended.
         """
         if not self.link.reentrance.is_entered():
             return self
         if self._spare is None or self._spare.closed:
             options = replace(self.options, pipelined=False)
             self._spare = type(self)(
-                self.address, options, clock=self.clock, entropy=self._entropy,
-                client_id=self.session.client, within=self.link.reentrance,
-            )  # fmt: skip
+                self.address,
+                options,
+                clock=self.clock,
+                entropy=self._entropy,
+                client_id=self.session.client,
+                within=self.link.reentrance,
+            )
         return self._spare.free()
 
     def fileno(self) -> int:
@@ -220,10 +224,11 @@ class BrokerConnection:
         return self.link.takes_reports
 
     def settle_task(self, channel: int, outcome: int, lease: Lease, report: TaskReport) -> None:
-        """End a lease, or with :attr:`.Outcome.REPORT` the run of a started task, and report its outcome.
+        """End a lease and report the outcome of its task.
 
-        This works as :meth:`settle`, but under an event loop the report of a success may wait some milliseconds for the
-        next frame.
+        With :attr:`.Outcome.REPORT`, the message was acknowledged when its task began, and the call only reports the
+        outcome. This works as :meth:`settle`, but under an event loop the report of a success may wait some
+        milliseconds for the next frame.
 
         Raises:
             RequestError: the report is not valid; :meth:`.TaskReport.cut` makes reports valid.
@@ -252,11 +257,11 @@ class BrokerConnection:
         """Report all running tasks whose messages are not acknowledged; the report replaces the last one.
 
         Args:
-            socket: the return value of the last call with this report: nothing is sent twice over a socket, but after a
-                resume the broker may be another process, which does not have the report.
+            socket: the return value of the last call with the same report. If it is still the current socket, nothing
+                is sent. After a resume, the broker may be another process, which does not have the report.
 
         Returns:
-            The socket over which the report is sent now; None while there is no socket.
+            The current socket, which has the report; None while there is no socket.
         """
         with self.link.lock:
             current = self.link.current

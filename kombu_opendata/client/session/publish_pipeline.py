@@ -35,7 +35,7 @@ class PublishPipeline:
         failures: failed publishes outside of batches that were not reported yet.
     """
 
-    #: a batch may count its publishes in flight
+    #: set by a batch that counts its publishes in flight
     count_in_flight: Callable[[int], object] | None = None
 
     def __init__(self, session: ClientSession, io: SessionIO, *, max_bytes: int = MAX_BYTES) -> None:
@@ -131,7 +131,7 @@ class PublishPipeline:
                 self._io.announce_events()
 
     def read_confirmations(self) -> FramedSocket | None:
-        """Process the confirmations that have arrived; return the socket of the next ones, None if there are none.
+        """Process the confirmations that have arrived; return the socket on which further ones are expected, or None.
 
         If the connection can't be resumed, all publishes in flight have failed; they may be stored nevertheless.
         """
@@ -150,7 +150,7 @@ class PublishPipeline:
         """Wait until every publish is durable.
 
         Raises:
-            PublishFailed: some are not durable or unknown; ``failed`` lists them all.
+            PublishFailed: some are not durable, or may not be; ``failed`` lists them all.
             socket.timeout: not all of them were answered in time.
         """
         self._link.reentrance.check()

@@ -47,7 +47,7 @@ class Reconnectable(Protocol):
 
 
 def threads_are_native() -> bool:
-    """Return True if a thread runs while another one is in user code, as it does not under gevent and eventlet."""
+    """Return True if a thread runs while another one is in user code. Under gevent and eventlet it does not."""
     return socket.socket.__module__ == "socket" and hasattr(select, "poll")
 
 

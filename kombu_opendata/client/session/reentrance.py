@@ -15,10 +15,11 @@ a call that needs this session (consuming,     :class:`.ConnectionInUse`
 getting, flushing, draining)
 =============================================  =======================================================================
 
-For the same reason nothing is logged while the lock is held: a handler that publishes would interrupt the logging call,
-or wait for the lock in another thread while this thread waits for the handler's lock. Log records are deferred as well.
-A call that waits for a lost connection releases the lock between its attempts (:meth:`Reentrance.outside`), so they are
-written then.
+Log records are deferred as well, because a logging handler may publish. If a record were written while the lock is
+held, the handler would interrupt the call that logs. And if the handler runs in another thread, it holds its own lock
+and waits for the session's, while this thread holds the session's lock and waits for the handler's. A call that waits
+for a lost connection releases the lock between its attempts (:meth:`Reentrance.outside`), and the records are written
+then.
 """
 
 from __future__ import annotations

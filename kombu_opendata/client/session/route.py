@@ -22,7 +22,7 @@ from ..socket.dial import Endpoint, dial, resolve
 FIRST_BACKOFF_SECONDS = 0.05
 MAX_BACKOFF_SECONDS = 1.0
 Attempt = tuple[Endpoint, socket.socket | OpenDataError, float]
-#: the longest interval of heartbeats for a list of hosts: the host of a silent broker may be lost permanently
+#: longest interval of heartbeats if the URL has several hosts, because another host may have the active broker by then
 LIST_HEARTBEAT_SECONDS = 5.0
 
 
@@ -38,13 +38,14 @@ class BrokerRoute:
         self.address = address
         self.active: Address | None = None
         self._resolved: dict[Address, list[Endpoint]] = {}  # the last results, for failures of the resolver
-        self._failures: dict[Hashable, int] = {}  # by place; the latest is the highest, -1 means success
+        self._failures: dict[Hashable, int] = {}  # number of the last failure by place, -1 for the last success
         self._count = 0
 
     def attempts(self, options: Options, clock: ClientClock) -> Generator[Attempt, None, None]:
         """Yield an attempt for each endpoint until the caller stops: first the one that worked last, then the others.
 
-        An attempt has a connected socket or the error, and the limit for the first bytes of the broker in seconds.
+        An attempt has the endpoint, the connected socket or the error, and the seconds to wait for the broker's first
+        bytes.
 
         All attempts together take ``connect_timeout``. A host that accepts the connection and sends nothing uses only
         its share of that time. A host that has sent bytes is alive, and may take ``connect_timeout`` for the login, as

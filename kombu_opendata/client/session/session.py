@@ -53,7 +53,8 @@ log = logging.getLogger(__name__)
 
 #: codes of errors after which a request stays unanswered, because the next active broker will answer it
 LEFT_TO_SUCCESSOR = frozenset({BrokerStopping.code, NotActive.code})
-#: limit for the characters of unconfirmed reports; further reports omit their texts, because one frame (Resume) has all
+#: limit for the characters of unconfirmed reports, as a Resume has all of them in one frame; further reports omit their
+#: texts
 MAX_TEXTS = 4 << 20
 #: items that a connection passes to its user: a delivery, the end of a consumer, or changed results
 Event: TypeAlias = Delivery | Cancelled | ResultsChanged
@@ -65,7 +66,7 @@ class Settlements:
     Attributes:
         unconfirmed: unconfirmed settlements, in order: outcome, queue, message id, token, and the report of the task,
             if there is one.
-        reports: those of the unconfirmed settlements that are not sent yet: they wait for the next frame with reports.
+        reports: those of the unconfirmed settlements that wait for the next frame with reports.
     """
 
     __slots__ = ("_reported", "_settled", "_texts", "confirmed", "reports", "unconfirmed")
@@ -73,8 +74,8 @@ class Settlements:
     def __init__(self) -> None:
         self.unconfirmed: deque[tuple[int, str, int, int] | Reported] = deque()
         self.reports: list[Reported] = []
-        self._settled = 0  # on this connection
-        self.confirmed = 0  # of these
+        self._settled = 0  # number of settlements on this connection
+        self.confirmed = 0  # number of these that the broker has confirmed
         self._reported = 0  # the number of settlements up to the last one with a report
         self._texts = 0  # characters in unconfirmed reports; counts down only when all are confirmed
 
@@ -135,14 +136,14 @@ class ClientSession:
         is_known: whether the broker has welcomed this session before.
         last_rid: id of the last request, from 1 up.
         last_seq: number of the last publish, from 1 up.
-        uncertain: publishes that were refused and may be stored.
+        uncertain: publishes that were refused and may be stored nevertheless.
         held: leases of unsettled deliveries, with the channel of each.
         settlements: settlements that the broker has not confirmed.
         consumers: by channel and tag.
         prefetch: limits by channel.
         credit: further deliveries that are allowed, by channel; an absent channel has no such limit.
         declared: the definitions that the broker keeps only in memory.
-        run_id: the run of the broker's instance that has all of ``declared``; empty if the broker does not report it.
+        run_id: the run of the broker's instance in which ``declared`` exists; empty if the broker reports none.
         calls: running calls that may declare or delete something, by request id.
         unanswered: the frames of requests without a reply yet, by request id.
         answers: replies that arrived and that their callers have not fetched yet, by request id.
@@ -227,7 +228,7 @@ class ClientSession:
             else:
                 if self.uncertain.numbers and type(message) is Sent:
                     self.uncertain.confirm(data)
-                if rid in self.calls:  # here, in the order in which the broker reports deletions
+                if rid in self.calls:  # noted here, because the broker orders replies and reports of deletions
                     self.declared.note(self.calls.pop(rid), message.queue if type(message) is QueueDeclared else "")
             self.answers[rid] = message
             if type(message) is Got and message.delivery is not None:
@@ -365,9 +366,9 @@ class ClientSession:
     def redeclarations(self, welcome: Welcome) -> list[bytes]:
         """Return the frames that restore the state of the old connection; ``redeclaring`` awaits their replies.
 
-        A queue or exchange that was deleted during the break must not be created again (``declaration.again``). Within
-        one run of the instance, this holds for all entities except those that ended with the session; durable exchanges
-        survive a run, so it always holds for them.
+        With ``again``, a declaration does not create an entity that was deleted during the break. It is set for durable
+        exchanges, which survive a restart of the broker, and within one run of the instance for all other entities,
+        except those that ended with the session and must be created again.
         """
         self.redeclaring.clear()
         ended = () if welcome.session_known else self.declared.ended_with_session(self._consumed())

@@ -138,8 +138,8 @@ class SessionLink:
         state: the state; see :class:`LinkState`.
         route: the order in which the address's brokers are tried.
         lock: held by the thread that uses the session or its socket.
-        run_lock: held while the ``run`` of a delivered message changes, which the end of a task does in any thread. Not
-            ``lock``: each task would wait until the settlement of another one is sent.
+        run_lock: held while the ``run`` of a delivered message changes; a task may end in any thread. If this used
+            ``lock``, the end of a task would wait until the settlement of another one is sent.
         reentrance: handling of calls that interrupt a call of their thread.
         current: the connected socket; None while there is none.
         welcome: the broker's last Welcome.

@@ -1,8 +1,8 @@
 """Publishes of a session that the broker has not confirmed, and the states of tasks; a resume repeats the publishes.
 
-The broker may refuse a publish although it is stored, when its store does not answer. A publish of the same content
-over this session then counts as the same message (:class:`UncertainPublishes`): it gets the number of the first
-attempt, by which the broker recognizes a stored message.
+While its store does not answer, the broker refuses publishes, although some of them may be stored later. If the same
+content is then published again over this session, it counts as the same message (:class:`UncertainPublishes`): it gets
+the number of the first attempt, by which the broker recognizes a stored message.
 """
 
 from __future__ import annotations
