@@ -8,8 +8,8 @@ other users have other permissions, so they share nothing.
 a result is    a caller                                          becomes
 =============  ================================================  =======================================================
 missing        begins the request and awaits it                  requested
-requested      awaits the same request; after its ``patience``,  fresh; or missing after an error, which all callers
-               gets the previous result, if any                  that await it get
+requested      awaits the same request; after its ``patience``,  fresh; or missing after an error, which is raised to
+               gets the previous result, if any                  all callers that await it
 fresh          gets it immediately                               old, after the caller's ``seconds`` or, if longer, 200
                                                                  times the duration of the request (at most a minute)
 old            begins a request, as if it were missing           requested

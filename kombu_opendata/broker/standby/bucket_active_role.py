@@ -15,7 +15,7 @@ claiming              writes its claim, waits longer than the lease,   active if
 active                reads the record once per period, withdraws a    fenced if the record is of another broker, or has
                       claim, extends its lease                         a newer format, or has a forced claim; stopped,
                                                                        or handing over
-handing over          has made its last commit and sent the           ended when the successor has the record, or may
+handing over          has made its last commit and sent the            ended when the successor has the record, or may
                       ``TakeOver``; writes nothing more                take it
 ====================  ===============================================  ================================================
 

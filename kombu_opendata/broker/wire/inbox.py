@@ -22,7 +22,8 @@ delay when publishes resume or the rate permits the next publish; :meth:`Inbox.r
 Invariants:
 
 * A message runs only in ``RUNNING`` with an empty backlog, or as the first message of the backlog; in ``DELAYED`` only
-  if its operation overtakes. So the effects of one client's calls are in the order of the calls.
+  if its operation overtakes; in ``HALTED`` only if the inbox waited for its own filter. So the effects of one client's
+  calls are in the order of the calls.
 * Publishes never overtake each other: only calls that free memory, only read, or show that the client is alive do.
 * While a publish is delayed, the socket is still read, up to :data:`_HELD_BYTES`, because the settlements that free the
   memory arrive over the same connection. If the inbox stopped reading immediately, it would deadlock.

@@ -27,8 +27,8 @@ is raised: what was removed remains removed, and the next step begins with the s
 
 Messages are removed in this order: those that only the log keeps, then the oldest done ones of all queues, then failed
 ones; of the archived ones none. Their history is removed with them. The removals become part of checkpoints like those
-of retention. The state of a round is only in memory: after a restart the next step measures again. Before the first
-reading of the disk use the size is unknown, and nothing is removed.
+of retention. The state of a round is only in memory: after a restart the next step measures again. Until the first
+reading of the disk use, only staged objects count.
 
 **The next round** begins when the store has grown by 5 % of the limit, so that a store near the limit is not compacted
 all the time. It begins immediately (``_next_bytes`` is 0) if the store was above the limit and enough settled messages

@@ -16,10 +16,11 @@ also call :meth:`Upkeep.tidy`.
 
 **Order within a tidy.** A journal segment may be deleted only if its commits survive a power loss in the store. So the
 position is read first, then the memtable is flushed up to it, then the files are synced, and only then the segments are
-released. A full disk ends the tidy before the release: nothing is lost, and the next tidy tries again. So it is after a
-crash or a cancellation at any step. Garbage is deleted after the sync, because a file that is still referred to by the
-last synced manifest must exist after a power loss; the second sync records the deletions. Staged objects go last, when
-the deletion of their messages survives a power loss. If the store is not synced, each checkpoint releases the journal.
+released. A full disk ends the tidy before the release: nothing is lost, and the next tidy tries again. The same holds
+after a crash or a cancellation at any step. Garbage is deleted after the sync, because a file that is still referred to
+by the last synced manifest must exist after a power loss; the second sync records the deletions. Staged objects are
+deleted last, when the deletion of their messages survives a power loss. If the store is not synced, each checkpoint
+releases the journal.
 
 **Errors.** A reading that fails is logged. Any other :exc:`.StoreError` ends ``run``, and the broker ends with it:
 SlateDB has retried before.

@@ -5,8 +5,8 @@ that after a crash both are there or neither. The clock of the engine decides wh
 absent; repeated sweeps delete them.
 
 Keys that the store lacks are in memory, and some of the others are cached (``state/write_back_cache.py``, which also
-bounds the known absent ones). A publish must not await between its decision and its commit, else two with the same key
-would both be stored. Therefore :meth:`Idempotency.find` does not read. If it does not know a key, the caller awaits
+bounds the known absent ones). Of two publishes with the same key both would be stored, if they awaited between their
+decision and its effect. Therefore :meth:`Idempotency.find` does not read. If it does not know a key, the caller awaits
 :meth:`Idempotency.load` and calls ``find`` again, until all keys of the publish are known; then it publishes and calls
 :meth:`Idempotency.remember` without an await in between. If the read fails, the publish is refused. Keys of messages
 that are not stored are in the cache only: a restart loses them, and many newer ones evict them.
