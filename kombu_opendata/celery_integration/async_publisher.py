@@ -2,8 +2,8 @@
 
 Celery's ``apply_async`` does the work, so routes, signals, serializers and workflows are Celery's. It runs on the app's
 publishing thread, in the context of the caller, and sends the message without waiting for the confirmation
-(:class:`.PublishPipeline`). The thread then waits for new calls and for the confirmations of all sent messages
-together, and each confirmation ends the wait of its caller. So concurrent callers share commits of the broker.
+(:class:`.PublishPipeline`). The thread then waits for new calls, and for the confirmations of all sent messages. Each
+confirmation ends the wait of its caller. In this way concurrent callers share commits of the broker.
 
 ============  ==========================================  ================================================
 state         the call                                    a cancellation of its caller
@@ -46,7 +46,7 @@ from .awaitable_result import AwaitableResult
 
 #: seconds that a cancelled caller waits for the outcome of a message that may have been sent
 CANCEL_SECONDS = 1.0
-#: seconds after which the connections are examined again; another thread may have replaced the socket of one
+#: seconds after which the sockets to wait for are collected again, because another thread may have replaced one
 _POLL_SECONDS = 1.0
 #: errors after which the message may be stored
 _UNCERTAIN = (ConnectionLost, PublishFailed, StoreStalled, TimeoutError)
@@ -58,12 +58,12 @@ async def apply_async(
 ) -> AwaitableResult:
     """Publish a task, or a signature (chain, group, chord …); return when its messages are durable.
 
-    The arguments and the errors are those of Celery's ``apply_async``, but a message that the broker refuses is not
-    published again: ``retry`` only applies to connecting.
+    The arguments and the errors are those of Celery's ``apply_async``, but ``retry`` only applies to connecting: a
+    message that the broker refuses is not published again.
 
-    If the caller is cancelled, the attribute ``stored`` of the CancelledError (the cause of the TimeoutError of
-    ``asyncio.timeout``) is True, False, or None if the outcome was unknown after a second. The message is stored once
-    or not at all in each case.
+    If the caller is cancelled, the attribute ``stored`` of the CancelledError is True if the message is stored, False
+    if it is not, and None if this was unknown after a second. In each case, it is stored at most once. With
+    ``asyncio.timeout``, the CancelledError is the cause of the TimeoutError.
 
     Raises:
         RetryLater: the broker accepts no message now, for instance because a queue is full.

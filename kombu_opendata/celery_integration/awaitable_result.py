@@ -1,7 +1,8 @@
 """Results of tasks that coroutines await: all waits for the results of one backend share two threads.
 
-The broker pushes results to the backend's connection. One thread receives them (:meth:`.ResultClient.drain`) while a
-coroutine waits; the other one sends the requests that new waits begin with, as these may have to wait for a connection.
+The broker pushes results to the backend's connection. While a coroutine waits, one thread receives them
+(:meth:`.ResultClient.drain`). The other thread sends the requests for new results, which may have to wait for a
+connection.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class AwaitableResult:
         return self.get().__await__()
 
     async def get(self, timeout: float | None = None, *, propagate: bool = True) -> Any:  # noqa: ASYNC109
-        """Return the value, of a group the list of values, as soon as the broker has it.
+        """Return the value of the task, or the list of values of the group, as soon as the broker has it.
 
         Args:
             timeout: seconds to wait.

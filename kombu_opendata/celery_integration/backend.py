@@ -151,9 +151,10 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self.result_consumer.cancel_for(task_id)
 
     def on_task_call(self, producer: Any, task_id: str) -> dict[str, Any]:
-        """Record the task that is about to be published: its message names the key of its result if it expires.
+        """Record the task that is about to be published.
 
-        Return no options, which ``Signature.election`` would add to those of the task.
+        If the task expires, the broker stores the result REVOKED, so the message contains the key of the result. The
+        method returns no options, because ``Signature.election`` would add them to those of the task.
         """
         key = self.get_key_for_task(task_id)
         self.client.note_sent(key)
@@ -200,8 +201,8 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def mark_as_retry(self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, **kwargs: Any) -> Any:
         """Store that a task is retried.
 
-        If the exception is a Retry, the worker cancels the task, possibly in a signal handler. It does not wait for the
-        broker then: the state changes again when the task's message is delivered.
+        If the exception is a Retry, the worker cancels the task, possibly in a signal handler. The method does not wait
+        for the broker then, because the state changes again when the task's message is delivered.
         """
         if not isinstance(exc, Retry):
             return super().mark_as_retry(task_id, exc, traceback, request, **kwargs)
@@ -241,8 +242,8 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def _tolerate(self, error: OpenDataError, task_id: str, state: str) -> None:
         """In a worker, log that the broker refuses a failure permanently; raise any other error.
 
-        Celery stores the failure at the end of a task. After an exception there, a task in a pool without processes
-        would never end: its message would stay in flight, and a solo worker would end.
+        Celery stores a failure at the end of the task. In a pool without processes, an exception at that point would
+        leave the message of the task in flight, and it would end a solo worker.
         """
         is_permanent = not isinstance(error, (ConnectionLost, RetryLater))
         if not is_permanent or state not in states.EXCEPTION_STATES or not worker_shutdown.is_worker:

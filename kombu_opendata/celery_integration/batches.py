@@ -1,8 +1,8 @@
 """Outcomes of the batches of celery-batches, each of which is one run for many messages.
 
-Its tasks create requests for their messages, but call no method at the end of a run, and a pool process catches the
-exception of a run. Therefore each of these tasks gets another ``flush``: the pool runs :func:`run_batch`, which
-returns the report for all messages of the batch.
+The tasks of celery-batches call no method of their requests at the end of a run, and a pool process catches the
+exception of a run. Therefore each of these tasks gets another ``flush``, which lets the pool run :func:`run_batch`. Its
+return value is the report for all messages of the batch.
 
 The modules of celery-batches are imported in functions: they are present only if the app uses them.
 """
@@ -64,13 +64,16 @@ def run_batch(task: Any, requests: list[Any]) -> TaskReport:
     """Run a batch in a process or a thread of the pool."""
     from celery_batches.trace import apply_batches_task
 
-    of = type(task)  # each task has its own class
-    if "opendata_recorded" not in vars(of):
-        of.__call__, of.opendata_recorded = _recording(of.__call__), True
-    token, began = _failure.set(None), monotonic()
+    task_class = type(task)  # each task has its own class
+    if "opendata_recorded" not in vars(task_class):
+        task_class.__call__ = _recording(task_class.__call__)
+        task_class.opendata_recorded = True
+    token = _failure.set(None)
+    began = monotonic()
     try:
         apply_batches_task(task, (requests,), 0, None)
-        failure, runtime_us = _failure.get(), int((monotonic() - began) * 1e6)
+        runtime_us = int((monotonic() - began) * 1e6)
+        failure = _failure.get()
     finally:
         _failure.reset(token)
     if failure is None:

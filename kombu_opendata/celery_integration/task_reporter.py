@@ -62,7 +62,7 @@ class Reporter:
 
     Attributes:
         channel: the channel of the worker's consumer; None before its first connection.
-        lock: the :attr:`.SessionLink.run_lock` of the connection.
+        lock: the :attr:`.SessionLink.run_lock` of the connection, because a task may end in another thread.
     """
 
     __slots__ = ("__weakref__", "_active", "_running", "_socket", "_timer", "_waiting", "channel", "lock")
@@ -77,10 +77,13 @@ class Reporter:
         self._timer: Any = None
 
     def watch(self, timer: Any) -> None:
-        """Check for running tasks by the worker's timer, or by a thread if the event loop of the worker runs tasks."""
+        """Check periodically for running tasks, by a timer of the worker. Without a timer, start a thread for it.
+
+        A worker whose event loop runs the tasks has no timer that works during a task.
+        """
         if timer is not None:
             if self._timer is not None:
-                self._timer.cancel()  # a worker that reconnects clears its timer, but not each kind of timer
+                self._timer.cancel()  # a worker that reconnects clears only some kinds of timers
             self._timer = timer.call_repeatedly(RUNNING_SECONDS, self.report_running)
         elif self._timer is None:
             self._timer = threading.Thread(target=_watch, args=(weakref.ref(self),), name="opendata-tasks", daemon=True)

@@ -1,8 +1,8 @@
 """Celery requests that report the outcomes of their tasks.
 
 A worker makes the class of a task's requests with ``create_request_cls``, from the base class that ``Task.Request``
-names. The class overrides ``on_success`` without a call of the base, so a hook in the base would not be called.
-Therefore :func:`reporting` derives another class from it. A user's own base class still works.
+names. That class overrides ``on_success`` and does not call the base's, so a base class could not report successes.
+Therefore :func:`reporting` derives another class from the worker's. A user's own base class still works.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ class ReportingRequest(_Base):
     """Base class of requests, besides Celery's, which reports the end of each run.
 
     A message's ack and the task's end may happen in any order and in two threads, depending on the task and the pool.
-    Both synchronize on the message's ``run``. All names are private, as the other base class may be a user's.
+    Both synchronize on the message's ``run``. All names are private, because the other base class may be a user's.
     """
 
     opendata_task: ReportedTask
-    # Celery's requests have slots: an instance attribute would cost each a dictionary, so few requests set these two.
-    __killed: TaskReport | None = None  # report of a run that the worker was requested to end
+    # Celery's requests have slots, so an instance attribute costs a dictionary. Few requests set these two.
+    __killed: TaskReport | None = None  # report of a run that a user terminated or cancelled
     __expected: TaskReport | None = None  # report for the message's settlement while the end is unknown
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

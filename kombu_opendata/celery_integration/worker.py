@@ -71,10 +71,11 @@ def adapt(transport: type[virtual.Transport]) -> None:
 
 
 def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters: Reporters) -> Any:
-    """Wrap ``Tasks.start``, which sets the prefetch gate only if ``driver_type`` is "redis"; our channels have a gate.
+    """Wrap ``Tasks.start``, which implements ``worker_disable_prefetch`` only if ``driver_type`` is "redis".
 
-    Each task of a solo worker blocks its event loop, so such a worker also gets threads that keep its session and
-    report its task. The step creates the classes of requests, so the pool's reporter is created before it.
+    The wrapper sets this type during the call, because the channels of this transport have the same gate. Each task of
+    a solo worker blocks its event loop, so such a worker also gets threads that keep its session and report its task.
+    ``Tasks.start`` creates the classes of requests, so the pool's reporter is created before it.
     """
 
     @wraps(start)

@@ -36,7 +36,7 @@ class Stage(IntEnum):
     COLD = 2
 
 
-#: methods of the bootstep of the worker's pool, and the stages that they begin; a cold shutdown calls ``close`` first
+#: methods of the pool's bootstep, and the stages that begin with them; a cold shutdown calls ``close`` first
 _METHODS = {"create": Stage.RUNS, "close": Stage.WARM, "terminate": Stage.COLD}
 
 

@@ -22,11 +22,12 @@ URLs are described in :mod:`kombu_opendata.url`, transport options in docs/setti
 one store: sessions, leases and unconfirmed publishes continue at the active broker. Several URLs, separated by ``;``,
 are tried in turn, each with a separate session. Only the broker needs the URL of an object store.
 
-With ``publish_mode`` "pipeline", ``channel.flush()`` or ``connection.connection.flush()`` waits for the confirmations,
-and so does the close of the connection and the exit of the process (not if it is killed). After a failed publish, the
-next publish (which is not sent), flush or close raises ``PublishFailed``, whose ``failed`` lists each message's
-exchange, routing key, task id, message id and error. Failures at the end of the process are logged.
-``with kombu_opendata.batch(app):`` sends the publishes of its block in this way, and raises at its end.
+With ``publish_mode`` "pipeline", a publish returns before it is confirmed. ``channel.flush()`` or
+``connection.connection.flush()`` waits for the confirmations, and so do the close of the connection and the exit of a
+process that is not killed. After a publish has failed, the next publish, flush or close raises ``PublishFailed``; that
+next publish is not sent. Its ``failed`` lists each message's exchange, routing key, task id, message id and error.
+Failures at the exit of the process are logged. ``with kombu_opendata.batch(app):`` sends the publishes of its block in
+this way, and raises at its end.
 
 For TLS, Kombu's ``ssl`` parameter (Celery: ``broker_use_ssl``) is True, or a dictionary with ``ca_certs``,
 ``certfile``, ``keyfile``, ``keyfile_password``, ``cert_reqs``, ``check_hostname``, ``ciphers``, ``server_hostname`` or

@@ -45,9 +45,9 @@ _AMQP: dict[type[errors.OpenDataError], tuple[int, tuple[Any, ...]]] = {
     # the connection is broken: Kombu reconnects
     errors.ConnectionLost: (320, _RECONNECT),
     errors.ProtocolError: (501, _RECONNECT),
-    # Kombu tries a first connection for ``connect_timeout`` and then raises an OperationalError, which the retry policy
-    # of a publish does not cover. If the error itself is an OperationalError, Kombu raises it unchanged, and the policy
-    # covers it.
+    # Kombu tries a first connection for ``connect_timeout``. It then wraps the error in an OperationalError, for which
+    # the retry policy of a publish does not apply. It does not wrap an error that is an OperationalError itself, so the
+    # policy applies.
     errors.StartInterrupted: (320, (amqp.RecoverableConnectionError, OperationalError, builtins.ConnectionError)),
     # no connection is possible: another attempt would fail, too
     errors.VersionMismatch: (530, _CANNOT_CONNECT),
@@ -82,7 +82,7 @@ _AMQP: dict[type[errors.OpenDataError], tuple[int, tuple[Any, ...]]] = {
 
 
 def _joined(base: type[errors.OpenDataError], number: int, kinds: tuple[Any, ...]) -> type[errors.OpenDataError]:
-    """Return the class that is both ``base`` and an AMQP error; it has a name in this module, to be picklable."""
+    """Return a class that is both ``base`` and an AMQP error. Pickle finds it by its name in this module."""
     members = {"__doc__": base.__doc__, "__module__": __name__}
     joined: type[errors.OpenDataError] = type(base.__name__, (base, *kinds), members, code=number or None)
     globals()[base.__name__] = joined

@@ -290,7 +290,7 @@ class Channel(VirtualChannel):
             self.connection.set_credit(self.channel_id, 1)
 
     def _grant_again(self) -> None:
-        """Grant a delivery again: the delivery for the last credit may have returned to its queue."""
+        """Grant a delivery again, because the one for the last credit may have returned to its queue."""
         if self.can_consume is not None:
             self.set_gate(self.can_consume)
             self.grant()
@@ -356,7 +356,7 @@ class Channel(VirtualChannel):
             callback(message)
 
     def _return_unwanted(self, delivery: Delivery) -> None:
-        """Release a message without a callback, and end its consumer: the broker would deliver the message again."""
+        """Release a message without a callback, and end its consumer, or the broker would deliver the message again."""
         if self.connection is None:
             return
         tag, connection = delivery.tag, self.connection
@@ -391,7 +391,8 @@ class Channel(VirtualChannel):
     def basic_recover(self, requeue: bool = False) -> list[tuple[BaseException, Any]]:
         """Release all messages of the channel, without counting an attempt.
 
-        Return those that could not be released, each with its error: only messages that :meth:`_get` took.
+        Return the messages that could not be released, each with its error. Only messages that :meth:`_get` took can
+        fail, because the broker releases the others.
         """
         if not requeue:
             raise NotImplementedError("basic_recover(requeue=False) is not supported: use requeue=True")

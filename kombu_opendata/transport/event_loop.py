@@ -11,10 +11,10 @@ from ..client.socket.framed_socket import Waker
 from ..errors import ConnectionLost, OpenDataError
 from .amqp_errors import translate, translated
 
-#: events that are passed on before the loop's other work runs: one, because Celery acknowledges with ``call_soon``, and
-#: with two events the ack of the first task would wait until the second task has run
+#: Number of events that are passed on before the loop does its other work. Celery acknowledges with ``call_soon``, so
+#: with two events the ack of the first task would wait until the second task has run.
 BATCH = 1
-#: seconds that the report of a success waits for another frame; with buffered deliveries, an ack is that frame
+#: seconds for which the report of a success waits for a frame that can include it
 FLUSH_SECONDS = 0.01
 #: read for each delivery
 _CLOSED = LinkState.CLOSED
@@ -26,9 +26,9 @@ class LoopReader:
     A resume changes the socket, so the reader follows it. The loop runs the attempts to resume, with its timers for the
     pauses between them; each attempt blocks for as long as a connect takes.
 
-    Buffered events are not passed on by ``call_soon``, but by a pipe that stays readable while events are buffered. A
-    call that a scheduled call schedules waits until the loop's poll ends, which may take a second, and Celery's
-    acknowledgements would wait as long.
+    While events are buffered, a pipe stays readable, so that the loop's poll returns immediately and the events are
+    passed on. With ``call_soon`` in place of the pipe, Celery's acknowledgements would be calls that a scheduled call
+    schedules. Such calls run after the loop's next poll, which may take a second.
 
     While the loop is in a task, another thread may resume the session (client/session/reconnect_thread.py). The pipe
     then wakes the loop, which follows the session to its new socket.
@@ -104,8 +104,8 @@ class LoopReader:
     def _on_tick(self) -> None:
         """Grant deliveries, as the condition of a gate may have changed, and schedule pending reports.
 
-        With buffered deliveries, the frame of an ack will have the reports. A timer in each turn of a busy loop would
-        cost more than the reports.
+        While deliveries are buffered, no timer is needed, because the frame of the next ack includes the reports. A
+        timer in each turn of a busy loop would cost more than the reports.
         """
         connection = self._connection
         if connection.link.state is _CLOSED:

@@ -219,7 +219,7 @@ class RetryPace:
         self._content = b""
 
     def refused(self, message: Publish) -> None:
-        """Record a refused message; wait if it is the last one again."""
+        """Record a refused message; wait if it has the same content as the last refused message."""
         content = content_of(message)
         if content == self._content:
             time.sleep(WAIT_SECONDS)

@@ -188,7 +188,10 @@ class Transport(virtual.Transport):
 
     # ------------------------------------------------------------ heartbeats
     def get_heartbeat_interval(self, connection: BrokerConnection) -> float:
-        """Return the seconds between the broker's heartbeats; 0 if the kernel reports a dead broker (Unix socket)."""
+        """Return the seconds between the broker's heartbeats.
+
+        0 means a Unix socket, which needs no heartbeats: the kernel closes it when the broker dies.
+        """
         welcome = connection.link.welcome
         return welcome.heartbeat_ms / 1000 if welcome is not None else 0.0
 

@@ -13,7 +13,7 @@ virtual method                                   call to the broker             
                                                  exchange, mandatory                 queue
 ``basic_get``, ``basic_consume`` (pushed)        ``Get``; ``Consume``, then          active: available to in-flight;
                                                  ``Deliver``                         attempts
-``_get(queue)``                                  ``Get`` without an ack, for good    active, attempts, done: as a
+``_get(queue)``                                  ``Get`` without an ack              active, attempts, done: as a
                                                                                      delivery and an ack
 ``_get_many``, ``drain_events``                  none: returns pushed messages
 ``_poll(cycle, callback)``                       as ``_get``, of each consumed       as ``_get``
@@ -132,7 +132,8 @@ class VirtualChannel(TopologyChannel):
     def _put(self, queue: str, message: OutgoingMessage, **_kwargs: Any) -> None:
         """Publish a message to one queue and wait until it is durable.
 
-        Its ``delivery_info`` is kept if the user has all permissions; otherwise the broker sets it to this publish.
+        The exchange and routing key in its ``delivery_info`` are kept if the user has all permissions; otherwise the
+        broker sets those of this publish.
 
         Raises:
             Unroutable: there is no such queue, or its filter does not match the message.

@@ -1,7 +1,7 @@
-// What HTML can't do alone: times in the viewer's zone, charts, dialogs, and notices.
+// Script of the web UI: times in the viewer's zone, charts, dialogs, and notices.
 "use strict";
 (() => {
-  // as ISO 8601 has them, whatever the browser's language is: 2026-11-26 14:03:11
+  // ISO 8601 in every language of the browser: 2026-11-26 14:03:11
   const zoned = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
   const clock = new Intl.DateTimeFormat("sv-SE", { timeStyle: "short" });
   const clocks = (_plot, seconds) => seconds.map((one) => clock.format(new Date(1000 * one)));
@@ -47,7 +47,7 @@
     }
   }
 
-  // A dialog that is swapped out is closed before, so that the focus returns to the button that opened it.
+  // Close a dialog before it is swapped out, so that the focus returns to the button that opened it.
   document.addEventListener("htmx:before:swap", (event) => {
     const open = document.querySelector("#dialog dialog[open]");
     if (open && event.detail.ctx.target && event.detail.ctx.target.id === "dialog") open.close();
@@ -55,7 +55,7 @@
 
   function openDialogs() {
     const dialog = document.querySelector("#dialog dialog:not([open])");
-    // a form that htmx has not taken yet would send the browser elsewhere
+    // until htmx handles the form, submitting it would leave the page
     if (dialog && !dialog.querySelector("form[hx-post]:not([data-htmx-powered])")) dialog.showModal();
   }
 
@@ -71,7 +71,7 @@
   addEventListener("resize", redrawCharts);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => location.reload());
 
-  // ---- how old the figures are: the server says it with each update, as it may have asked the broker a while ago
+  // ---- age of the data: each update includes it, because the server may have cached the data for some seconds
   const updated = document.getElementById("updated");
   let current = Date.now();
   const showAge = () => { updated.textContent = `updated ${Math.max(0, Math.round((Date.now() - current) / 1000))} s ago`; };
@@ -81,7 +81,7 @@
     showAge();
   }
 
-  // ---- the stream of changes: what changed is morphed into the page, so that focus, selection and scroll positions stay
+  // ---- stream of changes: each one is morphed into the page, which keeps focus, selection and scroll positions
   const banner = (name, text) => {
     const found = document.getElementById(name);
     if (text) found.querySelector("span").textContent = text;
@@ -91,24 +91,24 @@
   document.addEventListener("htmx:sse:after:connection", () => banner("connection"));
   document.addEventListener("current", () => banner("away"));
   document.addEventListener("away", (event) => banner("away", event.detail.data));
-  // the extension does not try again if a stream never began
+  // the extension does not reconnect a stream that never began
   setInterval(() => {
     const main = document.querySelector("#content[hx-sse\\:connect]");
     if (main && !main._htmx?.sse && !document.hidden) main.dispatchEvent(new Event("reconnect"));
   }, 10000);
-  // what the viewer opened stays open, and a time that did not change keeps its text
+  // keep opened elements open, and the texts of times that did not change
   htmx.registerExtension("keep", {
     htmx_before_morph_attr: (_old, { attrName }) => attrName !== "open",
     htmx_before_morph_node: (old, { newNode }) => old.nodeName !== "TIME" || old.dateTime !== newNode.dateTime,
   });
 
-  // ---- dialogs: [data-close] closes one, and so does a click beside it
+  // ---- dialogs: a click on [data-close], or beside the dialog, closes it
   document.addEventListener("click", (event) => {
     const dialog = event.target.closest("dialog");
     if (dialog && (event.target.closest("[data-close]") || event.target === dialog)) dialog.close();
     const notice = event.target.closest("[data-dismiss]");
     if (notice) notice.closest(".banner").remove();
   });
-  // one that was closed must not be opened again by the next change of the page
+  // remove a closed dialog, which the next change of the page would open again
   document.addEventListener("close", (event) => { if (event.target.matches("#dialog dialog")) event.target.remove(); }, true);
 })();
