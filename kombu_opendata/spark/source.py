@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import is_remote
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from ..errors import RequestError
@@ -34,6 +34,16 @@ _NO_CATALOG = (
     "opendata OPTIONS (table '…', store '…'), or call read_table. To send tasks, call submit_tasks"
 )
 _READ = frozenset(("table", "store", "broker_url", "instance", "columns", "partitions", "path", *BOUNDS))
+
+
+class _NoStream(DataSourceStreamReader):
+    """Refusal of streams; PySpark would hide an error of ``streamReader`` behind an UnboundLocalError."""
+
+    def initialOffset(self) -> dict[Any, Any]:
+        raise RequestError("a store's tables can't be read as a stream: call read_table, or spark.read")
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        return iter(())
 
 
 class OpenDataSource(DataSource):
@@ -96,6 +106,10 @@ class OpenDataSource(DataSource):
         plan, access = self._parse(schema, overwrite)
         job_id = self.options.get("job_id", str(uuid.uuid4()))
         return TaskWriter(plan, access, job_id, self.options.get("report", ""))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """Return a reader whose first call raises RequestError: a store is read as a whole, not as a stream."""
+        return _NoStream()
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TaskStreamWriter:
         from .write.task_writers import TaskStreamWriter

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 from pyspark.errors import PySparkException
@@ -20,9 +21,19 @@ from .broker_access import BrokerAccess, access_of
 from .encode.plan import JobPlan
 from .result import SubmitResult
 from .source import NAME, register
-from .write.task_arguments import Args, Kwargs, TaskArguments, make_templates, task_frame
+from .write.task_arguments import (
+    Args,
+    Kwargs,
+    TaskArguments,
+    check_frame,
+    make_templates,
+    task_frame,
+    without_duplicates,
+)
 from .write.task_writers import check_prefix
 from .write.write_options import pack_plan
+
+log = logging.getLogger(__name__)
 
 
 def submit_tasks(
@@ -40,6 +51,7 @@ def submit_tasks(
     task_id: str | Column | None = None,
     headers: Mapping[str, Any] | None = None,
     job_id: str | None = None,
+    duplicates: Literal["error", "first"] = "error",
     transport_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> SubmitResult:
@@ -64,6 +76,8 @@ def submit_tasks(
         task_id: a column, or its name. By default ids are derived from the job id, the partition and the row.
         headers: names of headers and their constants or ``Column``s.
         job_id: a job whose id was committed before is returned, and nothing is added. Random by default.
+        duplicates: with ``task_id``, an id of several rows is an error, or one of these rows is sent (``first``). The
+            check for an error reads the frame once more.
         transport_options: Celery's ``broker_transport_options``, with ``broker_url``.
         options: further options of ``apply_async``: those of :data:`.task_arguments.APPLY_OPTIONS`, such as
             ``countdown``, ``serializer``, ``compression`` and ``link``.
@@ -76,7 +90,10 @@ def submit_tasks(
     """
     arguments = TaskArguments(task, args, kwargs, queue, priority, eta, expires, task_id, headers, options)
     arguments.check(job_id)
-    return _submit(df, arguments, app, access_of(broker_url, app, transport_options), job_id)
+    check_frame(df, streams=False)
+    if duplicates not in ("error", "first"):
+        raise RequestError(f"duplicates is {duplicates!r:.200} and must be 'error' or 'first'", option="duplicates")
+    return _submit(df, arguments, app, access_of(broker_url, app, transport_options), job_id, duplicates)
 
 
 def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None, **arguments: Any) -> Any:
@@ -100,6 +117,7 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     names = [field.name for field in fields(TaskArguments) if field.name in arguments and field.name != "options"]
     task_arguments = TaskArguments(task, **{name: arguments.pop(name) for name in names}, options=arguments)
     task_arguments.check(job_id)
+    check_frame(df, streams=True)
     check_prefix(job_id or "")
     if task_arguments.is_routed_by_row and not isinstance(app, (str, type(None))):
         raise RequestError("give the app as module:attribute, because a stream's tasks and queues are not known now")
@@ -110,12 +128,15 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
 
 
 def _submit(
-    df: DataFrame, task_arguments: TaskArguments, app: Any, access: BrokerAccess, job_id: str | None
+    df: DataFrame, task_arguments: TaskArguments, app: Any, access: BrokerAccess, job_id: str | None, duplicates: str
 ) -> SubmitResult:
     spark = df.sparkSession
     if job := _known_job(access, job_id):
+        log.warning("job %r was committed before, with %d tasks: nothing is sent", job.job_id, job.rows)
         return SubmitResult(spark, access, job)
     frame, plan = _prepare(df, task_arguments, app, access)
+    if task_arguments.task_id is not None:
+        frame = without_duplicates(frame, duplicates)
     job_id = job_id or str(uuid.uuid4())
     register(spark)
     with tempfile.TemporaryDirectory(prefix="opendata-spark-") as folder:

@@ -16,6 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from celery import Celery
 from kombu.entity import Queue
@@ -487,3 +488,71 @@ def test_a_job_for_a_full_queue_is_there_and_says_what_it_waits_for(spark: Any, 
     with pytest.raises(TimeoutError, match=rf"{rows} tasks have not ended; queue 'small' is full \(its maximum is 20"):
         result.wait(timeout=2)
     assert len(taken(broker_url, "small")) >= 20
+
+
+@pytest.mark.parametrize(
+    ("frame", "arguments", "text"),
+    [
+        (lambda spark: spark.range(1).selectExpr("id a", "id a"), dict, "several columns are named 'a': a, a"),
+        (lambda spark: spark.range(1).selectExpr("id a", "id A"), dict, "several columns are named 'a': a, A"),
+        (lambda _spark: pandas.DataFrame({"a": [1]}), dict, "df is a pandas.DataFrame .*: write spark.createDataFrame"),
+        (lambda spark: spark.readStream.format("rate").load(), dict, "df is a streaming frame: call stream_tasks"),
+        (
+            lambda spark: spark.range(1),
+            lambda: {"kwargs": {"day": "2026-11-21"}},
+            r'constant text is F.lit\("2026-11-21"\)',
+        ),
+        (
+            lambda spark: spark.range(3),
+            lambda: {"args": [F.sum("id")]},
+            "an argument aggregates rows: group the frame first",
+        ),
+        (lambda spark: spark.range(3), lambda: {"kwargs": {"n": F.count("*") + 1}}, "an argument aggregates rows"),
+        (
+            lambda spark: spark.range(3),
+            lambda: {"duplicates": "all"},
+            "duplicates is 'all' and must be 'error' or 'first'",
+        ),
+        (
+            lambda spark: spark.range(6).selectExpr("cast(id % 2 as string) tid", "id"),
+            lambda: {"task_id": "tid"},
+            'rows have the task id .*send one of them by duplicates="first"',
+        ),
+    ],
+)
+def test_the_driver_refuses_in_one_line(
+    spark: Any, broker_url: str, frame: Callable[[Any], Any], arguments: Callable[[], dict[str, Any]], text: str
+) -> None:
+    with pytest.raises(RequestError, match=text):
+        submit_tasks(frame(spark), TASK, broker_url=broker_url, job_id="refused", **arguments())
+    with pytest.raises(NotFound):
+        find_job(spark, "refused", broker_url=broker_url)
+
+
+def test_columns_of_a_frame_that_no_argument_names_may_be_alike(spark: Any, broker_url: str) -> None:
+    frame = spark.range(3).selectExpr("id", "id a", "id A")
+    assert submit_tasks(frame, TASK, broker_url=broker_url, args=["id"]).rows == 3
+
+
+def test_one_row_of_each_task_id_is_sent(spark: Any, broker_url: str) -> None:
+    frame = spark.range(6).selectExpr("cast(id % 2 as string) tid", "id")
+    result = submit_tasks(frame, TASK, broker_url=broker_url, task_id="tid", duplicates="first", queue="once")
+    assert waiting(result) == 2
+    assert sorted(message.id for message in taken(broker_url, "once")) == ["0", "1"]
+
+
+def test_a_job_that_was_committed_before_is_logged(
+    spark: Any, broker_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    submit_tasks(spark.range(3), TASK, broker_url=broker_url, job_id="day")
+    submit_tasks(spark.range(77), TASK, broker_url=broker_url, job_id="day")
+    assert "job 'day' was committed before, with 3 tasks: nothing is sent" in caplog.text
+
+
+def test_a_store_is_not_read_as_a_stream(spark: Any, broker_url: str, store_folder: Path, tmp_path: Path) -> None:
+    submit_tasks(spark.range(1), TASK, broker_url=broker_url)
+    register(spark)
+    reader = spark.readStream.format("opendata").option("table", "messages").load(str(store_folder))
+    query = reader.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(PySparkException, match="can't be read as a stream: call read_table"):
+        query.awaitTermination(60)

@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any
 
 import cloudpickle
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -148,6 +149,29 @@ MAX_TARGETS = 10_000
 _SOURCE_CHARACTERS = 80
 
 
+def check_frame(df: Any, *, streams: bool) -> None:
+    """Raise RequestError, with the remedy, for what is not a frame of Spark or not of the expected kind."""
+    if not isinstance(df, DataFrame):
+        kind = f"{type(df).__module__.split('.')[0]}.{type(df).__qualname__}"
+        raise RequestError(f"df is a {kind} and must be a frame of Spark: write spark.createDataFrame(df)", option="df")
+    if df.isStreaming and not streams:
+        raise RequestError("df is a streaming frame: call stream_tasks", option="df")
+    if streams and not df.isStreaming:
+        raise RequestError("df is not a streaming frame: call submit_tasks", option="df")
+
+
+def without_duplicates(frame: DataFrame, duplicates: str) -> DataFrame:
+    """Return the frame to write with each task id once; ``error`` raises RequestError for an id of several rows."""
+    if duplicates == "first":
+        return frame.dropDuplicates(["task_id"])
+    repeated = frame.groupBy("task_id").count().where("count > 1 and task_id is not null").limit(1).collect()
+    if repeated:
+        id, count = repeated[0]
+        text = f'{count} rows have the task id {id!r:.200}: make it unique, or send one of them by duplicates="first"'
+        raise RequestError(text, option="task_id")
+    return frame
+
+
 def task_frame(df: DataFrame, arguments: TaskArguments, app_path: str) -> tuple[DataFrame, JobPlan]:
     """Return the frame to write and its plan, without templates; raise RequestError for a bad column or constant."""
     frame = _Frame(df)
@@ -189,7 +213,7 @@ class _Frame:
     def add_argument(self, name: str, value: Any) -> str:
         """Add a column, or a constant; return its name."""
         if isinstance(value, (Column, str)):
-            return self.add(name, value)
+            return self.add(name, value, f'; a constant text is F.lit("{value}")')
         try:
             cloudpickle.dumps(value)
         except Exception as exc:
@@ -197,20 +221,38 @@ class _Frame:
         self.constants[name] = value
         return name
 
-    def add(self, name: str, column: Column | str) -> str:
-        """Add a column, given as such or by its name in the caller's frame; return its name in the new frame."""
+    def add(self, name: str, column: Column | str, hint: str = "") -> str:
+        """Add a column, given as such or by its name in the caller's frame; return its name in the new frame.
+
+        Raises:
+            RequestError: no column has this name, which ends with ``hint``, or several have it.
+        """
         shown = re.fullmatch(r"Column<'(.*)'>", str(column), re.DOTALL)
         self.sources[name] = shown[1][:_SOURCE_CHARACTERS] if shown else str(column)
         if isinstance(column, str):
             if column not in self._df.columns:
                 has = ", ".join(self._df.columns)
-                raise RequestError(f"there is no column {column!r}: the frame has {has}", column=column)
+                raise RequestError(f"there is no column {column!r}: the frame has {has}{hint}", column=column)
+            if len(same := [other for other in self._df.columns if other.lower() == column.lower()]) > 1:
+                text = f"several columns are named {column!r}: {', '.join(same)}; rename all but one of them"
+                raise RequestError(text, column=column)
             column = _named(column)
         self._columns.append(column.alias(name))
         return name
 
     def selected(self) -> DataFrame:
-        """Return the frame of these columns, with types that Arrow supports; without columns, it has a constant one."""
+        """Return the frame of these columns, with types that Arrow supports; without columns, it has a constant one.
+
+        Raises:
+            RequestError: a column aggregates rows, so that the frame would have one row.
+        """
+        try:
+            self._df.select("*", *self._columns).schema  # noqa: B018 (Spark Connect analyses it here)
+        except AnalysisException as exc:
+            if (exc.getCondition() or "").startswith("MISSING_GROUP_BY"):
+                text = "an argument aggregates rows: group the frame first, as in df.groupBy(…).agg(…)"
+                raise RequestError(text) from None
+            raise
         frame = self._df.select(*(self._columns or [F.lit(None).cast("boolean").alias("none")]))
         kinds = [(field.name, field.dataType, without_void(field.dataType)) for field in frame.schema.fields]
         changed = {name: _named(name).cast(new) for name, old, new in kinds if new != old}
