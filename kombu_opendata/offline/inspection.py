@@ -168,9 +168,13 @@ async def _places(store: OfflineStore, id: int) -> AsyncIterator[dict[str, Any]]
                 for state, entry in entries_of(kind, decode(key, value)):
                     if entry[0] == id:
                         yield {
-                            "queue": parsed.name or "", "state": state_at(state, entry, now),
-                            "bucket": parsed.bucket or 0, "entry": as_entry(state, entry), "holder": "", "consumer": "",
-                        }  # fmt: skip
+                            "queue": parsed.name or "",
+                            "state": state_at(state, entry, now),
+                            "bucket": parsed.bucket or 0,
+                            "entry": as_entry(state, entry),
+                            "holder": "",
+                            "consumer": "",
+                        }
 
 
 async def _holders(store: OfflineStore, details: MessageDetails) -> None:

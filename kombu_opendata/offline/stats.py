@@ -150,8 +150,12 @@ async def stats(store: OfflineStore, *, payloads: bool = False, progress: OnProg
     location, header, tail = store.location, store.header, store.journal
     created_at_ms, version = (0, 0) if header is None else (header.created_at_ms, header.format_version)
     result = StoreStats(
-        str(location.root or location.url), location.instance, created_at_ms, version, store.broker_pid
-    )  # fmt: skip
+        location=str(location.root or location.url),
+        instance=location.instance,
+        created_at_ms=created_at_ms,
+        format_version=version,
+        broker_pid=store.broker_pid,
+    )
     counter = _Counter(store, result)
     async for key, value in scan_except(store, BY_ID if payloads else (), 200, progress):
         counter.row(kind_of(key), key, value)
@@ -161,9 +165,14 @@ async def stats(store: OfflineStore, *, payloads: bool = False, progress: OnProg
     result.files = _files(location.database)
     if tail is not None:
         result.journal = JournalStats(
-            len(tail.segments), len(tail.spares), sum(segment.size for segment in tail.segments), tail.position,
-            tail.last, len(tail.commits), tail.tail_bytes,
-        )  # fmt: skip
+            segments=len(tail.segments),
+            spares=len(tail.spares),
+            bytes=sum(segment.size for segment in tail.segments),
+            position=tail.position,
+            last=tail.last,
+            tail_commits=len(tail.commits),
+            tail_bytes=tail.tail_bytes,
+        )
     return result
 
 

@@ -139,9 +139,7 @@ class _BucketOutput(Output):
 
     def __init__(self, bucket: BucketFolder, path: str) -> None:
         self._bucket = bucket
-        self._writer = bucket._obs.open_writer(
-            bucket._store, path, buffer_size=_PART_BYTES, max_concurrency=_UPLOADS
-        )  # fmt: skip
+        self._writer = bucket._obs.open_writer(bucket._store, path, buffer_size=_PART_BYTES, max_concurrency=_UPLOADS)
         self._path = path
         self._committed = False
 

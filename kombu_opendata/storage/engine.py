@@ -73,9 +73,16 @@ class Engine:
         retention_ms = int(1000 * settings.history_retention_seconds)
         self.history = History(store, state, self.payloads, lambda: self.commits.checkpoint(), retention_ms)
         self.commits = Commits(
-            store, journal, clock, state, self.payloads, self.metrics, self.history, sync=settings.sync,
+            store,
+            journal,
+            clock,
+            state,
+            self.payloads,
+            self.metrics,
+            self.history,
+            sync=settings.sync,
             on_full=lambda is_full: on_full(is_full and not self.stalled_seconds),
-        )  # fmt: skip
+        )
         parts = EngineParts(store, state, clock, self.commits, self.payloads)
         self._compose_operations(parts)
         self._compose_maintenance(parts, may_reopen)
@@ -106,9 +113,15 @@ class Engine:
         disk_space = self.disk_space = DiskSpace(store.admin, store.clock)
         self.upkeep = Upkeep(store, self.journal, commits, self._files, self.staging, disk_space, settings, may_reopen)
         self.size_limit = SizeLimit(
-            parts, self.buckets, self.log_sweep, self.history, disk_space,
-            tidy=self.upkeep.tidy, settings=settings.slate, limit_bytes=settings.retention_bytes,
-        )  # fmt: skip
+            parts,
+            self.buckets,
+            self.log_sweep,
+            self.history,
+            disk_space,
+            tidy=self.upkeep.tidy,
+            settings=settings.slate,
+            limit_bytes=settings.retention_bytes,
+        )
 
     @classmethod
     async def open(
@@ -140,9 +153,13 @@ class Engine:
         power_lost = False
         if folder is not None:
             power_lost = await prepare(
-                url, instance, folder,
-                sync=settings.sync, room_bytes=settings.journal_max_bytes, seconds=settings.close_seconds,
-            )  # fmt: skip
+                url,
+                instance,
+                folder,
+                sync=settings.sync,
+                room_bytes=settings.journal_max_bytes,
+                seconds=settings.close_seconds,
+            )
         journal = disk_cache = None
         if urlsplit(url).scheme not in ("file", "memory"):
             slate = settings.slate.for_bucket()
@@ -157,9 +174,11 @@ class Engine:
             await recovery.check_header(store, instance, clock.now_ms())
             if folder is not None:
                 journal = Journal(
-                    folder.with_name(f"{instance}.journal"), segment_bytes=settings.journal_segment_bytes,
-                    max_bytes=settings.journal_max_bytes, sync=settings.sync,
-                )  # fmt: skip
+                    folder.with_name(f"{instance}.journal"),
+                    segment_bytes=settings.journal_segment_bytes,
+                    max_bytes=settings.journal_max_bytes,
+                    sync=settings.sync,
+                )
             files = StoreFiles(folder, sync=settings.sync)
             engine = cls(store, journal, clock, settings, files, on_full, may_reopen)
             await engine._recover(power_lost=power_lost)

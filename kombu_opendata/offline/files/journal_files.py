@@ -167,9 +167,8 @@ class JournalTail:
             self._add("journal-stored", text, segment.path)
             return False
         counts = [(record.sequence, codec.unsynced(record.payload)) for record in later]
-        if self.power_lost and until is None and not any(
-            count is not None and sequence - 1 - count > segment.last for sequence, count in counts
-        ):  # fmt: skip
+        was_synced = any(count is not None and sequence - 1 - count > segment.last for sequence, count in counts)
+        if self.power_lost and until is None and not was_synced:
             unsynced = f"it and the {len(later)} complete records behind it were not synced"
             text = f"{label} was torn by a power loss; {unsynced}"
             self._add("journal-torn", text, segment.path)

@@ -178,9 +178,16 @@ def parse_info(data: bytes) -> Info:
     table = FlatTable(data)
     u64 = table.u64
     return Info(
-        table.blob(_FIRST), table.blob(_LAST), u64(_INDEX_AT), u64(_INDEX_BYTES), u64(_FILTER_AT), u64(_FILTER_BYTES),
-        table.u8(_CODEC), u64(_STATS_AT), u64(_STATS_BYTES),
-    )  # fmt: skip
+        first_entry=table.blob(_FIRST),
+        last_entry=table.blob(_LAST),
+        index_offset=u64(_INDEX_AT),
+        index_len=u64(_INDEX_BYTES),
+        filter_offset=u64(_FILTER_AT),
+        filter_len=u64(_FILTER_BYTES),
+        codec=table.u8(_CODEC),
+        stats_offset=u64(_STATS_AT),
+        stats_len=u64(_STATS_BYTES),
+    )
 
 
 def _plain(info: Info, part: bytes) -> bytes:

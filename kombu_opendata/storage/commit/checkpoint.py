@@ -127,9 +127,11 @@ def _put_topology(state: StoreState, dirty: Dirty, batch: WriteBatch) -> None:
     exchanges = state.topology.exchanges
     for name in dirty.exchanges:
         exchange = exchanges.get(name)
-        record = None if exchange is None else definitions.ExchangeRecord(
-            exchange.type, exchange.durable, exchange.auto_delete, exchange.arguments
-        )  # fmt: skip
+        record = None
+        if exchange is not None:
+            record = definitions.ExchangeRecord(
+                exchange.type, exchange.durable, exchange.auto_delete, exchange.arguments
+            )
         _put_or_delete(batch, keys.exchange_key(name), record, definitions.encode_exchange)
     for queue, name, routing_key, identity in dirty.bindings:
         exchange = exchanges.get(name)

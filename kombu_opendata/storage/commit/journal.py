@@ -142,8 +142,10 @@ class Journal:
             log.warning(
                 "record %d at byte %d of %s, the last one of the journal, is incomplete and left out: a crash during "
                 "its write explains that, as does damage; it was not confirmed, unless the file was damaged later",
-                self.sequence + 1, end, segment.path,
-            )  # fmt: skip
+                self.sequence + 1,
+                end,
+                segment.path,
+            )
 
     def _damage(self, segment: Segment, offset: int, proof: str) -> CorruptRecord:
         path = segment.path

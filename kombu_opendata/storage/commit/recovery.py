@@ -160,9 +160,12 @@ async def _load_queues(store: Reads, state: StoreState, options: Iterable[Row], 
         name, record = keys.parse(key).name or "", definitions.decode_options(key, value)
         limits = definitions.decode_config(keys.config_key(name), configs.get(keys.config_key(name), b""))
         settings = QueueSettings(
-            limits.max_attempts, limits.done_retention_seconds, record.failed_retention_seconds, record.lease_seconds,
-            record.arguments,
-        )  # fmt: skip
+            max_attempts=limits.max_attempts,
+            done_retention_seconds=limits.done_retention_seconds,
+            failed_retention_seconds=record.failed_retention_seconds,
+            lease_seconds=record.lease_seconds,
+            arguments=record.arguments,
+        )
         state.declare_queue(name, settings)
         first_done[name], first_failed[name] = record.first_done_bucket, record.first_failed_bucket
 

@@ -76,9 +76,17 @@ class PublishEffect(Effect, tag=2):
         id, received = self.id, self.received_at_ms
         size = len(self.envelope)
         add_message(
-            state, id, self.places, self.priority, self.visible_at_ms, self.deadline_ms, received,
-            large=size > MAX_INLINE_BYTES, size=size, headers=self.headers,
-        )  # fmt: skip
+            state,
+            id,
+            self.places,
+            self.priority,
+            self.visible_at_ms,
+            self.deadline_ms,
+            received,
+            large=size > MAX_INLINE_BYTES,
+            size=size,
+            headers=self.headers,
+        )
         if id >= state.next_id:
             state.next_id = id + 1
         session = self.session

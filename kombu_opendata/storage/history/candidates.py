@@ -71,9 +71,10 @@ async def _matching(reader: ListReader, filters: ListFilters, batch: list[Metada
     """Return the messages that match, with their statuses."""
     has_headers = filters.header_test()
     candidates = [
-        message for message in batch
+        message
+        for message in batch
         if filters.has_time(message.received_at_ms) and (not filters.headers or has_headers(message.headers))
-    ]  # fmt: skip
+    ]
     statuses = await reader.statuses(message.message_id for message in candidates)
     records = [message_info(message, statuses[message.message_id]) for message in candidates]
     if not filters.queues and not filters.statuses:
@@ -88,9 +89,14 @@ async def _matching(reader: ListReader, filters: ListFilters, batch: list[Metada
 
 def message_info(message: Metadata, queues: tuple[QueueStatus, ...]) -> MessageInfo:
     return MessageInfo(
-        message.message_id, message.created_at_ms, message.received_at_ms, message.visible_at_ms,
-        message.retention_seconds, message.headers, queues,
-    )  # fmt: skip
+        id=message.message_id,
+        created_at_ms=message.created_at_ms,
+        received_at_ms=message.received_at_ms,
+        visible_at_ms=message.visible_at_ms,
+        retention_seconds=message.retention_seconds,
+        headers=message.headers,
+        queues=queues,
+    )
 
 
 async def _message_source(reader: ListReader, filters: ListFilters, descending: bool) -> CandidateSource | None:
@@ -213,6 +219,7 @@ async def _with_headers(
         return candidates
     metadata, has_headers = await reader.metadata({row.message_id for _, row in candidates}), filters.header_test()
     return [
-        attempt for attempt in candidates
+        attempt
+        for attempt in candidates
         if attempt[1].message_id not in metadata or has_headers(metadata[attempt[1].message_id].headers)
-    ]  # fmt: skip
+    ]

@@ -158,10 +158,14 @@ def check_filters(
         InvalidFilter: a kind or a reason that does not exist, or too many values.
     """
     values = FailureFilterValues(
-        ids=None if ids is None else frozenset(ids), task_ids=None if task_ids is None else frozenset(task_ids),
-        selector=selector, since_ms=max(0, gte or 0), until_ms=FOREVER if lte is None else lte, handled=handled,
+        ids=None if ids is None else frozenset(ids),
+        task_ids=None if task_ids is None else frozenset(task_ids),
+        selector=selector,
+        since_ms=max(0, gte or 0),
+        until_ms=FOREVER if lte is None else lte,
+        handled=handled,
         **{name: tuple(sorted(set(parts))) for name, parts in texts.items()},
-    )  # fmt: skip
+    )
     query.check_known(values.kinds, KINDS, "kind of failure")
     query.check_known(values.reasons, (*REASONS, ""), "reason")
     count = sum(map(len, values[:6]))

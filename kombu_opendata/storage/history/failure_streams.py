@@ -74,10 +74,13 @@ class FactsCache:
         places = [failure[:3] for failure in open_failures if failure.kind != ACKNOWLEDGED]
         failures = {failure.open.place: failure for failure in await self.acknowledged(reader, numbers)}
         facts = await self._read_through(self._facts_by_place, places, partial(self._read_listed, reader))
-        return [
-            Failure(failure, failures[failure.place].facts if failure.kind == ACKNOWLEDGED else facts[failure[:3]])
-            for failure in open_failures if failure.kind != ACKNOWLEDGED or failure.place in failures
-        ]  # fmt: skip
+        known: list[Failure] = []
+        for failure in open_failures:
+            if failure.kind != ACKNOWLEDGED:
+                known.append(Failure(failure, facts[failure[:3]]))
+            elif failure.place in failures:
+                known.append(Failure(failure, failures[failure.place].facts))
+        return known
 
     async def acknowledged(self, reader: ListReader, numbers: Sequence[int]) -> list[Failure]:
         """Return the attempts with these numbers, in this order, without those that the log does not have.
@@ -158,10 +161,13 @@ async def _headers(reader: ListReader, ids: Iterable[int]) -> dict[int, dict[str
 async def _numbers(reader: ListReader, places: Set[_Place]) -> dict[_Place, int]:
     """Return the number of the attempt that moved each of these messages to the failed list, if the index has it."""
     by_id = await reader.events({id for _at, id, _queue in places})
-    return {
-        place: event.attempt for events in by_id.values() for event in events
-        if (place := (event.at_ms, event.message_id, event.queue)) in places and event.what & ~MANUAL in _SETTLED
-    }  # fmt: skip
+    numbers: dict[_Place, int] = {}
+    for events in by_id.values():
+        for event in events:
+            place = (event.at_ms, event.message_id, event.queue)
+            if place in places and event.what & ~MANUAL in _SETTLED:
+                numbers[place] = event.attempt
+    return numbers
 
 
 #: size of the first search for attempts
@@ -191,8 +197,9 @@ async def in_failed_list(buckets: SettledBuckets, queue: Queue, window: FailureW
         rows = await buckets.read(queue, "failed", number)
         failures = [
             OpenFailure(row.settled_at_ms, row.message_id, queue.name, FAILED, number, row.attempts)
-            for row in rows if window.has(row.settled_at_ms)
-        ]  # fmt: skip
+            for row in rows
+            if window.has(row.settled_at_ms)
+        ]
         if rows and not failures and _is_past(rows[0].settled_at_ms, window):
             return
         yield failures[::-1] if window.descending else failures
@@ -229,8 +236,9 @@ async def in_archive(buckets: SettledBuckets, queue: Queue, window: FailureWindo
     failures = [
         OpenFailure(row.settled_at_ms, row.message_id, queue.name, ARCHIVED, number, row.attempts)
         for number in range(log.first, log.tail + 1)
-        for row in await buckets.read(queue, which, number) if window.has(row.settled_at_ms)
-    ]  # fmt: skip
+        for row in await buckets.read(queue, which, number)
+        if window.has(row.settled_at_ms)
+    ]
     yield sorted(failures, reverse=window.descending)
 
 
@@ -247,9 +255,10 @@ async def acknowledged(
             selected = [number for number in numbers if (number in handled) == filters.handled]
             failures = await facts.acknowledged(reader, selected)
             yield [
-                failure.open for failure in failures
+                failure.open
+                for failure in failures
                 if failure.open.kind == ACKNOWLEDGED and failure.facts.reason in attempt_filters.states
-            ]  # fmt: skip
+            ]
 
 
 def _attempt_filters(filters: FailureFilterValues) -> AttemptFilters:

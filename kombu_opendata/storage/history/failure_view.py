@@ -169,8 +169,9 @@ class FailureView:
         if FAILED in filters.kinds:
             sources += [
                 failure_streams.in_failed_list(self._buckets, queue, list_window)
-                for queue in queues if queue.failed.may_have_since(list_window.since_ms)
-            ]  # fmt: skip
+                for queue in queues
+                if queue.failed.may_have_since(list_window.since_ms)
+            ]
         if ARCHIVED in filters.kinds:
             sources += [failure_streams.in_archive(self._buckets, queue, list_window) for queue in queues]
         is_possible = not filters.reasons or set(STATES) & set(filters.reasons)

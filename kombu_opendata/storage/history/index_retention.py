@@ -325,7 +325,7 @@ class Sweep:
                 await self._checkpoint()
         old_keys = [
             keys.history_page_key(space, run.number, page) for run in runs for page in range(1 << run.page_bits)
-        ]  # fmt: skip
+        ]
         self._index.queue(out.take())
         self._index.replace_runs(runs, out.runs(), old_keys)
         await self._checkpoint()  # the next merge uses the stored head

@@ -258,13 +258,27 @@ async def _attempt_infos(
         message, failure = metadata.get(row.message_id), failures.get(number, NO_FAILURE)
         event = await _event(reader, message, with_body=bodies) if message is not None else None
         outcome = row.outcome & ~MANUAL
-        infos.append(AttemptInfo(
-            query.attempt_id(number), row.message_id, row.queue, row.consumer, row.claimed_at_ms, row.ended_at_ms,
-            row.number, OUTCOMES[outcome], outcome > REJECTED, bool(row.outcome & MANUAL), event,
-            STATES[row.state & ~DETAILED], row.runtime_us / 1000, row.pid, row.exception, failure.error,
-            failure.traceback if tracebacks else "",
-        ))  # fmt: skip
-        size += _size_of_attempt(infos[-1])
+        info = AttemptInfo(
+            id=query.attempt_id(number),
+            message_id=row.message_id,
+            queue=row.queue,
+            consumer=row.consumer,
+            claimed_at_ms=row.claimed_at_ms,
+            ended_at_ms=row.ended_at_ms,
+            number=row.number,
+            outcome=OUTCOMES[outcome],
+            requeued=outcome > REJECTED,
+            manual=bool(row.outcome & MANUAL),
+            event=event,
+            state=STATES[row.state & ~DETAILED],
+            runtime_ms=row.runtime_us / 1000,
+            pid=row.pid,
+            exception=row.exception,
+            error=failure.error,
+            traceback=failure.traceback if tracebacks else "",
+        )
+        infos.append(info)
+        size += _size_of_attempt(info)
         if size > PAGE_BYTES and len(infos) > 1:
             break
     return infos

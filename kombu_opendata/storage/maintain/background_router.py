@@ -45,8 +45,16 @@ def replay_cursor(
         text = f"the end, {until!r:.100}, is before the start, {start!r:.100}"
         raise RequestError(text, start=start, until=until)
     return Cursor(
-        low, low, max(low, high), first.at_ms or 0, last.at_ms or 0, now_ms, now_ms, again=again, selector=selector
-    )  # fmt: skip
+        start=low,
+        position=low,
+        end=max(low, high),
+        from_ms=first.at_ms or 0,
+        until_ms=last.at_ms or 0,
+        started_at_ms=now_ms,
+        changed_at_ms=now_ms,
+        again=again,
+        selector=selector,
+    )
 
 
 class Step(NamedTuple):
@@ -186,7 +194,7 @@ class Router(EngineService):
             stored_messages.place(queue, rows)
             new = cursor._replace(
                 position=selection.position, seen=cursor.seen + examined, routed=cursor.routed + len(rows)
-            )  # fmt: skip
+            )
             if new != cursor:
                 self._apply(queue, new, rows, taken_messages)
             reader.next = selection.next

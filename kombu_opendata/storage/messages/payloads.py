@@ -176,9 +176,12 @@ class Payloads:
         for run in dense_runs(ids):
             first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
             batches = self._store.scan_batches(
-                first, last, batch=max(1, min(_SCAN_ROWS, _CALL_BYTES // self._mean_bytes)),
-                read_ahead_bytes=_READ_AHEAD_BYTES, in_thread=True,
-            )  # fmt: skip
+                first,
+                last,
+                batch=max(1, min(_SCAN_ROWS, _CALL_BYTES // self._mean_bytes)),
+                read_ahead_bytes=_READ_AHEAD_BYTES,
+                in_thread=True,
+            )
             async for rows in batches:
                 records.update(rows)
                 size = sum(len(value) for _key, value in rows)

@@ -57,10 +57,16 @@ def row_of(entry: QueueEntry, now: int) -> Row:
 
 def row_in_flight(entry: QueueEntry, running_since_ms: int = 0) -> Row:
     """Return the row of a message that is leased to a consumer, and whose task may run."""
-    until, state = entry.lease_until, RUNNING if running_since_ms else IN_FLIGHT
     return Row(
-        entry.id, state, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session, running_since_ms
-    )  # fmt: skip
+        id=entry.id,
+        state=RUNNING if running_since_ms else IN_FLIGHT,
+        priority=entry.priority,
+        attempts=entry.attempts,
+        token=entry.claimed_at,
+        lease_until_ms=entry.lease_until,
+        session=entry.session,
+        settled_at_ms=running_since_ms,
+    )
 
 
 def row_running(session: bytes, task: RunningTask) -> Row:

@@ -60,7 +60,7 @@ _REPORTS = "BQII"
 _ALL_COLUMNS = {1: _COLUMNS, 2: _COLUMNS + _REPORTS}
 _ATTEMPT_BYTES = {
     version: sum(field_types.COLUMN_BYTES[code] for code in codes) for version, codes in _ALL_COLUMNS.items()
-}  # fmt: skip
+}
 _TIME = struct.Struct("<q")
 
 #: the status of a message in its queue after an attempt with this outcome; after the others it is ready again

@@ -69,7 +69,7 @@ def decode(key: bytes, value: bytes) -> list[TrailEvent]:
     return [
         TrailEvent(base + low[at], names[queues[at]], whats[at], numbers[at], times[at], attempts[at])
         for at in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[TrailEvent]:

@@ -12,9 +12,9 @@ queues              Array      of ``Array<Utf8>``: the queues of each message; a
 ids                 i64 each   of the messages; -1 for an unroutable one
 ==================  =========  ==========================================================
 
-The key of the record has a hash of exchange, routing key and idempotency key (:func:`name_of`). A record for no
-exchange, a queue's name and an empty key means that this queue was deleted after the message in the record.
-The format is defined here.
+The key of the record has a hash of exchange, routing key and idempotency key (:func:`name_of`). The deletion of a queue
+is recorded in the same form, with an empty exchange, the queue's name as the routing key, an empty idempotency key, and
+the newest message id at that time. The format is defined here.
 """
 
 from __future__ import annotations

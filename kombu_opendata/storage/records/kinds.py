@@ -3,8 +3,9 @@
 Integers are big endian, so keys sort by queue, bucket and message id. A bucket suffix is written for buckets above 0
 only, so bucket 0 has exactly the RFC's key.
 
-Payload and metadata keys have the same prefix. They differ because message ids are below ``6f 00 …``, and ``6f`` is the
-``o`` of a metadata key in that place; so all payloads sort before all metadata.
+Payload and metadata keys begin with the same two bytes. In a payload key the message id follows, which is below
+``6f 00 …``; in a metadata key a text follows, which begins with ``o`` (``6f``). So all payloads sort before all
+metadata.
 
 A name that is not UTF-8 (another program may have written it) is a str with surrogate escapes.
 """

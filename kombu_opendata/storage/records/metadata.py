@@ -170,22 +170,25 @@ class Decoder:
         return names, tuple([texts[at + 1] for at in places]), numbers
 
 
-#: most layouts that a decoder caches, in total and for records of one size; it clears them after this many records
-#: without a match
+#: most layouts that a decoder caches
 _MAX_LAYOUTS = 512
+#: most layouts for records of one size
 _LAYOUTS_OF_A_SIZE = 4
+#: records without a match after which all layouts are cleared
 _MISSES_TO_FORGET = 10_000
 #: the longest record with a layout, as a header may have 64 KiB
 _LAYOUT_BYTES = 4096
-#: combinations of selected headers that are cached decoded, and the most bytes of one combination: values recur
+#: combinations of selected headers that are cached decoded, as values recur
 _PAIRS_KEPT = 4096
+#: the most bytes of one such combination
 _PAIRS_BYTES = 256
 
 
 class _Layout:
     """The layout of records with the same header keys and lengths of values as ``example``.
 
-    Such a record, as a number, has ``expected`` in the bits of ``mask``: the number, lengths and keys of the headers.
+    The bits of ``mask`` select the number of the headers, their keys, and the lengths of their values. A record has the
+    layout if these bits of its bytes, read as one integer, equal ``expected``.
     """
 
     __slots__ = ("expected", "mask", "names", "unpack")

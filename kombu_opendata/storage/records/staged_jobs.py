@@ -133,9 +133,18 @@ def decode_job(key: bytes, value: bytes) -> StagedJob:
     field_types.check_end(key, value, at)
     first_id, rows, batches, size, committed_at_ms, routed, unroutable, damaged, settled_at_ms = fields
     return StagedJob(
-        kinds.parse(key).name or "", first_id, rows, batches, size, committed_at_ms, routed, unroutable, damaged,
-        settled_at_ms, queues,
-    )  # fmt: skip
+        id=kinds.parse(key).name or "",
+        first_id=first_id,
+        rows=rows,
+        batches=batches,
+        bytes=size,
+        committed_at_ms=committed_at_ms,
+        routed=routed,
+        unroutable=unroutable,
+        damaged=damaged,
+        settled_at_ms=settled_at_ms,
+        queues=queues,
+    )
 
 
 def encode_object(batch: StagedObject) -> bytes:

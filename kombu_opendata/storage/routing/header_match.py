@@ -67,9 +67,8 @@ def _wanted(arguments: Mapping[str, Any]) -> tuple[bool, list[tuple[str, Any]]]:
     kind = arguments.get(X_MATCH, "all")
     with_x = kind.endswith("-with-x")
     pairs = [
-        (name, value) for name, value in arguments.items()
-        if name != X_MATCH and (with_x or not name.startswith("x-"))
-    ]  # fmt: skip
+        (name, value) for name, value in arguments.items() if name != X_MATCH and (with_x or not name.startswith("x-"))
+    ]
     return kind.startswith("all"), pairs
 
 

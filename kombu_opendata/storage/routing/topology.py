@@ -216,8 +216,9 @@ class Topology:
         """Remove a queue and its bindings; return these as (exchange, routing key, identity)."""
         removed_bindings = [
             (exchange, key, self.exchanges[exchange].identity(arguments))
-            for queue, exchange, key, arguments in self.bindings() if queue == name
-        ]  # fmt: skip
+            for queue, exchange, key, arguments in self.bindings()
+            if queue == name
+        ]
         for exchange, key, _identity in removed_bindings:
             self._count(name, -self.exchanges[exchange].remove(name, key))
         self.queue_names.discard(name)

@@ -7,7 +7,7 @@ the database. If the clock is behind, writes fail immediately, and flushes and c
 time                              place
 ================================  ==========================================================================
 of the newest write               the manifest's ``last_l0_clock_tick``, and the rows in the WAL
-of the newest table in no run     the ULID that is the table's name; if there is none, that of the last one
+of the newest table in no run     the ULID in its name; without such a table, that of the last one compacted
 of the newest compaction          the ULIDs in the list of compactions
 ================================  ==========================================================================
 
@@ -44,9 +44,9 @@ _MARKS = (keys.NEWEST_TIME_KEY, keys.STORE_HEADER_KEY)
 
 
 async def written(location: Location, deadline_seconds: float) -> tuple[int, int]:
-    """Return the newest time (ms) and sequence number in a database's files, its WAL aside, before it is opened.
+    """Return the newest time (ms) in a closed database without its WAL, and the sequence number up to which that is.
 
-    With an earlier clock, SlateDB fails.
+    SlateDB fails if the clock is behind this time.
 
     Raises:
         StoreError: the store does not respond, or can't be read.
@@ -96,7 +96,7 @@ async def _write_manifest(folder: Folder, location: Location, manifest: Any, now
     data = data.replace(_TIME.pack(manifest.last_l0_clock_tick), _TIME.pack(tick))
     expected = str(manifest).replace(
         f"last_l0_clock_tick={manifest.last_l0_clock_tick},", f"last_l0_clock_tick={tick},"
-    )  # fmt: skip
+    )
     for old, new in new_ids.items():
         data = data.replace(_half(old), _half(new))
         expected = expected.replace(old, new)

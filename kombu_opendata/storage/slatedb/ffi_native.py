@@ -46,9 +46,9 @@ class FutureKind(NamedTuple, Generic[T]):
 class _Native:
     """The native functions with argument types that accept bytes cheaply.
 
-    A separate library object keeps these types apart from the generated module's. Its calls return immediately, so they
-    keep the interpreter lock. Polls and the end of a future run SlateDB's code, or wait for it, and call back: these
-    must be the generated module's functions, which release the lock.
+    The functions come from a separate library object, so the generated module keeps its own argument types. They return
+    immediately, and therefore keep the interpreter lock. The functions that poll and free a future are the generated
+    module's, which release the lock: they run SlateDB's code or wait for it, and call back into Python.
     """
 
     def __init__(self) -> None:

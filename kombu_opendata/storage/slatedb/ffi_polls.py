@@ -18,7 +18,12 @@ _ROWS_AT_ONCE = 4
 
 
 class Wait:
-    """One poll of a native future: its code, negative before the callback, and the future that the callback wakes."""
+    """One poll of a native future.
+
+    Attributes:
+        code: the code that the callback has reported; negative before that.
+        future: the future that the callback wakes, if a task waits.
+    """
 
     __slots__ = ("code", "future")
 
@@ -83,7 +88,8 @@ class Polls:
             in_thread: poll it in a thread.
 
         Returns:
-            The cancellation of the caller, if the future was ready by then: raise it after taking the result.
+            The cancellation, if the caller was cancelled while a thread made the future ready. The caller must take the
+            result, which frees it, and then raise the cancellation.
         """
         await self.turn(rows)
         while True:

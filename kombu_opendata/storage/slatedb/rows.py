@@ -21,8 +21,9 @@ Pair = tuple[bytes, bytes]
 LENGTH = struct.Struct(">i")
 _SEQ_AND_CREATED_BYTES = 16
 _EXPIRES_BYTES = 8
-#: the fewest rows that are worth a search for a run, and the most that are read individually after a failed search
+#: the fewest rows that are worth a search for a run
 _FEW = 8
+#: the most rows that are read individually after a failed search
 _MANY = 512
 #: rows that are compared first; all others are compared only if these are alike
 _WINDOW = 64
@@ -32,9 +33,9 @@ GAP = 4
 TAIL = 4
 
 
-#: Consecutive rows whose keys and whose values have the same length: the offset of the first value, the distance
-#: to the next one, the length of a key (it ends ``GAP`` bytes before its value), the length of a value, the number of
-#: rows. A plain tuple, as there may be one for each row.
+#: Consecutive rows whose keys have one length and whose values have one length: (offset of the first value, distance to
+#: the next value, length of a key, length of a value, number of rows). A key ends ``GAP`` bytes before its value. This
+#: is a plain tuple, as there may be one for each row.
 Run = tuple[int, int, int, int, int]
 
 
@@ -146,7 +147,7 @@ def decode_rows(data: bytes, few: int = _FEW) -> Rows:
 
 
 def _alike(data: bytes, at: int, places: tuple[int, int], step: int, limit: int) -> int:
-    """Return the number of rows from this place on with the lengths of the first, and an expiry if it has one.
+    """Return the number of consecutive rows that have the same lengths as the first, and an expiry if it has one.
 
     Args:
         places: the offsets in the row of the value and of the flag for an expiry.

@@ -40,7 +40,7 @@ class Manifest:
         tables: id → approximate bytes.
         runs: the numbers of the sorted runs; a compaction adds one run, or reduces their number.
         unsorted: the tables that are not in a run yet, newest first.
-        replay_after_wal: the WAL file after which the tables lack the rows of the WAL.
+        replay_after_wal: the last WAL file whose rows are all in the tables.
     """
 
     id: int
@@ -165,9 +165,15 @@ class SlateAdmin:
             planned = await self._admin.read_compactions(None)
         compactions = () if planned is None else tuple(map(_compaction, planned.recent_compactions))
         return DiskUse(
-            now_ms, sum(current.tables.values()), held_tables, holding,
-            len(current.tables), len(current.runs), len(current.unsorted), compactions,
-        )  # fmt: skip
+            at_ms=now_ms,
+            live_bytes=sum(current.tables.values()),
+            held=held_tables,
+            checkpoints=holding,
+            tables=len(current.tables),
+            runs=len(current.runs),
+            unsorted=len(current.unsorted),
+            compactions=compactions,
+        )
 
     async def compact_all(self, poll_seconds: float) -> str:
         """Request a compaction of all runs into one; return its id once the compactor has accepted it.
@@ -175,10 +181,10 @@ class SlateAdmin:
         Returns an empty id if there is no run, if some tables are in no run, or if the compactor is busy; try again
         later, as after an error. No flush may happen during the call.
 
-        The compactor, which checks for work every ``poll_seconds``, must be idle: if SlateDB did not plan two
-        compactions itself, it does not notice that they write to the same run, and panics. Tables that are in no run
-        are left out, because SlateDB compacts no newer ones while it compacts some of them, and at most
-        ``l0_max_ssts``.
+        The compactor, which checks for work every ``poll_seconds``, must be idle: SlateDB does not notice that a
+        requested compaction and one that it planned itself write to the same run, and panics. The request does not
+        include tables that are in no run: until these were compacted, SlateDB would compact no newer tables, and writes
+        wait when there are ``l0_max_ssts`` of them.
         """
         u = ffi.public()
         manifest = await self.manifest_at_rest()
@@ -210,7 +216,8 @@ class SlateAdmin:
         """Return True if a compaction succeeded, False if it failed, and None while it is running.
 
         SlateDB's list has only the compaction that ended last. Earlier versions of the list, which are kept for at
-        least a minute, have the others; if two end together, only with the status "compacted".
+        least a minute, have the others. If two compactions end together, these versions show one of them only with the
+        status "compacted", not "completed".
         """
         status = ffi.public().CompactionStatus
         with translated(self._url):
@@ -238,9 +245,11 @@ class SlateAdmin:
 
         async def collect(wal: float | None, manifest: float | None, tables: float | None) -> None:
             options = u.GarbageCollectorOptions(
-                wal_options=older_than(wal), manifest_options=older_than(manifest),
-                compactions_options=older_than(manifest), compacted_options=older_than(tables),
-            )  # fmt: skip
+                wal_options=older_than(wal),
+                manifest_options=older_than(manifest),
+                compactions_options=older_than(manifest),
+                compacted_options=older_than(tables),
+            )
             await self._admin.run_gc_once(options)
 
         with translated(self._url):
@@ -260,9 +269,12 @@ async def collect_all(admin: SlateAdmin) -> None:
 def _checkpoint(record: Any) -> Checkpoint:
     expires = record.expire_time_secs
     return Checkpoint(
-        record.id, record.name or "", record.manifest_id, record.create_time_secs * 1000,
-        None if expires is None else expires * 1000,
-    )  # fmt: skip
+        id=record.id,
+        name=record.name or "",
+        manifest_id=record.manifest_id,
+        created_at_ms=record.create_time_secs * 1000,
+        expires_at_ms=None if expires is None else expires * 1000,
+    )
 
 
 def _manifest(record: Any) -> Manifest:

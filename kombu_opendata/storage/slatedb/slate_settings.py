@@ -77,11 +77,18 @@ class SlateSettings:
     def for_bucket(self) -> SlateSettings:
         """Return the settings for a bucket, where a request costs money and may take half a second."""
         return replace(
-            self, manifest_poll_ms=_BUCKET_POLL_MS, compactor_poll_ms=_BUCKET_POLL_MS,
-            commit_compaction_ms=_BUCKET_POLL_MS, replaced_seconds=90, table_min_age_seconds=300,
-            max_unflushed_bytes=128 << 20, sorted_sst_size_bytes=16 << 20, codec="", compactor_fetch_bytes=512 << 10,
+            self,
+            manifest_poll_ms=_BUCKET_POLL_MS,
+            compactor_poll_ms=_BUCKET_POLL_MS,
+            commit_compaction_ms=_BUCKET_POLL_MS,
+            replaced_seconds=90,
+            table_min_age_seconds=300,
+            max_unflushed_bytes=128 << 20,
+            sorted_sst_size_bytes=16 << 20,
+            codec="",
+            compactor_fetch_bytes=512 << 10,
             compactor_fetches=2,
-        )  # fmt: skip
+        )
 
     def for_idleness(self) -> SlateSettings:
         """Return the settings for an idle store: SlateDB then reads it about 300 times an hour."""

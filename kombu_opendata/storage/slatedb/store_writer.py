@@ -32,9 +32,9 @@ _THREADS = Path("/proc/self/task")
 _THREAD_NAME = "slatedb-"
 #: beside a thread with the default value of 0, one with 10 gets a tenth of a contested core
 _NICE = 10
-#: most time that a clock may be behind the store for a wait instead of a correction
+#: if the clock is behind the store by at most this time, the opening waits instead of a correction
 _WAIT_MS = 2000
-#: attempts to reopen a database after refusals, a second apart
+#: attempts to reopen a database that refuses to open, a second apart
 _REOPEN_TRIES = 10
 #: time for which :meth:`SlateStore.reopen` waits for reads to end
 _READS_SECONDS = 1.0
@@ -122,8 +122,9 @@ class SlateStore(Reads):
             return
         log.warning(
             "the clock is %.1f s behind the newest time in the store: the clock was set back, or another host's is "
-            "ahead; the times in the store are corrected", behind_ms / 1000,
-        )  # fmt: skip
+            "ahead; the times in the store are corrected",
+            behind_ms / 1000,
+        )
         db = await self._open(replace(settings, compacts=False), deadline_seconds)  # it fences an earlier writer
         with translated(self.url):
             await db.shutdown_with_options(ffi.public().CloseOptions(flush_type=None))
@@ -226,8 +227,8 @@ class SlateStore(Reads):
     async def flush_memtable(self, again: bytes = b"\0") -> None:
         """Write the memtable as a sorted table; only then can older WAL files be collected.
 
-        SlateDB adds the table to the current manifest, so later reads use that manifest. To have a row to write, this
-        writes the row of the key ``again`` once more, or deletes it if there is none.
+        SlateDB adds the table to the current manifest, so later reads use that manifest. As it writes no table without
+        rows, this first writes the record with the key ``again`` once more, or deletes that key if there is no record.
         """
         u = ffi.public()
         start_ms = self.clock.now_ms()
@@ -261,15 +262,17 @@ class SlateStore(Reads):
         Returns:
             True if tables were deleted, too.
         """
-        may_delete = self._flushed_at is not None and not self._ongoing.any_older and (
-            self.clock.now_ms() - self._flushed_at < 1000 * self.settings.replaced_seconds / 2
-        )  # fmt: skip
+        may_delete = False
+        if self._flushed_at is not None and not self._ongoing.any_older:
+            flushed_ms_ago = self.clock.now_ms() - self._flushed_at
+            may_delete = flushed_ms_ago < 1000 * self.settings.replaced_seconds / 2
         if compacted_min_age_seconds is None:
             compacted_min_age_seconds = self.settings.table_min_age_seconds
         await self.admin.collect_garbage(
-            wal_seconds=wal_min_age_seconds, manifest_seconds=manifest_min_age_seconds,
+            wal_seconds=wal_min_age_seconds,
+            manifest_seconds=manifest_min_age_seconds,
             table_seconds=compacted_min_age_seconds if may_delete else None,
-        )  # fmt: skip
+        )
         return may_delete
 
 

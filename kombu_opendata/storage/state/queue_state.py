@@ -330,9 +330,12 @@ class QueueState:
         idle = [
             (min([(e.priority, e.id) for e in bucket.available.values()]), number)
             for number, bucket in self.buckets.items()
-            if bucket.available and not bucket.in_flight and bucket.stored
-            and number not in (0, self.tail) and number not in self.dirty
-        ]  # fmt: skip
+            if bucket.available
+            and not bucket.in_flight
+            and bucket.stored
+            and number not in (0, self.tail)
+            and number not in self.dirty
+        ]
         idle.sort(reverse=True)
         for _best, number in idle[: len(self.buckets) - (self._loaded_buckets + 1) // 2]:
             bucket = self.buckets.pop(number)
