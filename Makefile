@@ -34,7 +34,7 @@ test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills),
 	$(PYTEST) -m "slow and not downstream" $(ARGS)
 
 test-downstream: $(VENV)/.downstream ## other people's packages on this broker, each of one version; some of it: ARGS=tests/downstream/test_sentry.py
-	$(PYTEST) -m downstream $(or $(ARGS),tests/downstream)
+	$(PYTEST) -m downstream $(PARALLEL) $(or $(ARGS),tests/downstream)
 
 coverage: $(VENV)/.test ## test-long and test again, measured with all processes that they start; fails below the floors
 	rm -f .coverage .coverage.*

@@ -6,6 +6,7 @@ dependencies or the interpreter change.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import shutil
 import sys
@@ -21,16 +22,22 @@ INSTALL_SECONDS = 540
 
 
 def environment(name: str) -> str:
-    """Return the interpreter of the environment, which is created if it does not exist or is out of date."""
+    """Return the interpreter of the environment, which is created if it does not exist or is out of date.
+
+    One process of tests creates one environment at a time, because each installs this project from the same folder.
+    """
     folder, requirements = ENVIRONMENTS / name, REQUIREMENTS / f"{name}.txt"
     python, stamp = folder / "bin" / "python", folder / "installed"
     wanted = _digest(requirements)
-    if not stamp.exists() or stamp.read_text() != wanted:
-        shutil.rmtree(folder, ignore_errors=True)
-        run([sys.executable, "-m", "venv", str(folder)], ROOT)
-        pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        run([*pip, "--editable", str(ROOT), "--requirement", str(requirements)], ROOT, seconds=INSTALL_SECONDS)
-        stamp.write_text(wanted)
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    with (ENVIRONMENTS / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            run([sys.executable, "-m", "venv", str(folder)], ROOT)
+            pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+            run([*pip, "--editable", str(ROOT), "--requirement", str(requirements)], ROOT, seconds=INSTALL_SECONDS)
+            stamp.write_text(wanted)
     return str(python)
 
 
