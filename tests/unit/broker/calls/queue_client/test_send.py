@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kombu_opendata.broker.calls.queue_client import send as send_calls
+from kombu_opendata.broker.calls.queue_client.send_idempotency import key_name
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.errors import RetryLater
 from kombu_opendata.protocol.messages import Outgoing, Send, Sent
@@ -22,6 +25,11 @@ def batch(seq: int, bodies: str) -> Send:
 async def send(world: World, message: Send) -> Sent:
     """The answer, when keys were looked for in the store."""
     world.call(message)
+    return await answered(world)
+
+
+async def answered(world: World) -> Sent:
+    """The answer to the last call."""
     await world.call.done()
     answer = world.instance.background._retained[world.session.id][1]
     assert isinstance(answer, Sent)
@@ -76,5 +84,21 @@ def test_a_client_cannot_fill_the_memory_with_batches_that_are_checked(monkeypat
         world.call(Send(4, 1, "", "dead", messages, 1))  # stored before, and repeated because its answer was lost
         await world.call.done()
         assert world.instance.queues["dead"].counts.published == 60
+
+    run(True, steps)
+
+
+def test_a_key_that_is_evicted_while_a_batch_is_checked_is_loaded_again() -> None:
+    async def steps(world: World) -> None:
+        first = await send(world, batch(1, "a"))
+        await world.engine.commits.checkpoint()  # from now on the key is only cached
+        second = batch(2, "a" + 3000 * "-")
+        world.call(second)
+        await asyncio.sleep(0)
+        assert world.instance.queues["dead"].counts.published == 1  # the batch is being checked
+        world.engine.state.idempotency.forget(key_name(second, second.keys[0]))
+        answer = await answered(world)
+        assert (answer.ids[0], answer.new[0]) == (first.ids[0], False)
+        assert world.instance.queues["dead"].counts.published == 3001
 
     run(True, steps)
