@@ -61,7 +61,10 @@ class MemoryBroker:
 
 
 def connect(name: str) -> socket.socket:
-    """Return a socket to the in-process broker of this name, started on first use; refuse in a forked child."""
+    """Return a socket that is connected to the in-process broker of this name; start the broker on first use.
+
+    Raise RequestError in a forked child.
+    """
     if os.getpid() != _pid:
         raise RequestError("a broker in memory stays in the process that started it: use opendata:///folder with forks")
     with _lock:

@@ -196,9 +196,12 @@ def _tag(body: Any) -> int:
         at = 3 if first == 0xDC else 5
     else:
         return -1
-    if body[at] == 0xCC:  # an integer in the next byte
-        return body[at + 1]
-    return body[at] if body[at] < 0x80 else -1
+    tag: int = body[at]
+    if tag == 0xCC:  # the integer is in the next byte
+        tag = body[at + 1]
+    elif tag >= 0x80:
+        tag = -1
+    return tag
 
 
 def _map_length(data: Any) -> int:

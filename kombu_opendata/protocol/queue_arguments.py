@@ -37,7 +37,7 @@ _IGNORED = "accepted and ignored"
 _SHORTER = "takes effect immediately; the oldest messages that exceed the maximum are dropped, if `force` allows it"
 _LETTERS = "counts for dead letters from now on"
 _RETURNS = "counts for messages that return from now on"
-_KEPT = "takes effect with the next sweep; a shorter time that deletes messages needs `force`"
+_KEPT = "takes effect with the next garbage collection; a shorter time that deletes messages needs `force`"
 _CHOSEN = "counts for messages that come from now on; those that wait stay"
 
 

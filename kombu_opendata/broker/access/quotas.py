@@ -119,7 +119,11 @@ def check_size(quotas: SessionQuotas, message: m.WireMessage) -> None:
 
 
 class Quotas:
-    """Quotas by user and by instance; ``each_instance`` is for instances without limits in the users file."""
+    """Quotas by user and by instance.
+
+    ``each_instance`` are the limits of instances without limits in the users file, and ``each_connection`` those of
+    each connection.
+    """
 
     def __init__(self, each_instance: LimitsTable = NO_LIMITS, each_connection: LimitsTable = NO_LIMITS) -> None:
         self._each_instance, self._each_connection = each_instance, each_connection

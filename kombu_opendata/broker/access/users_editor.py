@@ -37,7 +37,7 @@ class UsersEditor:
             raise wrong(path, f"can't be edited: {exc}") from exc
 
     def check(self, after: Parsed) -> None:
-        """Raise InvalidUsersFile if users changed that were not edited: the file's form can't be edited."""
+        """Raise InvalidUsersFile if the edit also changed other users: the file has a form that can't be edited."""
         before = self.parsed.users if self.parsed is not None else {}
         for name, user in before.items():
             if name not in self._edited and (name not in after.users or after.users[name].table != user.table):
@@ -118,9 +118,14 @@ def _text(value: str) -> String:
 
 @contextmanager
 def edited(path: Path, *, create: bool = False) -> Iterator[UsersEditor]:
-    """Edit a file, which is replaced at the end unless there was an error; with ``create``, it may be missing.
+    """Edit a file in a ``with`` block, and replace the file at its end.
 
-    Raise RequestError if it is missing or another user's, InvalidUsersFile if it is or would be invalid, or OSError.
+    With ``create``, a missing file is created, which only its owner may read.
+
+    Raises:
+        RequestError: the file is missing, or belongs to another user.
+        InvalidUsersFile: the file is not valid, or would not be valid after the edit.
+        OSError: the file can't be read or replaced.
     """
     path = path.resolve()  # the target of a symbolic link, not the link
     lock = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -48,7 +48,8 @@ class UsersFile:
     def __init__(self, path: Path) -> None:
         """Read the file; raise InvalidUsersFile if it can't be read, others may read it, or it is not valid."""
         self.path = path
-        self.users: dict[str, User] = {}  # users, certificates, instances: see :class:`.Parsed`
+        #: the contents of the file, as in :class:`Parsed`
+        self.users: dict[str, User] = {}
         self.certificates: dict[str, User] = {}
         self.instances: dict[str, InstanceTable] = {}
         self._stamp: tuple[int, ...] = ()
@@ -93,9 +94,9 @@ class UsersFile:
     def user_by_certificate(self, names: tuple[str, ...], user: str, *, has_secret: bool) -> str:
         """Return the user that a verified certificate logs in as; empty if the user and secret must be checked.
 
-        The ``names`` of the certificate begin with the most specific. A client with a secret may have a certificate
-        that no user has, unless its user has certificates. Raise AccessRefused if no user has it, or another user than
-        the requested one.
+        ``names`` are the names in the certificate, the most specific first. Raise AccessRefused if the certificate
+        belongs to another user than the requested ``user``, or to no user. A client with a secret may have a
+        certificate that belongs to no user, unless the requested user has certificates.
         """
         owners = [self.certificates[name].name for name in names if name in self.certificates]
         names_text = ", ".join(name[:_SHOWN] for name in names) or "without names"
@@ -135,7 +136,8 @@ def parse(path: Path, data: bytes, known: Mapping[str, User]) -> Parsed:
 
     Unchanged users of an earlier file (``known``) are reused with their cached decisions.
     """
-    tables, faults = _load(path, data), list[str]()
+    tables = _load(path, data)
+    faults: list[str] = []
     unknown = sorted(tables.keys() - {"users", "instances"})
     faults += [f"has a table {name[:_SHOWN]!r}: it has [users.NAME] and [instances.NAME] only" for name in unknown]
     parsed = Parsed({}, {}, {})

@@ -39,7 +39,11 @@ class GetOne:
         no_ack: bool,
         reply: Callable[[Session, WireMessage], None],
     ) -> None:
-        self.session, self.channel, self.rid, self.no_ack, self.reply = session, channel, rid, no_ack, reply
+        self.session = session
+        self.channel = channel
+        self.rid = rid
+        self.no_ack = no_ack
+        self.reply = reply
 
     def take(self, queue: ConsumedQueue, entry: QueueEntry, now: int) -> bool:
         delivery = queue.lease(entry, self.session, self.channel, "", self.no_ack, now)

@@ -56,7 +56,7 @@ class Context:
         self.waiting = 0  # the number of the client's definitions that wait for ``deletion``
 
     def welcome(self, message: WireMessage, *, resumes: bool) -> None:
-        """Reply to the greeting before messages that waited; the reply to a resume also confirms settlements."""
+        """Reply to the greeting before any other message is sent; the reply to a resume also confirms settlements."""
         if not resumes:
             self._outbox.send_now(self.session, message)
             return

@@ -139,7 +139,9 @@ class ExchangeCalls(BrokerCalls):
 
     @handles(m.ListBindings)
     async def list_bindings(self, call: Context, msg: m.ListBindings) -> m.Bindings:
-        pace, answer, may_see = TimeSlice(), m.Bindings(msg.rid, []), call.session.rights.may_see
+        pace = TimeSlice()
+        answer = m.Bindings(msg.rid, [])
+        may_see = call.session.rights.may_see
         async for queue, exchange, key, arguments in pace.over(self._topology.bindings()):
             if may_see(queue) or may_see(exchange):
                 answer.bindings.append(encoded((queue, exchange, key)))
@@ -155,8 +157,8 @@ class ExchangeCalls(BrokerCalls):
         check_short(msg.routing_key, "routing key")
         message = m.Publish(0, 1, msg.exchange, msg.routing_key, msg.envelope, {}, 0, 0)
         self._publishing.check(message, call.session)
-        names, may_see = [queue.name for queue in self._publishing.targets(message)], call.session.rights.may_see
-        visible_names = list(filter(may_see, names))
+        names = [queue.name for queue in self._publishing.targets(message)]
+        visible_names = list(filter(call.session.rights.may_see, names))
         call.reply(m.Routed(msg.rid, visible_names, len(names) - len(visible_names)))
 
     @handles(m.Explain)
@@ -196,7 +198,7 @@ class ExchangeCalls(BrokerCalls):
         return None if fields is None else fields[3]
 
     async def _report(self, call: Context, msg: m.Explain, headers: dict[str, str], typed: Typed) -> dict[str, Any]:
-        """Explain in a thread: a filter, or a queue with thousands of bindings, has too many parts for the loop."""
+        """Explain in a thread, as a filter or thousands of bindings with many parts would block the event loop."""
         if not msg.queue:
             return await asyncio.to_thread(_filter_report, compile_selector(msg.filter), headers)
         name = call.queue(msg.queue).name

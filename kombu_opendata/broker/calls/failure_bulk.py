@@ -1,6 +1,7 @@
-"""Bulk retry and deletion of failures, in steps. One commit has the work of a step and the marks of handled failures.
+"""Bulk retry and deletion of failures, in steps.
 
-So an interruption leaves each failure either unchanged or handled, and a repeated call continues with the others.
+The work of a step and the marks of the failures that it handled are in one commit. An interruption therefore leaves
+each failure either unchanged or handled, and a repeated call continues with the unchanged ones.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ log = logging.getLogger(__name__)
 
 #: maximum duration of a call before it reports its progress
 STEP_SECONDS = 0.5
-#: number of tasks that are read together and published in one turn of the event loop: initial and maximum number, and
-#: the number of bytes after which the next number is 1
+#: initial and maximum number of tasks that are read together and published in one turn of the event loop
 _FIRST_TASKS, _MOST_TASKS = 4, 24
+#: after tasks with more bytes in total, a single task is read next
 _MUCH_BYTES = 1 << 20
 
 
@@ -56,7 +57,7 @@ class Bulk:
     limit: int  # the maximum number of failures to handle; 0 for no limit
     go_on: Callable[[], bool]  # returns True if the client still waits for the reply
     target: str = ""  # the queue that receives the messages; empty for their own queues
-    #: retried, deleted: the counts so far, as in the reply
+    #: counts so far, as in the reply
     retried: m.FailuresRetried = field(default_factory=lambda: m.FailuresRetried(0))
     deleted: m.FailuresDeleted = field(default_factory=lambda: m.FailuresDeleted(0))
 
@@ -114,7 +115,8 @@ class Bulks:
 
     # ------------------------------------------------------------------ retries
     async def _retry(self, bulk: Bulk, part: list[Failure]) -> None:
-        source, target = (self._queues.get(name) for name in (part[0].open.queue, bulk.target or part[0].open.queue))
+        source = self._queues.get(part[0].open.queue)
+        target = self._queues.get(bulk.target) if bulk.target else source
         if target is None or target.deleting:
             bulk.retried.without_queue += len(part)
         elif target.refuses_publishes:
@@ -166,8 +168,14 @@ class Bulks:
         return envelope
 
     def _publish_some(self, bulk: Bulk, target: BrokerQueue, envelopes: list[tuple[Failure, bytes]]) -> None:
-        """Publish tasks again, without an await, in one commit with their marks; those before a StoreFull are done."""
-        outcome, now, accepts = bulk.retried, self._clock.now_ms(), room(target, always=True)
+        """Publish tasks again, and mark their failures as handled.
+
+        The marks are in the same commit as the publishes, as there is no await between them. If StoreFull is raised,
+        the tasks that were published before are marked, too.
+        """
+        outcome = bulk.retried
+        now = self._clock.now_ms()
+        accepts = room(target, always=True)
         rows: list[int] = []
         try:
             for failure, envelope in envelopes:
@@ -206,12 +214,10 @@ class Bulks:
                 bulk.deleted.deleted += await self._settled_moves.delete(queue, which, selection, bucket=first.place)
             self._outbox.schedule()
             return
-        rows = [
-            value
-            for failure in part
-            if failure.open.place not in self._state.handled
-            for value in (failure.open.place, 0)
-        ]
+        rows: list[int] = []
+        for failure in part:
+            if failure.open.place not in self._state.handled:
+                rows += failure.open.place, 0
         if rows:
             self._commits.check_room(10 * len(rows))
             self._commits.apply(HandleFailuresEffect(DISMISSED, self._clock.now_ms(), rows))

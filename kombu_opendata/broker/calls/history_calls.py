@@ -129,7 +129,7 @@ class HistoryCalls(BrokerCalls):
         return reply
 
     def _bulk(self, call: Context, msg: m.RetryFailures | m.DeleteFailures) -> Bulk:
-        """Return the state of a call, which does not handle failures after the start of the first call."""
+        """Return the state of a call. Failures after the start of the first call are not handled."""
         check_limit(msg.limit)
         filters = _failure_filters(call, msg)
         until_ms = msg.until_ms or self._clock.now_ms()
@@ -167,8 +167,9 @@ def _names(queues: Sequence[str]) -> str:
     """Return the queues of a call, for the audit log."""
     if not queues:
         return "all queues"
+    noun = "queue" if len(queues) == 1 else "queues"
     suffix = f" and {len(queues) - 3} more" if len(queues) > 3 else ""
-    return f"queue{'s'[: len(queues) - 1]} {', '.join(map(repr, queues[:3]))}{suffix}"
+    return f"{noun} {', '.join(map(repr, queues[:3]))}{suffix}"
 
 
 def _next(bulk: Bulk) -> str | None:

@@ -34,7 +34,8 @@ class MetricsCalls(BrokerCalls):
     @handles(m.GetMetrics)
     async def get_metrics(self, call: Context, msg: m.GetMetrics) -> m.Metrics:
         may_watch = call.session.rights.may_watch
-        mark, deleted, queues = 0, None, [call.queue(name) for name in msg.queues]
+        queues = [call.queue(name) for name in msg.queues]
+        mark, deleted = 0, None
         if not queues and msg.since >= 0:
             mark, queues, deleted = await self._changes.since(msg.since)
         elif not queues:
@@ -93,7 +94,8 @@ class MetricsCalls(BrokerCalls):
 async def _ages(queue: BrokerQueue, now: int) -> tuple[float | None, float | None]:
     """Return the ages of the oldest and the newest message in seconds, in flight or not; None if there is none."""
     messages = queue.messages
-    cold, groups = messages.cold.values(), [ids for ids in (messages.available, messages.in_flight) if ids]
+    cold = messages.cold.values()
+    groups = [ids for ids in (messages.available, messages.in_flight) if ids]
     if not groups and not cold:
         return None, None
     oldest = min([*map(min, groups), *(summary.lowest_id for summary in cold)])

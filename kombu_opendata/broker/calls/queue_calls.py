@@ -169,12 +169,16 @@ class QueueCalls(BrokerCalls):
     @handles(m.PauseQueue)
     def pause_queue(self, call: Context, msg: m.PauseQueue) -> None:
         queue = call.queue(msg.queue)
-        self._pause(call, msg.rid, queue, queue.overrides.paused | DELIVERIES | PUBLISHES * msg.publishes)
+        paused = queue.overrides.paused | DELIVERIES
+        if msg.publishes:
+            paused |= PUBLISHES
+        self._pause(call, msg.rid, queue, paused)
 
     @handles(m.ResumeQueue)
     def resume_queue(self, call: Context, msg: m.ResumeQueue) -> None:
         queue = call.queue(msg.queue)
-        self._pause(call, msg.rid, queue, queue.overrides.paused & DELIVERIES * msg.publishes_only)
+        paused = queue.overrides.paused & DELIVERIES if msg.publishes_only else 0
+        self._pause(call, msg.rid, queue, paused)
 
     def _pause(self, call: Context, rid: int, queue: BrokerQueue, paused: int) -> None:
         before = queue.overrides
@@ -198,12 +202,12 @@ def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
     for name, have, want in zip(properties._fields, queue.properties, properties, strict=True):
         if have == want:
             continue
-        argument, existing, requested = name, f"with {name}={have!r}", f"with {name}={want!r}"
+        argument = name
+        existing, requested = f"with {name}={have!r}", f"with {name}={want!r}"
         if name == "arguments":
-            declared, again, altered = (
-                argument_checks.with_effect(arguments, stored=properties.stored)
-                for arguments in (queue.properties.arguments, properties.arguments, queue.effective)
-            )
+            declared = argument_checks.with_effect(queue.properties.arguments, stored=properties.stored)
+            altered = argument_checks.with_effect(queue.effective, stored=properties.stored)
+            again = argument_checks.with_effect(properties.arguments, stored=properties.stored)
             if again in (declared, altered):
                 continue
             argument, existing, requested = argument_checks.difference(declared, again)

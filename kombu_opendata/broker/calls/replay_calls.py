@@ -98,7 +98,10 @@ class ReplayCalls(BrokerCalls):
         )  # fmt: skip
 
     def _way(self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue) -> MoveTarget:
-        """Return the target of a move, which ends with the client or a queue; raise QueuePaused if it is paused."""
+        """Return the target of a move; raise QueuePaused if publishes to it are paused.
+
+        The move ends when the client disconnects or one of the queues is deleted.
+        """
         target.check_open()
         session, connection = call.session, call.session.connection
 
@@ -130,7 +133,7 @@ class ReplayCalls(BrokerCalls):
         return m.Count(msg.rid, count)
 
     def _go_on(self, call: Context, queue: BrokerQueue) -> Callable[[int], bool]:
-        """Return the callback of each step: commits it, and continues while the client waits and the queue exists."""
+        """Return a callback that commits each step, and returns True while the client waits and the queue exists."""
         session, connection = call.session, call.session.connection
 
         def go_on(_done: int) -> bool:

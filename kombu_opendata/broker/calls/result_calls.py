@@ -1,6 +1,6 @@
-"""Calls about task results and chords: store, read, watch, forget; open, count, read, close.
+"""Calls that store, read, watch and forget task results, and open, read and close chords.
 
-Results in memory are returned immediately. A task reads the others from the store.
+Results in memory are returned immediately. The others are read from the store in the background.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _READS = 64
 class ResultCalls(BrokerCalls):
     """Calls of the result backend.
 
-    The broker requests the callback of a chord from the client whose part completes the chord. It requests the callback
-    from another client that stores a part of the complete chord (of a redelivered task) only if the first client has
-    disconnected. So the callback is always sent. It is sent twice only if the first client ended after sending it.
+    The client whose part completes a chord must send the chord's callback. If this client ends before it has sent the
+    callback, its task is delivered again, and the client that then stores the part again must send the callback. The
+    callback is therefore always sent, and sent twice only if the first client ended after sending it.
     """
 
     _results: ResultStore

@@ -36,7 +36,7 @@ class StagingCalls(BrokerCalls):
 
     @handles(m.GetStagingTarget)
     def get_staging_target(self, call: Context, msg: m.GetStagingTarget) -> None:
-        """Return the location where executors write batches; an error if the store can't hold them."""
+        """Reply with the location where executors write batches; raise an error if the store can't hold batches."""
         self._staging.folder.open()
         url, options = self._staging.folder.url, {}
         if url.startswith("s3"):

@@ -1,28 +1,29 @@
-"""Calls that run as tasks, and the recent replies of calls that must run once.
+"""Calls that run in the background, and the recent replies of calls that must run once.
 
 A client repeats a call after a reconnect if it has no reply. A call that only reads runs again, and the reply of the
 first run is dropped, because its connection is closed. A call that changes state, such as a move of messages, must not
 run twice, and its client must receive its result.
 
 ==================  ================================================  =================================================
-the call (session,  the client repeats it                             left by
+the call (session,  if the client repeats it                          the state ends when
 number) is
 ==================  ================================================  =================================================
 unknown             it runs                                           the call begins
-running             nothing happens: the reply follows on the new     it ends; also with an error, which is a reply
+running             nothing happens: the reply follows on the new     the call ends; an error is a reply, too
                     connection
-answered            the retained reply is sent again                  another call of the session, which shows that the
-                                                                      reply has arrived; the session's end; the limit
+answered            the retained reply is sent again                  another call of the session shows that the reply
+                                                                      has arrived, the session ends, or the limit below
+                                                                      is reached
 ==================  ================================================  =================================================
 
 The broker retains one reply per session, because a client sends such calls one after the other. The replies of all
 sessions take at most :data:`_RETAINED_BYTES`; beyond that the oldest are deleted, and a repeated call runs again. The
-key of the table is the session's id: the connection is lost, and a session that was absent for long is a new object.
-The table is only in memory. After a restart of the broker, the records of repeated calls
+key of a reply is the session's id and not the session object, because a client that reconnects late gets a new object.
+The replies are only in memory. After a restart of the broker, the records of repeated calls
 (:mod:`kombu_opendata.storage.operations.repeated_calls`) let an interrupted call continue.
 
-Numbered replies, whose duplicates the client drops, are not sufficient, because the reply is lost and not duplicated. A
-stored reply would need a commit for each call, and nearly all replies arrive.
+Numbers on replies, by which a client drops duplicates, would not help: the reply is lost, not duplicated. Replies in
+the store would need a commit for each call, although nearly all replies arrive.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Background:
     def run(
         self, session: Session, rid: int, work: Coroutine[Any, Any, WireMessage | None], *, once: bool = False
     ) -> None:
-        """Run a call as a task, and reply with its result or error; a result of None is not sent.
+        """Run a call in the background, and reply with its result or error; a result of None is not sent.
 
         Args:
             rid: the request number; 0 if the call has no reply.
@@ -150,7 +151,7 @@ class Background:
         self._retained_bytes += size
         while self._retained_bytes > _RETAINED_BYTES:
             self._retained_bytes -= self._retained.popitem(last=False)[1][2]
-        current = self._sessions.get(session.id)  # a new object if its client was away for long
+        current = self._sessions.get(session.id)  # a new object if its client reconnected late
         if current is not None and current.connection is not None:
             self._outbox.reply(current, answer)
 

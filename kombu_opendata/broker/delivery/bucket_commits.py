@@ -1,7 +1,7 @@
 """Commits without a journal: requests to a bucket.
 
-A commit takes as long as a request to the bucket. It therefore runs as a task, the *committer*, while turns continue to
-deliver messages and collect the outbox:
+A commit takes as long as a request to the bucket. It therefore runs in the background, in an asyncio task, the
+*committer*. During the commit, turns continue to deliver messages and collect the outbox:
 
 ===========================  ===========================================  =========================================
 committer                    a turn                                       then
@@ -16,8 +16,8 @@ and commits are slow                                                      after 
 
 A commit to a bucket is delayed for a short time (:class:`CommitDelay`), so that it includes the next publishes of the
 clients that have just received their replies: a client that waits for each confirmation publishes again immediately. If
-the next commit began with the first of these publishes, each other client would wait for two commits, and a bucket
-would store half as many messages.
+the next commit began with the first of these publishes, each other client would wait for two commits, and half as many
+messages would be stored per second.
 
 The committer sends only during the active lease, because a broker that was replaced must not send replies.
 """
@@ -43,7 +43,7 @@ _UNAWAITED_SECONDS = 1.0
 
 
 class CommitDelay:
-    """Delay of a commit until the clients of the last commit have sent their next calls, or for a short time.
+    """Delay of a commit until the clients of the last commit have sent their next calls, but only for a short time.
 
     Attributes:
         is_slow: True if the last commit took as long as a request to a bucket.

@@ -26,9 +26,10 @@ channel has capacity again (``starved``, ``refilled``), when the client reads, o
 next message is being loaded, by the loader; a queue whose messages are all delayed, by its timer.
 
 Getters, the requests of clients that do not consume, come before consumers. If no message is ready or the queue is
-paused, each is notified; those that do not wait are answered and removed. Of a single active consumer's queue, only the
-active one gets deliveries; the first consumer becomes active when there is none. After a startup, only sessions that
-hold messages of the queue may become active, for a grace period, so that the former one continues.
+paused, each is notified; those that do not wait are answered and removed. In a queue with a single active consumer,
+only the active consumer gets deliveries. If there is none, the first consumer becomes active. For a grace period after
+a startup, only a consumer whose session holds messages of the queue may become active, so that the former active
+consumer continues.
 
 After an unexpected error in a turn, the memory may have changes that the store does not have. The error therefore fails
 the instance: the broker ends, and its next start loads the last durable state.
@@ -54,7 +55,7 @@ from .rate_limited_log import Notices
 
 #: maximum number of deliveries of one queue in one turn, so that other queues also deliver
 _DELIVERIES_PER_TURN = 1000
-#: longest timer for a delayed message: the clock may be set forward, the event loop's is not
+#: maximum duration of the timer for a delayed message: the system's clock may be set forward, the event loop's may not
 _MAX_DELAY_MS = 3_600_000
 #: delay after a commit that failed because the journal was full
 _RETRY_SECONDS = 0.1
@@ -125,8 +126,7 @@ class MessageDelivery:
             queues.wake_session(session)
         refilled, queues.refilled = queues.refilled, set()
         for channel in refilled:
-            # A channel may consume from thousands of queues, so only as many of them are checked as it has capacity
-            # for.
+            # A channel may consume from thousands of queues: check only as many as can fill it.
             while channel.starved and not channel.is_full:
                 queue = next(iter(channel.starved))
                 del channel.starved[queue]

@@ -92,11 +92,12 @@ class TimedLeases:
         return self._names.get(session) or self.transient_readers.get(session, "")
 
     def _all(self) -> list[tuple[int, str, int, int]]:
-        return [
-            (entry.lease_until, name, entry.id, entry.claimed_at)
-            for name, queue in self._queues.items()
-            for entry in queue.messages.in_flight.values() if is_timed(entry.session)
-        ]  # fmt: skip
+        ends: list[tuple[int, str, int, int]] = []
+        for name, queue in self._queues.items():
+            for entry in queue.messages.in_flight.values():
+                if is_timed(entry.session):
+                    ends.append((entry.lease_until, name, entry.id, entry.claimed_at))
+        return ends
 
     # ------------------------------------------------------------------ time
     def _set_timer(self) -> None:
@@ -138,7 +139,8 @@ class LeaseExpiry:
 
     Args:
         grace_ms: the time after which a session without a connection loses its leases.
-        restart_grace_ms: the minimum time after startup for which older leases stay, whatever the clock shows.
+        restart_grace_ms: the time after startup for which leases from before the startup stay, even if they have
+            ended by the clock.
     """
 
     def __init__(
@@ -174,7 +176,8 @@ class LeaseExpiry:
 
         Leases from before a restart end at the stored time, but not within the grace period after the restart.
         """
-        expired, now = 0, self._core.clock.now_ms()
+        expired = 0
+        now = self._core.clock.now_ms()
         lost_sessions = [session for session in self._core.sessions.values() if session.connection is None]
         for session in lost_sessions:
             if session.lost_at_ms + self._grace_ms <= now:

@@ -51,7 +51,7 @@ class Outbox:
         self.schedule()
 
     def answer_now(self, session: Session) -> None:
-        """Send the messages that were added to the session."""
+        """Schedule a turn that sends the messages that were added to the session, and confirms its settlements."""
         self.sessions_to_answer.add(session)
         if not self.is_scheduled:
             self.schedule()
@@ -93,7 +93,7 @@ class Outbox:
         self.sessions_to_answer.clear()
 
     def send_all(self) -> None:
-        """Send the messages of all sessions, after a commit that did not take time."""
+        """Collect and send the messages of all sessions, after a commit during which none could be added."""
         self.collect()
         outgoing, self._outgoing = self._outgoing, []
         for connection, messages in outgoing:

@@ -24,8 +24,8 @@ LEAST_TURN_SECONDS, MOST_TURN_SECONDS = 0.002, 0.01
 _LEAST_SLICE_SECONDS = 0.0002
 #: minimum duration of a commit that takes unusually long
 _SUSPECT_SECONDS = 1.0
-#: minimum time between two ticks of a process that was stopped, in which a standby may have taken over; in this case
-#: the store is not the reason for the delay
+#: a longer time between two ticks shows that the process was stopped: the store is not the reason for the delay, and a
+#: standby may have taken over
 _FROZEN_SECONDS = 3.0
 #: minimum time that a publish waits before it is refused, to slow down clients that retry immediately
 _PACE_SECONDS = 1.0
@@ -140,7 +140,10 @@ class StoreGate:
     def __init__(
         self, commits: Commits, outbox: Outbox, flow: Flow, timeout_seconds: float, now: Callable[[], float]
     ) -> None:
-        self._commits, self._outbox, self._flow, self._timeout = commits, outbox, flow, timeout_seconds
+        self._commits = commits
+        self._outbox = outbox
+        self._flow = flow
+        self._timeout = timeout_seconds
         self._now = now
         self._awake_at = self._ticked_at = now()
         self.is_closed = False

@@ -1,7 +1,7 @@
 """Queue policies: expiry of messages, maximum lengths, deletion of unused queues.
 
-A turn handles messages in memory before its commit. A task then handles cold buckets, so a queue with a long backlog
-may exceed its maximum until the bucket is loaded.
+A turn removes messages in memory before its commit. Messages in cold buckets are removed later, in the background, so a
+queue with a long backlog may exceed its maximum length until the bucket is loaded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class QueuePolicies:
     """
 
     def __init__(self, core: Core, deliver: Callable[[BrokerQueue], None], grace_ms: int) -> None:
-        """Create the policies; ``grace_ms`` is the time to reconnect for holders of messages before a restart."""
+        """Create the policies; ``grace_ms`` is the time in which holders of messages may reconnect after a restart."""
         self._queues = core.queues
         self._deliver = deliver
         self._sessions = core.sessions
@@ -251,5 +251,9 @@ def refusal_text(queue: BrokerQueue) -> str:
 def full_text(queue: BrokerQueue) -> str:
     """Return the part of an error text that states that a queue is full."""
     length, size = queue.arguments.max_length, queue.arguments.max_length_bytes
-    limits = [f"{length} messages"] * (length >= 0) + [f"{size} bytes"] * (size >= 0)
+    limits = []
+    if length >= 0:
+        limits.append(f"{length} messages")
+    if size >= 0:
+        limits.append(f"{size} bytes")
     return f"queue {queue.name!r} is full (its maximum is {' and '.join(limits)})"

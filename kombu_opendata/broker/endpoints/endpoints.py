@@ -54,7 +54,7 @@ class ListedQueue(msgspec.Struct, frozen=True):
 
 
 class QueueListEndpoint:
-    """Endpoint: collects the metrics in the broker's loop and responds in the threads of requests."""
+    """Endpoint ``/queues``: collects the metrics in the broker's event loop, and responds in the requests' threads."""
 
     def __init__(self, instances: Mapping[str, Instance]) -> None:
         self._instances = instances

@@ -196,7 +196,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
 
 
 class Unanswered(Exception):
-    """No reply of the event loop in time, or a closed loop."""
+    """The event loop did not reply in time, or is closed."""
 
 
 def ask(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], seconds: float = ANSWER_SECONDS) -> T:

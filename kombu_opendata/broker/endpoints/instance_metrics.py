@@ -60,7 +60,8 @@ class InstanceView:
     """View of an instance: selects the queues with separate series, and keeps the counts of deleted queues.
 
     The first ``max_queues`` stored queues have separate series, and keep them, so that no counter decreases. A sum of
-    several queues begins at 0 at startup. Otherwise it would decrease by the counts of queues that were deleted.
+    several queues begins at 0 at startup: the counters of queues are stored, but those of deleted queues are not, so
+    that a sum of stored counters would be lower after a restart.
     """
 
     def __init__(self, instance: Instance, max_queues: int) -> None:
@@ -102,14 +103,17 @@ class InstanceView:
         for label, counts in self._gone.items():
             rows[label].counts.add(counts)
         now = instance.engine.clock.now_ms()
-        kinds, loaded, cold = Counter({StoredQueue.kind: 0, TransientQueue.kind: 0}), Counter[str](), 0
+        kinds = Counter({StoredQueue.kind: 0, TransientQueue.kind: 0})
+        loaded = Counter[str]()
+        cold = 0
         async for queue in pace.over(list(instance.queues.values())):
             standing = await standing_of(queue.messages, now, pace)
             if queue in self._went:
                 if (label := self._went[queue]) in self._gone:
                     rows[label].counts.add_since_start(queue.counts)
                 continue
-            row = rows.setdefault(label := self._label(queue), _Row())
+            label = self._label(queue)
+            row = rows.setdefault(label, _Row())
             row.add(queue, standing)
             add = row.counts.add_since_start if label == OTHER else row.counts.add
             add(queue.counts)

@@ -1,7 +1,8 @@
 """The metrics as instruments of OpenTelemetry, beside those of Prometheus (docs/monitoring.md#opentelemetry).
 
-The SDK of the process collects them in a separate thread. A histogram, whose counts the broker keeps itself, is three
-counters: ``…_bucket`` with the attribute ``le``, ``…_count`` and ``…_sum``, as Prometheus has it.
+The SDK of the process collects them in a separate thread. The broker counts the values of a histogram itself, so a
+histogram is exported as three counters, as in Prometheus: ``…_bucket`` with the attribute ``le``, ``…_count`` and
+``…_sum``.
 """
 
 from __future__ import annotations

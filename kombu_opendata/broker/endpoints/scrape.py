@@ -3,9 +3,8 @@
 A scrape waits in its thread until the broker's loop has collected the metrics, up to a deadline. Scrapes within a
 second get the same response, so frequent scrapes cost no more than one.
 
-SlateDB's own metrics become families, too. The binding's recorder uses names like ``slatedb.db.write_ops``, which
-become ``slatedb_db_write_ops_total`` with SlateDB's own labels and ``broker_instance``. SlateDB defines their meaning,
-which may change with its version.
+SlateDB's own metrics are exported, too. A name such as ``slatedb.db.write_ops`` becomes ``slatedb_db_write_ops_total``,
+with SlateDB's labels and ``broker_instance``. SlateDB defines their meaning, which may change with its version.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ log = logging.getLogger(__name__)
 #: labels with new values after each startup, which a time series database would collect without end
 _UNBOUNDED_LABELS = {"worker_id"}
 DEFAULT_MAX_QUEUES = 200
-#: of Prometheus' text format; the client's own constants differ between its versions
+#: type of Prometheus' text format; the constants of prometheus_client differ between its versions
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -63,7 +62,8 @@ def slate_families(metrics: Iterable[tuple[str, Any]]) -> Iterable[Family]:
         sums[place] = sums.get(place, 0) + value
     for (name, pairs), value in sums.items():
         family = families[name]
-        family.add_sample(name + "_total" * (family.type == "counter"), dict(pairs), value)
+        sample_name = f"{name}_total" if family.type == "counter" else name
+        family.add_sample(sample_name, dict(pairs), value)
     return [family for family in families.values() if family.samples]
 
 

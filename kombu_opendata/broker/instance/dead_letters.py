@@ -69,7 +69,10 @@ class Revocations:
         clock: Clock,
         changed: Callable[[bytes, Result], None],
     ) -> None:
-        self._results, self._chords, self._clock, self._changed = results, chords, clock, changed
+        self._results = results
+        self._chords = chords
+        self._clock = clock
+        self._changed = changed
 
     async def load(self, envelope: bytes) -> None:
         expired = _revocation_of(envelope)
@@ -104,7 +107,7 @@ class Revocations:
             self._fail_chord(expired, chord.body.decode(errors="replace"), now)
 
     def _fail_chord(self, expired: Revocation, body: str, now: str) -> None:
-        """Fail a complete chord with an expired part, which no worker does."""
+        """Fail a chord that an expired task completed, because no worker sends the chord's callback."""
         if body:
             name = expired.name.removesuffix(expired.task_id.encode()) + body.encode()
             value = revocation.failed_chord(body, expired.task_id, now)
@@ -125,17 +128,25 @@ class DeadLetters:
         policies: QueuePolicies,
         revocations: Revocations,
     ) -> None:
-        self._stored, self._topology, self._payloads = state.dead_letters, state.topology, payloads
-        self._operations, self._clock, self._queues = operations, core.clock, core.queues
-        self._policies, self._revocations, self._outbox = policies, revocations, core.outbox
+        self._stored = state.dead_letters
+        self._topology = state.topology
+        self._payloads = payloads
+        self._operations = operations
+        self._clock = core.clock
+        self._queues = core.queues
+        self._policies = policies
+        self._revocations = revocations
+        self._outbox = core.outbox
         self._warn = WarnOnce(log).warn
         self._transient: deque[tuple[str, DeadLetter, bytes]] = deque()
         self._wanted = operations.dead_letters_added
-        #: dead letters that could not be read from the store, or exceeded the limit in memory
+        self.published = 0  # dead letters that were put into a queue
+        self.unroutable = 0  # dead letters that no queue received, for example because the exchange does not exist
         #: number of times that a dead letter was not routed to a queue because it had been there before, and no
         #: consumer had rejected it since
-        #: dead letters that were not routed to a queue, for example because the exchange does not exist
-        self.published = self.unroutable = self.cycles = self.lost = 0  # dead letters that were put into a queue
+        self.cycles = 0
+        #: dead letters that could not be read from the store, were refused by a queue, or exceeded the limit in memory
+        self.lost = 0
         if self._stored:
             self._wanted.set()
 

@@ -48,10 +48,14 @@ _END_SECONDS = 10.0
 
 
 class Instance:
-    """A virtual host of the broker, with the broker's active lease if another broker can replace it.
+    """A virtual host of the broker.
 
-    A session without a connection loses its leases after ``grace_ms``; after startup, those that are older stay for at
-    least ``restart_grace_ms`` (None: the same). ``traced`` makes OpenTelemetry spans of messages.
+    Args:
+        active_lease: the active lease of the broker; None if no other broker can replace it.
+        grace_ms: the time after which a session without a connection loses its leases.
+        restart_grace_ms: the minimum time after startup for which leases from before the startup stay; None means
+            ``grace_ms``.
+        traced: export OpenTelemetry spans of messages.
     """
 
     def __init__(
@@ -81,7 +85,10 @@ class Instance:
         active_lease = active_lease or ActiveLease()
         self._turn = Turn(name, engine, self.sessions, self.notices, self.flow, active_lease, restart_grace_ms)
         core, policies = self._turn.core, self._turn.policies
-        self.outbox, self.queues, self.failure, self.traffic = core.outbox, core.queues, core.failure, core.traffic
+        self.outbox = core.outbox
+        self.queues = core.queues
+        self.failure = core.failure
+        self.traffic = core.traffic
         self.policies = policies
         self.background = Background(loop, self.outbox, self.sessions, self.audit)
         # leases and sessions

@@ -88,9 +88,8 @@ class Maintenance:
         self._loop = asyncio.get_running_loop()
         self._interval = engine.settings.retention_interval_seconds
         self._own_at = self._loop.time() + self._interval
-        #: leases that ended because their clients did not reconnect, since startup
-        #: settled messages that were removed after their retention, since startup
-        self.collected = self.leases_expired = 0
+        self.collected = 0  # settled messages that were removed after their retention, since startup
+        self.leases_expired = 0  # leases that ended because their clients did not reconnect, since startup
         self._reported: Counts = {}  # the totals at the last report
         self._running: dict[str, asyncio.Task[_Run]] = {}
         self._own: asyncio.Task[None] | None = None
@@ -99,8 +98,12 @@ class Maintenance:
     async def run(self, duties: Iterable[str], by: str, *, again_in_seconds: float = 0.0) -> dict[str, Any]:
         """Run duties for the client ``by``, in their order, and return the report. An empty list means all of them.
 
-        The client's next request is in ``again_in_seconds``; 0 means that it is not known. Raise RequestError,
-        StoreFull if the store does not take writes now, or StoreError if it failed permanently.
+        The client's next request is in ``again_in_seconds``; 0 means that the time is not known.
+
+        Raises:
+            RequestError: a duty is unknown, or the time is not valid.
+            StoreFull: the store takes no writes now.
+            StoreError: the store failed permanently.
         """
         names = check_duties(duties)
         if not 0 <= again_in_seconds < math.inf:

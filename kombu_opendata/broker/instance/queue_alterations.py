@@ -32,16 +32,16 @@ from ..model.queue import BrokerQueue
 _NATURE = frozenset(
     prefix + name for name in ("durable", "exclusive", "auto-delete", "auto_delete", "name") for prefix in ("", "x-")
 )
-#: maximum number of ready and delayed messages that are compared with a new filter, and of settled ones that are
-#: counted
+#: maximum number of ready and delayed messages that are compared with a new filter
 MAX_EXAMINED = 10_000
+#: maximum number of settled messages that are counted
 MAX_SETTLED = 100_000
 _AT_ONCE = 256
 _messages = partial(counted, word="message")
 
 
 class Alteration(NamedTuple):
-    """Overrides of a queue after a change, and its arguments then."""
+    """Overrides of a queue after a change, and the arguments that are then in effect."""
 
     overrides: QueueOverrides
     effective: dict[str, Any]
@@ -100,8 +100,8 @@ class Findings:
     excess: int = 0  # messages that exceed the maximum and stay, because the queue refuses new messages instead
     examined: int = 0  # messages that were compared with the new filter
     unmatched: int = 0  # examined messages that the filter does not match
-    done: int = 0  # done, failed: settled messages past the new retention, which are deleted
-    failed: int = 0
+    done: int = 0  # done messages past the new retention, which are deleted
+    failed: int = 0  # failed messages past the new retention, which are deleted
     notes: list[str] = field(default_factory=list)  # the effects in sentences
 
     @property
@@ -129,7 +129,8 @@ class AlteredMessages:
 
         Compares messages with a new filter only if the user may read their headers.
         """
-        now, then, findings = queue.arguments, after.parsed, Findings(len(queue.messages))
+        now, then = queue.arguments, after.parsed
+        findings = Findings(len(queue.messages))
         if then.max_length_bytes >= 0 and not queue.messages.counts_bytes:
             await measure_bytes(self._store, queue.messages)
         if is_read and not have_same_filter(queue.effective, after.effective):
@@ -140,18 +141,20 @@ class AlteredMessages:
                 queue, "failed", now.failed_retention_seconds, then.failed_retention_seconds
             )
         findings.waiting = len(queue.messages)
-        self._count_excess(queue, then, findings)  # last, and without an await before the change
+        self._count_excess(queue, then, findings)  # last, as there must be no await between this and the change
         findings.notes = list(_notes(findings, now, then))
         return findings
 
     def _count_excess(self, queue: BrokerQueue, then: QueueArguments, findings: Findings) -> None:
         now = queue.arguments
-        if (now.max_length, now.max_length_bytes, now.overflow) == (
-            then.max_length, then.max_length_bytes, then.overflow,
-        ):  # fmt: skip
+        has_same_maximum = (now.max_length, now.max_length_bytes) == (then.max_length, then.max_length_bytes)
+        if has_same_maximum and now.overflow == then.overflow:
             return
         excess = beyond(queue.messages, then.max_length, then.max_length_bytes)
-        findings.dropped, findings.excess = (excess, 0) if then.overflow == DROP_HEAD else (0, excess)
+        if then.overflow == DROP_HEAD:
+            findings.dropped = excess
+        else:
+            findings.excess = excess
 
     async def _compare_filter(self, queue: BrokerQueue, after: Alteration, findings: Findings) -> None:
         """Compare the oldest ready and delayed messages with the queue's new bindings and filter."""

@@ -1,8 +1,9 @@
 """Replay: advances the routing cursors in the background.
 
-One task advances all cursors of an instance in turn. A step uses the event loop for a few milliseconds. If clients were
-served since the last step, a pause follows, so that clients get most of the time. The maintenance duty "route" advances
-the same cursors, so its report includes the routed messages.
+A single asyncio task advances all cursors of an instance in turn. A step uses the event loop for a few milliseconds. If
+clients were served since the last step, a pause follows, so that clients get most of the event loop's time. The
+maintenance duty "route" advances the same cursors, and its report includes the messages that were routed in the
+background.
 """
 
 from __future__ import annotations
@@ -61,8 +62,13 @@ class ReplayScheduler:
     """Cursors of one instance."""
 
     def __init__(self, core: Core, router: Router, cursors: Mapping[str, Cursor], policies: QueuePolicies) -> None:
-        self._router, self._cursors, self._queues, self._policies = router, cursors, core.queues, policies
-        self._outbox, self._commits, self._traffic = core.outbox, core.commits, core.traffic
+        self._router = router
+        self._cursors = cursors
+        self._queues = core.queues
+        self._policies = policies
+        self._outbox = core.outbox
+        self._commits = core.commits
+        self._traffic = core.traffic
         self._loop = asyncio.get_running_loop()
         self._paces: dict[str, _Pace] = {}
         self._wanted = asyncio.Event()

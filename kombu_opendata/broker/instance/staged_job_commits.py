@@ -36,8 +36,9 @@ from ..delivery.instance_core import Core
 from .staged_job_runner import StagingRouter
 from .staged_row_router import with_broker_headers
 
-#: batches that one thread checks in one call, and threads that check at a time
+#: number of batches that one call in a thread checks
 _CHECK = 32
+#: maximum number of such calls at a time
 _CHECKS = 4
 #: the minimum interval between two searches for orphans
 _ORPHANS_SECONDS = 600.0
@@ -155,7 +156,10 @@ class StagingService:
         return await asyncio.to_thread(write)
 
     async def abort(self, job_id: str, uris: list[str]) -> int:
-        """Remove staged batches of a job, or raise PreconditionFailed if it is committed; return their number."""
+        """Remove staged batches of a job that is not committed; return their number.
+
+        Raise PreconditionFailed if the job is committed, and RequestError if a URI belongs to another job.
+        """
         paths = [path_of(BatchInfo(uri, 0, 0, 0), job_id) for uri in uris]
         staging = self._staging
         async with self._lock(job_folder(job_id)):

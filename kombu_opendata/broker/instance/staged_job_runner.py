@@ -227,7 +227,10 @@ class StagingRouter:
     def _route_piece(
         self, job: StagedJob, path: str, offset: int, encoded: bytes, block: IndexBlock, row: int, payload: bytes | None
     ) -> int:
-        """Route rows from ``row`` on, or raise NeedEnvelopes, StoreFull; return their number, 0 for a full queue."""
+        """Route rows from ``row`` on; return their number, which is 0 if a queue is full.
+
+        Raise NeedEnvelopes if ``payload`` must be read first, or StoreFull.
+        """
         start = sum(block.lengths[:row])
         rows = min(block.rows - row, self._piece_rows)
         piece = cut(block, row, rows) if rows < block.rows else block
@@ -251,7 +254,7 @@ class StagingRouter:
         return data.ljust(size, b"\0")
 
     async def _yield(self, seconds: float) -> None:
-        """Yield the event loop; to active clients for as long as the piece took."""
+        """Yield the event loop: if clients are active, for as long as the piece took."""
         total = self._traffic.total
         busy, self._others = total != self._others, total
         await asyncio.sleep(seconds if busy else 0)
@@ -278,7 +281,10 @@ def _parts(block: IndexBlock, encoded: bytes, row: int) -> Iterator[tuple[IndexB
 
 
 def _with_broker_headers(block: IndexBlock, encoded: bytes, payload: bytes, path: str) -> tuple[IndexBlock, bytes]:
-    """Return a block and its columns with the envelopes' headers; raise CorruptRecord if they can't be stored."""
+    """Return a block with the headers of its envelopes, and its columns encoded.
+
+    Raise CorruptRecord if the headers can't be stored.
+    """
     try:
         checked = with_broker_headers(block, payload)
     except InvalidMessage as exc:

@@ -180,11 +180,14 @@ def _add_run(runs: list[int], target: int, count: int) -> None:
 
 
 def with_broker_headers(block: IndexBlock, payload: bytes) -> IndexBlock:
-    """Return the block with its envelopes' headers, or itself if equal; raise InvalidMessage for bad headers."""
+    """Return a block whose metadata headers are those of its envelopes; the same block if they are equal already.
+
+    Raise InvalidMessage if the headers of the envelopes can't be stored.
+    """
     rows: list[dict[str, str]] = []
     for row, envelope in enumerate(_split(block, payload)):
         exchange, key, priority = (_at(value, row) for value in (block.exchange, block.routing_key, block.priority))
-        # any address is permitted: the envelopes of a batch object stay as they are
+        # any exchange and routing key are permitted, as the envelopes in a batch object can't be changed
         rows.append(broker_headers(envelope, exchange, key, priority, lambda _exchange, _key: True)[0])
     if all(headers == block.headers_of(row) for row, headers in enumerate(rows)):
         return block

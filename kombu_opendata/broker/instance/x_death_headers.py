@@ -89,7 +89,7 @@ def _metadata(
 ) -> dict[str, str]:
     try:
         return metadata_headers(headers, exchange, routing_key, priority, content_type)
-    except InvalidMessage:  # too many with those of the deaths: filters see the message's own, which were accepted
+    except InvalidMessage:  # with those of the deaths there are too many: use only the message's, which were accepted
         original = {name: value for name, value in headers.items() if name not in _DEATHS}
     try:
         return metadata_headers(original, exchange, routing_key, priority, content_type)

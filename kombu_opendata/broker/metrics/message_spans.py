@@ -1,8 +1,8 @@
 """OpenTelemetry spans of the messages of one instance (docs/monitoring.md#opentelemetry).
 
-The history log has each event of each message. Every checkpoint hands over the rows that it stored, and a background
-task makes spans of those messages whose header ``traceparent`` has the sampled flag. So a span exists only
-for a stored event, exists once also after a crash, and costs the publish and the delivery nothing: they are over.
+The history log has each event of each message. Every checkpoint passes the rows that it stored to a background task,
+which makes spans for the messages whose header ``traceparent`` has the sampled flag. A span therefore exists only for a
+stored event, and only once, also after a crash. Publishes and deliveries never wait for spans.
 
 =============  ====================================================  ==================================================
 span           from … to                                             parent
@@ -14,10 +14,10 @@ settle         the time of the acknowledgement, rejection, …         as above
 slow commit    begin … end                                           none
 =============  ====================================================  ==================================================
 
-**Cost.** The task uses at most 2 % of the event loop's time while messages flow, and more while none do: a slice, then
-a pause, which is short if no rows were stored during it. If rows come faster than their spans are made, the oldest are
-skipped, and the log has the number of messages that have no spans. Messages that were published before the broker
-started are looked up in the store, a few in each slice.
+**Cost.** The task uses the event loop in slices, with a pause after each. While messages are published or delivered, it
+uses at most 2 % of the event loop's time; if no rows are stored during a pause, the pause is shorter. If rows are
+stored faster than their spans are made, the oldest rows are skipped, and the number of messages without spans is
+logged. Messages that were published before the broker started are looked up in the store, a few in each slice.
 
 Attributes: the semantic conventions for messaging, version 1.37.
 """
@@ -49,12 +49,18 @@ from ...version import __version__
 from ..delivery.rate_limited_log import Notices
 
 SYSTEM = "opendata_queue"
-#: a slice of the event loop, and the pause after it
-_SLICE_SECONDS, _PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.004, 0.2, 0.02
+#: maximum time that one slice uses the event loop
+_SLICE_SECONDS = 0.004
+#: pause after a slice, and the pause if no rows were stored during it
+_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.2, 0.02
 #: chunks that wait; 4,096 messages or attempts each
 MAX_CHUNKS = 64
-#: messages whose publish is remembered; reads from the store in one slice; traced messages that are read together
-_MAX_MESSAGES, _MAX_READS, _READS = 20_000, 32, 64
+#: maximum number of messages whose publish is remembered
+_MAX_MESSAGES = 20_000
+#: maximum number of older messages that are looked up in the store in one slice
+_MAX_READS = 32
+#: number of new messages that are read together
+_READS = 64
 _SAMPLED = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]")
 _FAILED = frozenset({"failed", "rejected", "expired"})
 _FROM_HEADERS = TraceContextTextMapPropagator().extract

@@ -33,8 +33,11 @@ class InstanceChanges:
     """Changes of the queues of one instance."""
 
     def __init__(self, queues: Queues, memory: MetricsMemory, clock: Clock, *, max_gone: int = MAX_GONE) -> None:
-        self._queues, self._memory, self._clock, self._max_gone = queues, memory, clock, max_gone
-        self._mark = self._first = clock.now_ms()  # so marks of another run of the broker are smaller or larger
+        self._queues = queues
+        self._memory = memory
+        self._clock = clock
+        self._max_gone = max_gone
+        self._mark = self._first = clock.now_ms()  # so that the marks of other runs of the broker are out of range
         # the hash of a queue's metrics, and the mark of the first call that returned them
         self._returned: dict[BrokerQueue, tuple[int, int]] = {}
         self._gone: dict[str, int] = {}  # deleted queues, and the mark of the call that noticed it

@@ -2,28 +2,29 @@
 
 :class:`ClientRates` has the rates of each client over the last minute.
 
-Every five seconds a task takes a *sample* of each queue: four counters and three levels, a row of 28 bytes. Counters
-are kept modulo 2^32, since only their differences are used. Samples have numbers; all queues share the numbers and the
-times. The task works in slices of a millisecond, so a row is of one moment, and the rows of one sample may be some
-milliseconds apart. No sample begins while one is being taken or while the process is suspended, so rates use the times
-of the samples. If a sample fails, its number is used again.
+Every five seconds the broker takes a *sample* of each queue: four counters and three levels, a row of 28 bytes.
+Counters are kept modulo 2^32, since only their differences are used. Samples have numbers; all queues share the numbers
+and the times. A sample is taken in slices of a millisecond: each row is of one moment, but the rows of one sample may
+be some milliseconds apart. No sample begins while one is being taken or while the process is suspended, so rates use
+the times of the samples. If a sample fails, its number is used again.
 
 Lists of numbers for each queue would take 36 bytes a value in place of 4, up to 300 MB for 10,000 queues. And most
 queues are idle, so a queue has as many rows as its activity needs:
 
 =============  =====  ===========================================  ====================================================
-rows           bytes  a queue                                      left when
+rows           bytes  for a queue                                  until
 =============  =====  ===========================================  ====================================================
-``RESTING``    250    that did not change for ten minutes, or      a sample differs from the one before it
-                      never
-``SHORT``      600    that changes, but :data:`MAX_LONG` others    it rests; fewer have all points; it is twice as busy
-                      have all points: the last minute             as the least busy one that has
-``LONG``       3500   that changes: all points of a chart          it rests; another queue is twice as busy
+``RESTING``    250    that has not changed for ten minutes, or     a sample differs from the one before it
+                      has never changed: its last value
+``SHORT``      600    that changes while :data:`MAX_LONG` others   it has not changed for ten minutes; fewer queues are
+                      are ``LONG``: the last minute                ``LONG``; or it is twice as busy as the least busy of
+                                                                   these
+``LONG``       3500   that changes: all points of a chart          it has not changed for ten minutes, or a ``SHORT``
+                                                                   queue is twice as busy
 =============  =====  ===========================================  ====================================================
 
 So 10,000 busy queues take less than 10 MB. Each sample exchanges at most one ``SHORT`` queue with a ``LONG`` queue. The
-factor of two prevents that two equally busy queues are exchanged again and again, which would delete the samples of
-both.
+factor of two prevents repeated exchanges of two equally busy queues, which would delete the samples of both.
 
 Invariants:
 
@@ -61,8 +62,7 @@ WIDTH = len(COUNTERS) + len(LEVELS)
 POINTS = 120
 #: samples in a minute
 MINUTE_SAMPLES = 12
-#: numbers of rows: of an idle queue, for the rates of the last minute, for all points. A rate needs the sample before,
-#: too, and one row is for the sample that is being taken.
+#: numbers of rows of a queue. A rate also needs the sample before it, and one row is for the sample in progress.
 RESTING, SHORT, LONG = 1, MINUTE_SAMPLES + 2, POINTS + 2
 #: the largest value in a row
 LARGEST = 0xFFFF_FFFF
@@ -94,8 +94,9 @@ class QueuePast:
         """Create the samples; ``row`` is the value of all earlier samples."""
         self._rows = row * slots
         self.slots = slots  # the number of its rows
-        #: its first sample, the last one that differed from the one before it, and ``messages.delays`` at the last one
-        self.known_from = self.changed_in = self.delays = 0
+        self.known_from = 0  # number of its first sample
+        self.changed_in = 0  # number of the last sample that differed from the one before it
+        self.delays = 0  # value of ``messages.delays`` at the last sample
 
     def knows(self, number: int, last: int) -> bool:
         """Return True if a sample is available; ``last`` is the number of the last complete sample."""
@@ -260,7 +261,7 @@ class MetricsMemory:
 
 
 class _Places:
-    """Assignment of the memory for all points: the busiest queue without it may replace the least busy queue with it.
+    """Choice of the ``LONG`` queues: the busiest ``SHORT`` queue may replace the least busy ``LONG`` queue.
 
     Attributes:
         long: the number of queues that have all points.
@@ -302,12 +303,11 @@ async def _row(queue: BrokerQueue, past: QueuePast, before: Row, now: int, pace:
     """Return the sample of a queue. Counts the depths only if they can have changed."""
     messages, counters = queue.messages, _counters(queue)
     due = messages.next_visible_at()
-    if (
-        past.delays == messages.delays and (due is None or due > now)
-        and before[:4].tolist() == counters
-        and (before[4] + before[6], before[5]) == (len(messages), len(messages.in_flight))
-    ):  # fmt: skip
-        return before
+    if past.delays == messages.delays and (due is None or due > now):
+        ready, in_flight, delayed = before[len(COUNTERS) :]
+        has_same_levels = (ready + delayed, in_flight) == (len(messages), len(messages.in_flight))
+        if has_same_levels and before[: len(COUNTERS)].tolist() == counters:
+            return before
     past.delays = messages.delays
     return array("I", [*counters, *(min(level, LARGEST) for level in await levels(messages, now, pace))])
 
@@ -320,7 +320,7 @@ class ClientRates:
 
     def __init__(self, sessions: Mapping[bytes, Session], clock: Clock) -> None:
         self._sessions, self._clock = sessions, clock
-        # (time, totals of the sessions that had ended something)
+        #: time, and by session the numbers of messages and tasks that were done and that failed, without zeros
         self._samples: deque[tuple[int, dict[bytes, tuple[int, int]]]] = deque(
             [(clock.now_ms(), {})], maxlen=_CLIENT_SAMPLES
         )

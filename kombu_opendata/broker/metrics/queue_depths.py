@@ -56,8 +56,9 @@ class DueTimes:
     """Counts of messages in buckets of time."""
 
     def __init__(self, start_ms: int, bucket_ms: int, number: int) -> None:
-        #: start of the first bucket, length of each bucket, number of buckets
-        self.start_ms, self.bucket_ms, self.number = start_ms, bucket_ms, number
+        self.start_ms = start_ms  # start of the first bucket
+        self.bucket_ms = bucket_ms  # length of each bucket
+        self.number = number  # number of buckets
         self.is_estimate = False  # True if some messages were distributed evenly
         self._counts = [0.0] * (number + 1)  # the last one: due later
         self._even = [0.0] * (number + 2)  # differences between buckets, of messages spread over whole buckets
@@ -94,7 +95,8 @@ class DueTimes:
 
     def counts(self) -> tuple[list[int], int]:
         """Return the numbers of messages in each bucket and of later messages, as integers with the same sum."""
-        sums = [0, *map(round, accumulate(map(sum, zip(self._counts, accumulate(self._even), strict=False))))]
+        totals = [count + even for count, even in zip(self._counts, accumulate(self._even), strict=False)]
+        sums = [0, *map(round, accumulate(totals))]
         rounded = [after - before for before, after in pairwise(sums)]
         return rounded[:-1], rounded[-1]
 

@@ -109,7 +109,10 @@ def valid(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unknown(what: str, name: str, arguments: Iterable[str], known: Collection[str] = BY_NAME.keys()) -> list[str]:
-    """Return warnings about unknown arguments of ``what`` (queue or exchange): with ``x-``, or known with it."""
+    """Return warnings about unknown arguments of ``what``, a queue or an exchange.
+
+    Arguments without ``x-`` are ignored, unless the argument with ``x-`` is known.
+    """
     unknown_names = [key for key in arguments if key not in known and (key.startswith("x-") or f"x-{key}" in known)]
     return [
         f"{what} {name!r}: the argument {key!r} is unknown and has no effect"

@@ -36,7 +36,13 @@ def check_storable(arguments: dict[str, Any], what: str) -> None:
     """Raise RequestError if arguments are not JSON, nested too deeply, or too long for a record."""
     level: list[Any] = [arguments]
     for _ in range(MAX_ARGUMENTS_DEPTH):
-        level = [v for x in level if isinstance(x, (dict, list)) for v in (x.values() if isinstance(x, dict) else x)]
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += value.values()
+            elif isinstance(value, list):
+                below += value
+        level = below
     if level:
         raise RequestError(f"the arguments of {what} are nested more than {MAX_ARGUMENTS_DEPTH} levels deep")
     try:

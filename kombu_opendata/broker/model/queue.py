@@ -92,12 +92,13 @@ class BrokerQueue(ConsumedQueue):
         """Replace the changes of an operator; ``arguments`` are the parsed arguments in effect after it."""
 
     def _take_over(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
-        self.overrides, self.arguments = overrides, arguments  # changes of an operator; parsed arguments in effect
+        self.overrides = overrides  # changes of an operator
+        self.arguments = arguments  # parsed arguments in effect
         self.resumed += self.is_paused and not overrides.paused & DELIVERIES
         self.is_paused = bool(overrides.paused & DELIVERIES)
         self.refuses_publishes = bool(overrides.paused & PUBLISHES)  # an operator has paused publishes
         self.is_bounded = arguments.is_bounded
-        self.is_guarded = self.is_bounded or self.refuses_publishes  # a publish must check it
+        self.is_guarded = self.is_bounded or self.refuses_publishes  # a publish must check whether it is accepted
         if self.single_active != arguments.single_active_consumer:
             self.single_active = arguments.single_active_consumer
             self.active, self.previous_holders = None, frozenset()

@@ -87,8 +87,13 @@ class Consumer:
         exclusive: bool,
         priority: int = 0,
     ) -> None:
-        self.session, self.channel, self.tag, self.queue = session, channel, tag, queue
-        self.no_ack, self.exclusive, self.priority = no_ack, exclusive, priority
+        self.session = session
+        self.channel = channel
+        self.tag = tag
+        self.queue = queue
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.priority = priority
 
     @property
     def key(self) -> tuple[bytes, int, str]:

@@ -121,7 +121,11 @@ class TransientQueue(BrokerQueue):
         messages, counts = self.messages, self.counts
         if outcome in (Outcome.REQUEUE, Outcome.RELEASE):
             now, costs = self._clock.now_ms(), outcome == Outcome.REQUEUE
-            visible_at = now + delay_ms if delay_ms >= 0 else self.limits.retry_at(now, entry.attempts) if costs else 0
+            visible_at = 0
+            if delay_ms >= 0:
+                visible_at = now + delay_ms
+            elif costs:
+                visible_at = self.limits.retry_at(now, entry.attempts)
             messages.put_back(entry, now, costs_attempt=costs, visible_at=visible_at)
             counts.came_back(costs_attempt=costs, lease_expired=lease_expired)
             return

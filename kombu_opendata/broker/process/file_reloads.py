@@ -27,7 +27,10 @@ class Reloading:
         self.watchers: list[Callable[[str | None], None]] = []
 
     def reload(self, by: str) -> Reloaded:
-        """Read all files again, changed or not; a file that is not valid has no effect, and raises StartError."""
+        """Read all files again, changed or not.
+
+        Raise StartError if a file is not valid. It has no effect; the other files are applied.
+        """
         for watcher in self.watchers:
             watcher(None)
         fault = ""

@@ -59,7 +59,7 @@ def code_of(exc: BaseException | None) -> dict[str, str]:
 
 
 def set_up(form: str, level: str) -> None:
-    """Log to standard error, as ``text`` or ``json``, from a level of :mod:`logging` on, which is for all libraries."""
+    """Log to standard error, as ``text`` or ``json``; the level also applies to the loggers of all libraries."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(_TEXT))
     logging.basicConfig(level=level, handlers=[handler])

@@ -32,7 +32,7 @@ _RESUME = 0.9
 #: above this part of the limit, or after this growth, unused memory is returned to the system
 _TRIM = 0.8
 _GROWTH_BYTES = 16 << 20
-#: minimum interval between two trims of the heap; until the next trim, the heap grows by messages that fit into no gap
+#: minimum interval between two trims of the heap; in between, the heap grows by the messages that fit into no gap of it
 _TRIM_SECONDS = 0.25
 
 

@@ -57,7 +57,8 @@ class Readiness:
 def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[str] = ()) -> int:
     """Run a broker until a signal or idleness ends it; return the exit code.
 
-    The descriptor ``ready_fd`` gets the readiness report, the log the ``warnings`` about sources of options.
+    The readiness report is written to the descriptor ``ready_fd``. The ``warnings``, about the sources of the options,
+    are logged.
     """
     logs.set_up(options.log_format, options.log_level)
     for text in warnings:
@@ -170,7 +171,10 @@ async def _serve(
 
 
 async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, report: dict[str, Any]) -> None:
-    """Listen and serve, a standby after a take-over; raise StartError or StoreError if it can't start."""
+    """Listen and serve; raise StartError or StoreError if the broker can't start.
+
+    A standby listens immediately, and serves after a take-over.
+    """
     addresses: list[Listen] = []
     report = {"ready": True, "pid": os.getpid(), **report}
     if options.standby:

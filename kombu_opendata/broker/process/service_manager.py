@@ -7,8 +7,8 @@ message                when
 ``STATUS=…``           each time its health changes: the text for ``systemctl status``
 ``RELOADING=1``        a reload begins; ``READY=1`` follows when it is done
 ``STOPPING=1``         the broker sends its clients a goodbye
-``WATCHDOG=1``         from the event loop, twice in ``WATCHDOG_USEC``: a loop that hangs sends none
-``EXTEND_TIMEOUT_…``   with it during startup, so that a long recovery does not count as hanging
+``WATCHDOG=1``         from the event loop, twice per ``WATCHDOG_USEC``: a loop that hangs sends none
+``EXTEND_TIMEOUT_…``   every few seconds during startup, so that a long recovery does not count as hanging
 =====================  ====================================================================================
 """
 
@@ -31,9 +31,9 @@ _EXTEND_SECONDS, _EXTENDED_SECONDS = 5.0, 120
 
 
 def notify_address(environment: MutableMapping[str, str], pid: int) -> tuple[str, float] | None:
-    """Remove systemd's request from the environment, because children must not inherit it; None without systemd.
+    """Return the address for messages, and the watchdog's interval in seconds (0: no watchdog); None without systemd.
 
-    Return the address for messages, and the watchdog's interval in seconds; 0 means no watchdog.
+    The variables are removed from the environment, because child processes must not inherit them.
     """
     address = environment.pop("NOTIFY_SOCKET", "")
     usec, for_pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")

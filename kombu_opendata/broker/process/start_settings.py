@@ -39,8 +39,8 @@ from ..wire.tls_certificates import ServerTls, TlsFiles
 from .instance_registry import check_name
 from .memory_watch import memory_limit
 
-#: time for clients to connect to a successor before other clients get their messages: all leases may have expired by
-#: the successor's clock, which may be ahead
+#: time after a take-over in which clients may reconnect before their leases end: by the successor's clock, which may be
+#: ahead, all leases may have expired
 _TAKE_OVER_GRACE_SECONDS = 15.0
 
 
@@ -157,7 +157,10 @@ def retention_bytes(options: BrokerOptions) -> int:
 
 
 def choose_active_role(options: BrokerOptions) -> ActiveRole:
-    """Return the store's active role, or raise its error; lock a folder, unless this may be the standby."""
+    """Return the active role for the store; raise StartError or StoreError if the store can't be used.
+
+    A folder is locked by this call, unless the broker may become its standby.
+    """
     certificate, key = options.tls_cert, options.tls_key
     settings = ActiveRoleSettings(
         standby=options.standby,

@@ -123,9 +123,9 @@ async def connect(
 ) -> ActiveLink | None:
     """Connect to the active broker; None if it can't be reached at any address.
 
-    ``id`` and ``addresses`` are this standby's; ``tls`` makes a context, if the active broker uses TLS. The role is
-    ``standby``, or ``successor`` to notify a broker that this one has replaced it. ``prepare`` is called before a hand-
-    over.
+    ``id`` and ``addresses`` are this standby's. ``tls`` creates a context, if the active broker uses TLS. ``role`` is
+    ``standby``, or ``successor`` to notify a broker that this one has replaced it. ``prepare`` is called before a
+    planned take-over.
     """
     for address in record.addresses if record.key else []:
         link = ActiveLink(record, id, addresses, role, prepare)

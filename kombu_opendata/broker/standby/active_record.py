@@ -157,7 +157,12 @@ class RecordChanged(Exception):
 
 
 class BucketRecord:
-    """Record of a store in a bucket; raises StartError without ``obstore``, StoreError for its settings."""
+    """Record of a store in a bucket.
+
+    Raises:
+        StartError: the package ``obstore`` is not installed.
+        StoreError: the URL, or a setting of the bucket, is not valid.
+    """
 
     def __init__(self, url: str) -> None:
         try:
@@ -177,7 +182,7 @@ class BucketRecord:
             raise StoreError(f"the store {url} can't be used: {exc}", url=url) from exc
 
     async def read(self) -> VersionedRecord | None:
-        """Return the record, None if there is none; raise StoreError without an answer, or as :func:`decode`."""
+        """Return the record, None if there is none; raise StoreError if there is no answer, or as :func:`decode`."""
         try:
             response = await self._ask(self._obs.get_async(self._store, RECORD_NAME))
             return VersionedRecord(decode(bytes(await self._ask(response.bytes_async()))), version_of(response.meta))
@@ -187,7 +192,8 @@ class BucketRecord:
     async def write(self, record: ActiveRecord, replacing: VersionedRecord | None) -> VersionedRecord:
         """Write the record in place of ``replacing``, or as the first record.
 
-        Raise RecordChanged if another broker was first, or StoreError without an answer: the record may be written.
+        Raise RecordChanged if another broker was first. Raise StoreError if there is no answer; the record may have
+        been written.
         """
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         record = msgspec.structs.replace(record, serial=secrets.token_hex(8), written_at=at)

@@ -25,7 +25,8 @@ class ActiveRoleSettings:
     instances: tuple[str, ...]  # the instances that are opened at startup
     tls: Callable[[], ssl.SSLContext]  # creates the context for connections to the active broker
     serves_tls: bool = False  # True if this broker's clients use TLS
-    id: str = field(default_factory=lambda: secrets.token_hex(8))  # id, key: for the active record
+    #: id and key of this broker for the active record
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
     key: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
 
@@ -47,10 +48,12 @@ class ActiveRole:
     instances: tuple[str, ...] = ()  # the instances that must be open before this broker serves
 
     async def take(self, front: ClientEntry, addresses: tuple[str, ...]) -> None:
-        """Wait until this broker, with these addresses for clients as far as they are known, is the active broker.
+        """Wait until this broker is the active broker; ``addresses`` are those for clients, as far as they are known.
 
-        Raise StoreInUse if another one is active and this one is no standby, NewerFormat if this version can't replace
-        it, or StoreError if the store does not respond.
+        Raises:
+            StoreInUse: another broker is active, and this one is no standby.
+            NewerFormat: the active broker has a newer version, which this one can't replace.
+            StoreError: the store does not respond.
         """
 
     async def announce(self, addresses: tuple[str, ...]) -> None:

@@ -43,8 +43,8 @@ the standby may then still take the role without a wait, and any other broker by
 of the lease first. If the bucket does not respond, the active broker stops sending when its lease ends, and serves
 again after the next read; a standby tries again every second, and a starting broker fails. The claim of a claimant that
 ends stays in the record: the active broker withdraws it, or the next claimant replaces it after waiting as long as for
-its own. A write without an answer may have happened; a broker that then finds its own id claims the role as from
-another broker. See RFC 0009.
+its own. A write without an answer may have succeeded; a broker that then finds its own id in the record claims the role
+as if another broker had it. See RFC 0009.
 """
 
 from __future__ import annotations
@@ -237,7 +237,10 @@ class BucketActiveRole(ActiveRole):
             await asyncio.sleep(self._period)
 
     async def _reading_ahead(self, versioned: VersionedRecord, seconds: float) -> bool:
-        """Read ahead during :meth:`_stays`, because an active broker would probably have withdrawn the claim by now."""
+        """Return the result of :meth:`_stays`, and read ahead during its wait.
+
+        By now, an active broker would probably have withdrawn the claim.
+        """
         names = {*self._settings.instances, *versioned.record.instances}
         reading = asyncio.ensure_future(self._front.read_ahead(names))
         try:

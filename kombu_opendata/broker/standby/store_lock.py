@@ -71,7 +71,8 @@ class HostMark:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._own = f"{boot} {socket.gethostname()}" if (boot := boot_id()) else ""
+        boot = boot_id()
+        self._own = f"{boot} {socket.gethostname()}" if boot else ""
         self._found = ("", 0)
         self._found_at = 0.0
         self.other = ""  # the other host whose mark is in the file; empty if there is none
@@ -121,7 +122,9 @@ class HostMark:
     def _other_host(self, mark: str) -> str:
         """Return the host name in another host's mark; empty if the mark is this host's."""
         boot, _, host = mark.partition(" ")
-        return host or boot if self._own and boot != self._own.partition(" ")[0] else ""
+        if not self._own or boot == self._own.partition(" ")[0]:
+            return ""
+        return host or boot
 
 
 class StoreLock:
@@ -137,9 +140,11 @@ class StoreLock:
     def acquire(self) -> None:
         """Take the lock and write the pid file.
 
-        Raise StoreInUse if another broker has the lock, or uses the folder on another host; UnsafeFolder if other users
-        own it or an entry, or may write to it; StoreUnwritable if it can't be written, is shared, or has only a part of
-        a store.
+        Raises:
+            StoreInUse: another broker has the lock, or uses the folder on another host.
+            UnsafeFolder: another user owns the folder or an entry of it, or may write to the folder.
+            StoreUnwritable: the folder can't be written, other hosts can mount its file system, or it has only a part
+                of a store.
         """
         while not self.try_acquire():
             if not self._mark.other:

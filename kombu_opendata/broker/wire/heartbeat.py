@@ -13,8 +13,9 @@ log = logging.getLogger(__name__)
 
 #: the minimum interval that a client can request
 MIN_HEARTBEAT_MS = 100
-#: minimum time without a sign of the client's host before the client is lost, unless the broker's interval is shorter
-#: than half of it: a client may need to detect a dead broker early, but not lose its leases in a network interruption
+#: minimum time without an answer of the client's host before the connection is closed. A client that requests frequent
+#: heartbeats, to detect a dead broker early, must not lose its leases in a short network interruption. The time is
+#: shorter only if the broker's own interval is shorter than half of it.
 _PATIENCE_SECONDS = 30.0
 #: interval of the checks of the client's host without heartbeats
 _CHECK_MS = 60_000
@@ -22,7 +23,7 @@ _HEARTBEAT = frame(m.BrokerHeartbeat())
 
 
 class HeartbeatMonitor:
-    """Periodic check, twice per heartbeat interval: is the client's host reachable, and is a heartbeat due.
+    """Heartbeats to a client, and the check that its host is reachable; both run twice per heartbeat interval.
 
     Attributes:
         is_quiet: True if nothing was sent since the last check; each write clears it.

@@ -31,9 +31,9 @@ Invariants:
 * Besides what arrived during a delay, an inbox holds at most the rest of one read of the socket and one incomplete
   frame (:mod:`.partial_frames` limits the frames of all connections).
 
-**Continuing.** Only :meth:`Inbox.go_on` resumes reading. Each end of a wait calls it, and it does nothing while another
-cause remains: the end of a delay, of a query, of a slice, of a compilation and of the login, the completion of another
-connection's large frame, and ``resume_writing`` of the connection, when the client has read its replies.
+**Continuing.** Only :meth:`Inbox.go_on` resumes reading, and it does nothing while a cause of a wait remains. It is
+called at the end of a delay, a query, a slice, a compilation and the login, when another connection's large frame is
+complete, and when the client has read its replies (``resume_writing``).
 
 An inbox belongs to one connection. Queries and compilations that outlive the connection change only this inbox.
 
@@ -294,7 +294,7 @@ class Inbox:
     def _exceeds_rate(self, message: Any, quotas: SessionQuotas) -> bool:
         """Queue a publish that exceeds a rate limit; return True if it is queued.
 
-        The publish waits for its user's limit first. Only then it counts for the instance's limit.
+        The publish waits for its user's limit first. Only then does it count for the instance's limit.
         """
         if message is not self._charged:
             check_size(quotas, message)

@@ -3,7 +3,7 @@
 Argon2 is slow on purpose, so concurrent logins with the same user and secret share one run, and its result is cached
 until the broker ends or the user's hash in the file changes. The cache has only a hash of the secret under a random
 key. A thousand workers that reconnect at the same time therefore need no new run, and a worker that repeats a wrong
-secret needs one.
+secret needs only one.
 
 Wrong secrets are limited per address and per user. An attacker can't lock out a user: a secret that was accepted before
 needs no run, and an address without a wrong secret always gets a run.

@@ -92,7 +92,7 @@ class Connections:
         self.idle_since = self._loop.time()
 
     def tick(self, *, memory_is_full: bool) -> None:
-        """Log counts, and end connections that hold memory, while it is scarce, and neither send nor read.
+        """Log counts; while memory is scarce, also end connections that hold memory and neither send nor read.
 
         Called twice per second.
         """

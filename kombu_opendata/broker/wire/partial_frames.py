@@ -80,7 +80,10 @@ class PartialFrames:
                 return  # only the oldest continues
 
     def tick(self, *, memory_is_full: bool) -> None:
-        """End connections that hold memory, while it is scarce, and send nothing. Called twice per second."""
+        """End connections that hold memory and send nothing, but only while memory is scarce.
+
+        Called twice per second.
+        """
         if not memory_is_full and self.total_bytes <= self.bound_bytes:
             return
         before = self._time() - SILENT_SECONDS

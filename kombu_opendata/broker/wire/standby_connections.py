@@ -28,7 +28,7 @@ class Gate:
     Attributes:
         active: the addresses of the active broker.
         sends_away: True if another broker is active.
-        watchers: called after standby change.
+        watchers: called after each change of the gate.
     """
 
     def __init__(self) -> None:
@@ -78,9 +78,10 @@ class Gate:
     def refusal(self) -> NotActive:
         """Return the error for clients while another broker is active."""
         where = ", ".join(self.active)
-        text = f"this broker is not the active one of its store: connect to {where}" if where else (
-            "this broker is not the active one of its store, and none is known now: try again"
-        )  # fmt: skip
+        if where:
+            text = f"this broker is not the active one of its store: connect to {where}"
+        else:
+            text = "this broker is not the active one of its store, and none is known now: try again"
         return NotActive(text, active=",".join(self.active))
 
 

@@ -90,8 +90,8 @@ class ListInstances(Request[InstanceList], tag=39):
 class Maintain(Request[Maintained], tag=60):
     """Request to run maintenance duties now; an empty list means all of them.
 
-    ``again_in_seconds`` is the time until the client's next request (0: unknown). The broker runs its own collection
-    only if that request is overdue.
+    ``again_in_seconds`` is the time until the client's next request (0: unknown). The broker runs the duty ``collect``
+    automatically only if that request is overdue.
     """
 
     duties: list[str]

@@ -109,7 +109,7 @@ class OpenChord(Request[Ok], tag=50):
 
     ``size`` is -1 while the size is unknown, ``added`` is the number of tasks added to the chord's header, and
     ``header`` is returned in ChordParts. ``again`` deletes an earlier chord with this name. ``body`` is the task id of
-    the chord's callback, which fails if the last part is a task that expired.
+    the chord's callback: if the last part comes from a task that expired, the broker stores a failed result for it.
     """
 
     chord: bytes

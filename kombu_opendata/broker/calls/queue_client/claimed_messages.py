@@ -91,10 +91,11 @@ class Claimed:
         return ClaimOutcome.CLAIMED
 
     def add(self, entry: QueueEntry, envelope: bytes | None = None) -> None:
-        """Lease a ready message; its payload is ``envelope``, or is in memory."""
+        """Lease a ready message with this payload; None means that the payload is in memory."""
         queue, msg = self._queue, self._msg
         loaded = queue.claim(entry, self._holder, msg.vt_ms)
-        envelope = loaded or b"" if envelope is None else envelope
+        if envelope is None:
+            envelope = loaded or b""
         returned = entry.returned or entry.attempts > 1
         self._rows.append((entry.id, entry.claimed_at, entry.attempts, entry.lease_until, envelope, returned))
         self._received.append(entry.received_at)
@@ -117,7 +118,7 @@ class Claimed:
             self._uses.background.run(self._session, self._msg.rid, self.look_up_and_answer(), once=True)
 
     async def look_up_and_answer(self) -> None:
-        """Reply as :meth:`answer`, for a call that is already a task."""
+        """Reply as :meth:`answer`, for a call that already runs in the background."""
         unknown = [row[0] for row, at in zip(self._rows, self._received, strict=True) if not at]
         if unknown:
             try:

@@ -1,7 +1,7 @@
 """Reads by groups: messages with the same value of a header are delivered in the order of their ids.
 
-A group is blocked while one of its messages is in flight or an earlier message is delayed. Only one search of a queue
-runs at a time, so two readers never share a group. Readers without groups do not wait.
+A group is blocked while one of its messages is in flight, or its first message is delayed; otherwise it is free. Only
+one search of a queue runs at a time, so two readers never share a group. Reads without groups do not wait for a search.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from .claimed_messages import Claimed, Claiming, ClaimOutcome
 
-#: orders: all messages of the first group, then of the next group; one message of each group in turn; only the first
-#: message of each group
-FILL, ROUND_ROBIN, HEAD = "fill", "round_robin", "head"
+#: all messages of the first group, then all of the next group
+FILL = "fill"
+#: one message of each group in turn
+ROUND_ROBIN = "round_robin"
+#: only the first message of each group
+HEAD = "head"
 ORDERS = (FILL, ROUND_ROBIN, HEAD)
 #: maximum number of messages that one search reads
 MAX_SEARCHED = 10_000
@@ -32,7 +35,7 @@ MAX_IN_FLIGHT = 100_000
 _AT_ONCE = 1024
 #: the group of messages without the header
 _NO_GROUP = ""
-#: size of the cache of groups at which entries of deleted messages are removed
+#: number of cached groups above which those of deleted messages are removed from the cache
 _REMEMBERED = 4 * MAX_SEARCHED
 
 

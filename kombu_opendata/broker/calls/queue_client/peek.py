@@ -47,7 +47,8 @@ class PeekCalls(BrokerCalls):
             try:
                 message = await queue.peek(row.id)
             except CorruptRecord as exc:
-                message, errors[row.id] = (0, b""), _refusal(exc)
+                message = (0, b"")
+                errors[row.id] = _refusal(exc)
             if message is None:
                 continue  # settled during the read
             received, envelope = message

@@ -1,8 +1,8 @@
 """Read: leases messages for a time, or pops them, immediately or when messages arrive.
 
 A read with a condition leases messages whose headers match, in the order of delivery, or messages of free groups. Its
-search is bounded and yields to other tasks. A waiting read searches again only after the queue has changed, and uses at
-most a tenth of the time.
+search is bounded and yields to other calls. A waiting read searches again only after the queue has changed, and spends
+at most a tenth of its waiting time with searches.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ class SendCalls(BrokerCalls):
     async def _check(self, call: Context, msg: m.Send) -> Checked:
         """Check the messages, and route them if that is slow, in slices of a millisecond.
 
-        Raise the error of a message, or RetryLater if queues or bindings changed each time before all were routed.
+        Raise the error of an invalid message. Raise RetryLater if queues or bindings changed during each of several
+        attempts to route all messages.
         """
         publishing, pace, checked = self._publishing, TimeSlice(), Checked()
         for message in reversed(msg.messages):
@@ -174,7 +175,7 @@ class SendCalls(BrokerCalls):
         sendings = [self._keys.find(msg, name) for name in names]
         same = repetitions(msg, names, sendings)
         before = self._operations.published(call.session.id, msg.seq)
-        if before is not None:  # stored before a restart: keys with the expiry of the last message were new
+        if before is not None:  # stored before a restart: the new keys were those with the last message's expiry time
             last_id = before.last_message_id if before.last_sequence == msg.seq else -1
             times = {sending.expires_at_ms for sending in sendings if sending is not None and sending.ids[0] == last_id}
             ids = [-1 if sending is None else sending.ids[0] for sending in sendings]
@@ -204,7 +205,10 @@ class SendCalls(BrokerCalls):
         return queue
 
     def _route(self, msg: m.Send, must_take: BrokerQueue | None, session: Session, checked: Checked) -> Routed:
-        """Check and route the remaining messages. The last message to be stored gets the number of the batch."""
+        """Route messages, and check those that are not in ``checked``.
+
+        Only the last message that is stored gets the publish number of the batch.
+        """
         routed: Routed = []
         numbered = False
         for message in reversed(msg.messages):

@@ -96,7 +96,10 @@ def check_keys(msg: Send) -> None:
 
 
 def repetitions(msg: Send, names: list[bytes], sendings: list[Sending | None]) -> dict[int, int]:
-    """Return the index of each repetition of a key, with the first one's; raise KeyReused for another message."""
+    """Return the index of the first message with the same key, for each message in the batch that repeats a key.
+
+    Raise KeyReused if a key was used for a message with other content.
+    """
     first: dict[bytes, int] = {}
     same: dict[int, int] = {}
     for at, (name, sending) in enumerate(zip(names, sendings, strict=True)):

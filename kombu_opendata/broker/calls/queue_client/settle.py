@@ -1,4 +1,4 @@
-"""SettleMessages: settles messages by their ids, ready or in flight with timed leases. And the holders of messages."""
+"""Settlement of messages by their ids: ready messages, and those with timed leases. Also the holders of messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ class Holders:
         return session.name if session is not None else self._timed.name_of(holder)
 
     def worker(self, holder: bytes) -> bytes:
-        """Return the worker of a lease's session; for a session from before a restart, its client is unknown."""
+        """Return the id of the worker to which a lease's session belongs.
+
+        The client of a session from before a restart is unknown; such a session counts as a separate worker.
+        """
         session = self._sessions.get(holder)
         if session is not None:
             return session_of(session.client)

@@ -1,7 +1,7 @@
 """Calls about workers, for the queue client: listing them and their messages, and controlling them.
 
-A worker is a client: all its connections and its timed leases. Its id is the session id of its timed leases. No
-connection can have that id, so it does not give access to a session.
+A worker is a client, with all its connections and its timed leases. Its id is the session id of its timed leases. No
+connection can have that id, so users who see it can't use it to resume a session.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class WorkerCalls(BrokerCalls):
             for task in tasks.values():
                 _note(row, task.started_at_ms, task.message_id)
         sessions = self._sessions()
-        workers = [
-            {**rows.get(id, _new_row(id)), **self._rates.of(sessions.get(id, []))}
-            | _described(sessions.get(id, []), names.get(id, ""))
-            for id in (*sessions, *sorted(rows.keys() - sessions.keys()))
-        ]
+        workers: list[dict[str, Any]] = []
+        for id in (*sessions, *sorted(rows.keys() - sessions.keys())):
+            connections = sessions.get(id, [])
+            row = rows.get(id, _new_row(id))
+            workers.append({**row, **self._rates.of(connections), **_described(connections, names.get(id, ""))})
         return m.Workers(msg.rid, workers)
 
     @handles(m.WorkerMessages)
@@ -82,11 +82,9 @@ class WorkerCalls(BrokerCalls):
             (queue.name, row_in_flight(entry, self._running_since_ms(queue, entry)))
             for queue, entry in self._held(msg.session)
         ]
-        rows += [
-            (lease[0], row_running(session, task))
-            for session, tasks in self._running.by_session.items() if self._holders.worker(session) == msg.session
-            for lease, task in tasks.items()
-        ]  # fmt: skip
+        for session, tasks in self._running.by_session.items():
+            if self._holders.worker(session) == msg.session:
+                rows += [(lease[0], row_running(session, task)) for lease, task in tasks.items()]
         call.reply(m.HeldMessages(msg.rid, [(queue, self._holders.row(row)) for queue, row in rows[: msg.limit]]))
 
     def _running_since_ms(self, queue: BrokerQueue, entry: QueueEntry) -> int:
@@ -94,11 +92,11 @@ class WorkerCalls(BrokerCalls):
         return self._running.late_since_ms(entry.session, (queue.name, entry.id, entry.claimed_at))
 
     def _in_flight(self) -> list[tuple[BrokerQueue, QueueEntry]]:
-        return [
-            (queue, entry)
-            for queue in self._queues.values() if not queue.deleting
-            for entry in list(queue.messages.in_flight.values())
-        ]  # fmt: skip
+        leases: list[tuple[BrokerQueue, QueueEntry]] = []
+        for queue in self._queues.values():
+            if not queue.deleting:
+                leases += [(queue, entry) for entry in queue.messages.in_flight.values()]
+        return leases
 
     def _held(self, worker: bytes) -> list[tuple[BrokerQueue, QueueEntry]]:
         return [(queue, entry) for queue, entry in self._in_flight() if self._holders.worker(entry.session) == worker]
