@@ -154,7 +154,12 @@ def _open_streams() -> None:
 
 
 def missing_ids(ids: Collection[Any], handled: int, limit: int, what: str) -> CommandError | None:
-    """Return the error of a bulk command that did not find all of its messages (``what``); limit 0 means none."""
+    """Return the error of a bulk command that did not find all of its messages; None if it did.
+
+    Args:
+        limit: the maximum number of messages to handle; 0 for no limit.
+        what: a description of the messages, for the error.
+    """
     expected = min(len(set(ids)), limit or len(ids))
     return CommandError(f"{expected - handled:,} of {expected:,} ids are not {what}") if handled < expected else None
 
@@ -171,9 +176,11 @@ def require_confirmation(yes: bool, question: str = "This can't be undone.") -> 
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask to confirm an action that can't be undone, unless ``yes`` is set; raise click.Abort for another answer.
+    """Ask the user to confirm an action that can't be undone, unless ``yes`` is set.
 
-    Raises click.UsageError without a terminal.
+    Raises:
+        click.UsageError: there is no terminal.
+        click.Abort: the answer was no, or Ctrl-C.
     """
     require_confirmation(yes, question)
     if not yes:

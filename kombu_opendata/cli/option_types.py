@@ -133,7 +133,12 @@ def several(name: str, *flags: str, help: str, **more: Any) -> Callable[[Any], A
 
 
 def header_option(what: str, read: Callable[[Iterable[str]], Any] | None = None) -> Callable[[Any], Any]:
-    """Return the option ``--header``. Its help begins with ``what``; ``read`` reads its values (:func:`headers_of`)."""
+    """Return the option ``--header``.
+
+    Args:
+        what: the beginning of its help.
+        read: returns the value of the parameter; default: :func:`headers_of`.
+    """
     callback = parsed(read or headers_of)
     return several("--header", "-H", metavar="NAME=TEXT", help=f"{what}, or NAME:=JSON", callback=callback)
 
@@ -157,13 +162,20 @@ every_queue_option = click.option(
 ids_option = several("--id", type=MESSAGE_ID, help="only this message")
 #: the page of a list
 page_options = with_options(
-    click.option("--order", type=click.Choice(["desc", "asc"]), default="desc", show_default=True,
-                 help="newest or oldest first"),
-    click.option("--limit", "-n", type=validated(WholeNumberKind(1, 1000)), default=20, show_default=True,
-                 help="entries per page, up to 1,000"),
+    click.option(
+        "--order", type=click.Choice(["desc", "asc"]), default="desc", show_default=True, help="newest or oldest first"
+    ),
+    click.option(
+        "--limit",
+        "-n",
+        type=validated(WholeNumberKind(1, 1000)),
+        default=20,
+        show_default=True,
+        help="entries per page, up to 1,000",
+    ),
     click.option("--next", "next", metavar="CURSOR", help="the page after this cursor"),
     click.option("--all", "everything", is_flag=True, help="all pages; with --json, one document a line"),
-)  # fmt: skip
+)
 
 
 def listed(queues: Mapping[str, T], every: bool) -> dict[str, T]:
@@ -172,7 +184,10 @@ def listed(queues: Mapping[str, T], every: bool) -> dict[str, T]:
 
 
 def headers_of(texts: Iterable[str], what: str = "header") -> dict[str, Any]:
-    """Return the headers, or other values, in ``name=text`` and ``name:=JSON``; raise click.UsageError for others."""
+    """Return the headers, or other values, in texts of the form ``name=text`` and ``name:=JSON``.
+
+    Raises click.UsageError if a text has neither form.
+    """
     try:
         return dict(named_value(text, what) for text in texts)
     except ValueError as exc:
@@ -185,7 +200,10 @@ def arguments_of(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def header_choices(texts: Iterable[str]) -> dict[str, list[Any]]:
-    """Return the headers to search for, with the wanted values; raise click.UsageError for nested or no values."""
+    """Return the headers to search for: the wanted values of each name.
+
+    Raises click.UsageError if a header has no value, or one that can't be searched for.
+    """
     choices: dict[str, list[Any]] = {}
     for text in texts:
         [(name, value)] = headers_of([text]).items()

@@ -61,9 +61,14 @@ class JsonLines(NamedTuple):
 
 
 def print_json(value: Any, old_names: Mapping[str, str] | None = None) -> None:
-    """Print a document, also under the ``old_names`` of its fields; for JsonLines, each document on its line."""
-    documents, indent = (value.documents, None) if isinstance(value, JsonLines) else ((value,), 2)
-    for document in documents:
+    """Print a document; for JsonLines, each document on its line.
+
+    Args:
+        old_names: the names of fields in earlier versions, by their new names. The document gets both.
+    """
+    is_lines = isinstance(value, JsonLines)
+    indent = None if is_lines else 2
+    for document in value.documents if is_lines else (value,):
         print(json.dumps(_with_old_names(plain(document), old_names or {}), indent=indent, default=str))
 
 

@@ -37,7 +37,11 @@ def bar(label: str) -> Iterator[Update]:
 
 
 def watched(label: str, work: Callable[[], T], measure: Callable[[], tuple[int, int | None]]) -> T:
-    """Do the work in one long call, and show its progress, which ``measure`` returns periodically."""
+    """Do the work in one long call, and show its progress.
+
+    Args:
+        measure: returns the progress of the work; called periodically while it runs.
+    """
     if not is_shown():
         return work()
     end_event = threading.Event()

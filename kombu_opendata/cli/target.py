@@ -73,9 +73,11 @@ def target_options(command: Command) -> Command:
 json_option = click.option("-j", "--json", "as_json", is_flag=True, help="print JSON, with times in UTC")
 yes_option = click.option("-y", "--yes", is_flag=True, help="don't ask")
 start_option = click.option(
-    "--start", START, is_flag=True,
+    "--start",
+    START,
+    is_flag=True,
     help="start the folder's broker if none runs; it ends after a minute without clients",
-)  # fmt: skip
+)
 
 
 def prints(command: Callable[..., Reply | None]) -> Command:
@@ -160,7 +162,12 @@ class Target:
 
     @cached_property
     def _places(self) -> list[BrokerTarget]:
-        """The brokers to try, in order; click.UsageError if none is named, InvalidURL if a URL is not valid."""
+        """The brokers to try, in order.
+
+        Raises:
+            click.UsageError: no option, app or variable names a broker.
+            InvalidURL: the URL is not valid.
+        """
         app = None if self._url else getattr(click.get_current_context().obj, "app", None)
         if app is not None:
             return _places_of(app)

@@ -34,7 +34,12 @@ def arrow_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:
 
 
 def _arrow_field(name: str, kind: T.DataType, nullable: bool) -> pa.Field:
-    """Return a field as Spark sends it; raise TypeError without a Python value, ValueError without an Arrow type."""
+    """Return a field in the form that Spark sends and expects.
+
+    Raises:
+        TypeError: the type has no Python value.
+        ValueError: Arrow has no such type.
+    """
     arrow_type = _ARROW.get(type(kind))
     if isinstance(kind, T.DecimalType):
         arrow_type = pa.decimal128(kind.precision, kind.scale)

@@ -37,7 +37,9 @@ class SubmitResult:
     def __init__(
         self, spark: Any, access: BrokerAccess, job: JobInfo, partitions: Sequence[Sequence[int]] | None = None
     ) -> None:
-        self._spark, self._access, self._partitions = spark, access, partitions
+        self._spark = spark
+        self._access = access
+        self._partitions = partitions
         self.job_id = job.job_id
         self.added = job.added
         self.rows = job.rows

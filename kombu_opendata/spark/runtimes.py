@@ -117,9 +117,16 @@ _TIMEOUT_SECONDS = 120
 
 @cache
 def check_worker_python(python: str) -> None:
-    """Check that a command starts a Python of this version that can import this package; raise StartError if not.
+    """Check that a command starts a Python of this version that can import this package.
 
-    It is not checked if it is in the same folder as this process's Python, or if this package runs from an archive.
+    A command in the folder of this process's Python is not checked. Nothing is checked if this package runs from an
+    archive.
+
+    Args:
+        python: ``PYSPARK_PYTHON``, or Spark's default.
+
+    Raises:
+        StartError: the check fails; the text has the setting to change.
     """
     program = shutil.which(python)
     if program is None:

@@ -35,11 +35,16 @@ VIEWS = (*(subject.VIEWS for subject in _SUBJECTS), actions.JOBS)
 
 
 def create_app(settings: WebSettings | str) -> FastAPI:
-    """Return an ASGI app, to be served alone or mounted in another one; its settings may be only the broker's URL."""
+    """Return an ASGI app, to be served alone or mounted in another one.
+
+    Args:
+        settings: the settings of the web UI, or only the broker's URL.
+    """
     settings = WebSettings(settings) if isinstance(settings, str) else settings
     brokers = Brokers(settings)
     visitors = Visitors(settings, brokers, monotonic)
-    renderer, masking = Renderer(settings.trace_url), Masking(settings.masked_names)
+    renderer = Renderer(settings.trace_url)
+    masking = Masking(settings.masked_names)
     site = Site(settings, brokers, renderer, masking, BackgroundJobs(), visitors, UpdatePace())
 
     @asynccontextmanager

@@ -28,7 +28,11 @@ AWAY_SECONDS = 1.0
 
 
 class PageClient(AsyncQueueClient):
-    """Client for requests of browsers: each call ends with a result or an error. ``used_at`` is the last one's time."""
+    """Client for requests of browsers, whose users wait for the response: each call ends with a result or an error.
+
+    Attributes:
+        used_at: the time of the last call; open views and jobs make calls, too.
+    """
 
     def __init__(self, url: str, options: Options) -> None:
         seconds = min(options.connect_timeout, CONNECT_SECONDS)
@@ -75,10 +79,12 @@ class PageClient(AsyncQueueClient):
                 return await perform()
         except TimeoutError:
             text = f"the broker has not answered for {CALL_SECONDS:g} s"
-            self._away_until, self._fault = now() + AWAY_SECONDS, ConnectionLost(text)
+            self._away_until = now() + AWAY_SECONDS
+            self._fault = ConnectionLost(text)
             raise self._fault from None
         except ConnectionLost as exc:
-            self._away_until, self._fault = now() + AWAY_SECONDS, exc
+            self._away_until = now() + AWAY_SECONDS
+            self._fault = exc
             if folder := exc.values.get("folder"):
                 text = f"No broker runs for {folder}: start it with 'opendata-queue broker start {shlex.quote(folder)}'"
                 self._fault = ConnectionLost(f"{text}, or the web UI with --start.", folder=folder)

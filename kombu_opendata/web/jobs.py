@@ -14,8 +14,11 @@ from pydantic import Field
 from ..errors import LimitExceeded, OpenDataError
 from .actions.action import ActionOutcome, ActionProgress, Report
 
-#: limits of each user: running jobs, ended jobs that are kept, and for how long
-MAX_RUNNING, MAX_ENDED, KEPT = 10, 100, timedelta(hours=1)
+#: limit for a user's running jobs
+MAX_RUNNING = 10
+#: limits for a user's ended jobs that are kept: their number and their age
+MAX_ENDED = 100
+KEPT = timedelta(hours=1)
 
 
 @dataclass
@@ -105,9 +108,11 @@ async def _run(job: BackgroundJob, work: Callable[[Report], Awaitable[ActionOutc
     except asyncio.CancelledError:
         job.state = "cancelled"
     except OpenDataError as exc:
-        job.state, job.error = "failed", str(exc)
+        job.state = "failed"
+        job.error = str(exc)
     except Exception as exc:
-        job.state, job.error = "failed", f"Internal error: {exc}"
+        job.state = "failed"
+        job.error = f"Internal error: {exc}"
         raise
     finally:
         job.ended_at = datetime.now(UTC)

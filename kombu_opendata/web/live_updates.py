@@ -4,8 +4,8 @@ An event without a name has HTML that replaces the changing part. The event ``cu
 seconds; it is also sent if nothing has changed. The event ``away`` has a text that is shown above the changing part,
 which stays; the next event ``current`` removes the text.
 
-The server has time for requests even if many views are open: only a few views are rendered concurrently, and late ones
-pause longer.
+Many open views do not keep the server from handling requests: only a few views are rendered concurrently, and views
+whose updates are late pause longer.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def event(text: str, name: str | None = None) -> str:
 def is_ending() -> bool:
     """Return True if the server is shutting down.
 
-    At shutdown uvicorn waits for open responses, and notifies an app only when they are closed. The server is therefore
-    looked up by the handler of SIGTERM, which is its method; this also works if the web UI is mounted in another app.
+    At shutdown uvicorn waits for open responses, and notifies an app only when they are closed. The handler of SIGTERM
+    is a method of the server, so the function finds the server by it, also if the web UI is mounted in another app.
     """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return bool(getattr(server, "should_exit", False))

@@ -30,9 +30,15 @@ def serve(
     announce: Callable[[str], object],
     certificate: tuple[str, str] = ("", ""),
 ) -> None:
-    """Serve until SIGINT or SIGTERM; open event streams don't delay the shutdown. Raises OSError.
+    """Serve until SIGINT or SIGTERM; open event streams don't delay the shutdown.
 
-    ``announce`` is called with the URL when it listens (port 0: any free one); ``certificate`` is a file and its key.
+    Args:
+        port: the port to listen on; 0 means any free one.
+        announce: called with the URL of the web UI when it listens.
+        certificate: the files of the certificate and its key, for HTTPS.
+
+    Raises:
+        OSError: the address can't be used.
     """
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     url_host = f"[{host}]" if ":" in host else host

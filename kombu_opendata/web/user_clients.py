@@ -55,7 +55,7 @@ _ages: ContextVar[list[float] | None] = ContextVar("ages", default=None)
 
 
 def note_ages() -> list[float]:
-    """Return a list to which the ages of all results are added that this task, and those that it starts, will use."""
+    """Return a list that collects the ages of the results that this task, and tasks that it starts, use from now on."""
     ages = [0.0]
     _ages.set(ages)
     return ages
@@ -70,17 +70,21 @@ class _Answer:
     """
 
     def __init__(self, at: float, future: asyncio.Future[Any], earlier: _Answer | None) -> None:
-        self.at, self.future, self.took = at, future, 0.0
+        self.at = at
+        self.future = future
+        self.took = 0.0
         self.before = None if earlier is None else earlier.future
-        self._seconds, self._earlier_seconds = 0.0, 0.0 if earlier is None else earlier._seconds
+        self._seconds = 0.0
+        self._earlier_seconds = 0.0 if earlier is None else earlier._seconds
 
     def is_older(self, seconds: float, now: float) -> bool:
         """Return True if the result has arrived and is older than ``seconds``."""
         return self.future.done() and now - self.at > seconds
 
     def ended(self, future: asyncio.Future[Any], now: float) -> None:
-        """Record the duration of the request; its error is raised where the result is awaited, if at all."""
-        self._seconds, self.before = now - self.at, None
+        """Record the duration of the request. Its error is raised to callers that await the result."""
+        self._seconds = now - self.at
+        self.before = None
         self.took = min(self._seconds, self._earlier_seconds)
         if not future.cancelled():
             future.exception()

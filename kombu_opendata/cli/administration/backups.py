@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @prints
 def backup(
     target: str, store: str | None, url: str | None, instance: str | None, listed: bool, keep: int | None
-) -> Reply:  # fmt: skip
+) -> Reply:
     """Back up a store into TARGET; a broker may be running.
 
     TARGET is a folder or a bucket's URL, for the backups of one store, which share files: only new files are copied.
@@ -46,10 +46,14 @@ def backup(
     with bar("backing up") as update:
         result = asyncio.run(
             save(
-                location, target, instance,
-                now=datetime.now(UTC), keep=keep, progress=lambda far: update(far.done, far.total),
+                location,
+                target,
+                instance,
+                now=datetime.now(UTC),
+                keep=keep,
+                progress=lambda far: update(far.done, far.total),
             )
-        )  # fmt: skip
+        )
     copied = {"copied_files": result.copied_files, "copied_bytes": result.copied_bytes}
     lines = [
         f"backup {result.backup.id}: {counted(result.backup.messages, 'message')} in queues, "

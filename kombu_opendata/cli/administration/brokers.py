@@ -240,8 +240,13 @@ def _folder_of(target: Target, advice: str) -> Path:
 
 @click.command(cls=Command, epilog="Example: opendata-queue broker start /var/lib/app-queue")
 @folder_argument
-@click.option("--idle-exit", type=validated(Seconds()), default=0, show_default=True,
-              help="stop it after this long without a client; 0: never")  # fmt: skip
+@click.option(
+    "--idle-exit",
+    type=validated(Seconds()),
+    default=0,
+    show_default=True,
+    help="stop it after this long without a client; 0: never",
+)
 @at_target
 def start(idle_exit: float, target: Target) -> Reply:
     """Start the broker of a folder in the background, as any client does.
@@ -260,11 +265,15 @@ def start(idle_exit: float, target: Target) -> Reply:
         ending = f"it ends after {seconds:g} s without clients"
     return Reply(
         {
-            "pid": pid, "url": url, "folder": str(folder), "socket": target.address.socket_path,
-            "started": pid != previous_pid, "idle_exit_seconds": seconds,
+            "pid": pid,
+            "url": url,
+            "folder": str(folder),
+            "socket": target.address.socket_path,
+            "started": pid != previous_pid,
+            "idle_exit_seconds": seconds,
         },
         f"broker {action}: pid {pid}, {url}; {ending}",
-    )  # fmt: skip
+    )
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue broker stop /var/lib/app-queue")

@@ -137,10 +137,10 @@ _FILE = click.argument("file", required=False, metavar="[FILE]", type=click.Path
 def check(file: Path | None, config: Path | None, **values: Any) -> Reply:
     """Report every error that would keep a broker from starting.
 
-    FILE is a broker's --config file. The command checks its values, those of the environment, the options given here,
-    and the files that they name: whether this user can read them, whether others can read secrets, whether the
-    certificate is valid and belongs to its key, the users file, the store's folder, the addresses. Nothing is changed,
-    and no bucket is contacted. Run it as the user that the broker runs as.
+    FILE is a broker's --config file. The command checks its values, those of the environment, and the options given
+    here, including the addresses. It checks that this user can use the files and the store's folder that they name,
+    and that other users can't read secrets. The certificate must be valid and belong to its key, and the users file
+    must be valid. Nothing is changed, and no bucket is contacted. Run it as the user that the broker runs as.
     """
     from ...broker.process.start_settings import start_faults
     from ...configuration.sources import invalid

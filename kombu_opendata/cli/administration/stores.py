@@ -29,11 +29,19 @@ store_group = CommandGroup("store", help="Inspect, verify, repair, back up and r
 
 store_options = with_options(
     click.argument("store", required=False, metavar="[FOLDER|URL]"),
-    click.option("--url", "--store", "url", metavar="URL|FOLDER",
-                 help="the store, as an option; default: the app's folder, or $OPENDATA_QUEUE_URL"),
-    click.option("--instance", metavar="NAME",
-                 help="the database in the store; default: the only one, or the one that is named default"),
-)  # fmt: skip
+    click.option(
+        "--url",
+        "--store",
+        "url",
+        metavar="URL|FOLDER",
+        help="the store, as an option; default: the app's folder, or $OPENDATA_QUEUE_URL",
+    ),
+    click.option(
+        "--instance",
+        metavar="NAME",
+        help="the database in the store; default: the only one, or the one that is named default",
+    ),
+)
 
 
 def store_location(store: str | None, url: str | None) -> str:
@@ -149,9 +157,12 @@ def stats(store: str | None, url: str | None, instance: str | None, payloads: bo
     from ...offline import stats as count
 
     with bar("counting") as update:
-        report = _with_store(store_location(store, url), instance, "stats", lambda opened: count(
-            opened, payloads=payloads, progress=lambda far: update(far.done, far.total)
-        ))  # fmt: skip
+        report = _with_store(
+            store_location(store, url),
+            instance,
+            "stats",
+            lambda opened: count(opened, payloads=payloads, progress=lambda far: update(far.done, far.total)),
+        )
     facts = {
         "store": report.location,
         "instance": report.instance,
@@ -200,17 +211,28 @@ _SIZES = {"number#": "", "bytes#": ""}
 @store_group.command(epilog="Example: opendata-queue store inspect /var/lib/app-queue --message 1234")
 @store_options
 @click.option("--message", "message", type=MESSAGE_ID, help="everything about the message with this id")
-@click.option("--queue", metavar="QUEUE", shell_complete=complete_queues,
-              help="everything about a queue; with --kind, its records of that kind")  # fmt: skip
+@click.option(
+    "--queue",
+    metavar="QUEUE",
+    shell_complete=complete_queues,
+    help="everything about a queue; with --kind, its records of that kind",
+)
 @click.option("--key", metavar="HEX", help="the record with this key")
 @click.option("--kind", metavar="KIND", help="records of this kind, such as active or metadata")
 @click.option("--prefix", metavar="HEX", default="", help="records whose keys begin with these bytes")
 @limit_option("how many records at most", 100, low=1)
 @prints
 def inspect(
-    store: str | None, url: str | None, instance: str | None, message: int | None, queue: str | None, key: str | None,
-    kind: str | None, prefix: str, limit: int,
-) -> Reply:  # fmt: skip
+    store: str | None,
+    url: str | None,
+    instance: str | None,
+    message: int | None,
+    queue: str | None,
+    key: str | None,
+    kind: str | None,
+    prefix: str,
+    limit: int,
+) -> Reply:
     """Show a message, a queue, or stored records.
 
     Records are shown in the order of their keys. With --json, each is a separate document on its line.

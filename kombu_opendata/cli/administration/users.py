@@ -123,8 +123,13 @@ def add(
 @user_group.command(epilog="Example: opendata-queue user permit celery --celery --queue mail --users users.toml")
 @click.argument("name")
 @_users_option
-@click.option("--instance", metavar="NAME", default="default", show_default=True,
-              help="the instance; '*': each without its own entry")  # fmt: skip
+@click.option(
+    "--instance",
+    metavar="NAME",
+    default="default",
+    show_default=True,
+    help="the instance; '*': each without its own entry",
+)
 @click.option("--configure", metavar="PATTERN", help="queues and exchanges that it may declare and delete")
 @click.option("--write", metavar="PATTERN", help="exchanges that it may publish to, queues that it may bind")
 @click.option("--read", metavar="PATTERN", help="queues that it may consume and purge, exchanges that it may bind to")
@@ -136,9 +141,17 @@ def add(
 @click.option("--no-role", "not_roles", type=click.Choice(ROLES), multiple=True, help="a role that it loses")
 @prints
 def permit(
-    name: str, path: Path, instance: str, everything: bool, celery: bool, queues: tuple[str, ...], nothing: bool,
-    roles: tuple[str, ...], not_roles: tuple[str, ...], **rights: str | None,
-) -> Reply:  # fmt: skip
+    name: str,
+    path: Path,
+    instance: str,
+    everything: bool,
+    celery: bool,
+    queues: tuple[str, ...],
+    nothing: bool,
+    roles: tuple[str, ...],
+    not_roles: tuple[str, ...],
+    **rights: str | None,
+) -> Reply:
     """Set the permissions of a user in an instance.
 
     A PATTERN is a regular expression that is searched for in the name: '^mail' permits all names that begin with mail,

@@ -113,7 +113,10 @@ def messages(client: QueueClient, worker: str, limit: int) -> Reply:
 
 
 def _named(client: QueueClient, text: str) -> list[Worker]:
-    """Return the worker with this id or end of an id, or all with this name; raise CommandError if that is unclear."""
+    """Return the worker with this id or end of an id, or all workers with this name.
+
+    Raises CommandError if there is none, or if several ids end like this.
+    """
     workers = client.workers()
     named = [candidate for candidate in workers if candidate.name == text]
     if named:
@@ -130,7 +133,7 @@ def _control_command(verb: str, method: str, unit: str, description: str, done: 
     """Add a verb that controls workers.
 
     Args:
-        call: the method of the client.
+        method: the method of the client.
         unit: the unit of the number that the method returns.
         done: a template of the output, with ``clients`` and ``count``, the two numbers with their units.
     """

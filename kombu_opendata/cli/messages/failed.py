@@ -83,9 +83,14 @@ def list_failed(
     if by is not None:
         return _groups(client.group_failures(by, **filters), by)
     return page_reply(
-        client.list_failures, client.iter_failures, _FAILURES, failure_document, {**filters, **page},
-        everything=everything, hint=_hint,
-    )  # fmt: skip
+        client.list_failures,
+        client.iter_failures,
+        _FAILURES,
+        failure_document,
+        {**filters, **page},
+        everything=everything,
+        hint=_hint,
+    )
 
 
 def _hint(failure: FailureInfo) -> str:

@@ -36,27 +36,30 @@ _WHY_LEFT = {
 @click.command(cls=Command, epilog="Example: opendata-queue failed retry orders --task mail.send --since 2h")
 @failure_options
 @click.option("--all", "everything", is_flag=True, help="all of all queues, if no other option selects")
-@click.option("--to", "into", default="", shell_complete=complete_queues,
-              help="the queue that gets them instead of their queues")  # fmt: skip
+@click.option(
+    "--to", "into", default="", shell_complete=complete_queues, help="the queue that gets them instead of their queues"
+)
 @limit_option("how many at most; 0 (the default): all")
 @at_target
 def retry(everything: bool, into: str, limit: int, target: Target, **parameters: Any) -> Reply:
     """Retry failed messages and tasks.
 
     It applies to all failures in these queues, or to those that the options select. A failed message becomes ready
-    again with the same id, and starts with no attempts. A task whose message was acknowledged is published again with a
-    new id: the same task, root_id and remaining chain, without eta and retries, and outside of its chord. To continue
-    an interrupted command, repeat it; nothing runs twice. Exits with 4 if tasks can't be read because the store is
-    damaged, with 5 if only some run again, and with 1 if none does.
+    again with the same id, and its attempts are reset to 0. A task whose message was acknowledged is published again
+    with a new id. It keeps its arguments, its root_id and the rest of its chain; its eta, its retries and its place in
+    a chord are dropped. To continue an interrupted command, repeat it; nothing runs twice. Exits with 4 if tasks can't
+    be read because the store is damaged, with 5 if only some run again, and with 1 if none does.
     """
     if everything == selects(parameters):
         raise click.UsageError("say what to run again: QUEUE, --id, --task or another option, or --all")
     ids, arguments = parameters["ids"], filters_of(parameters)
     with target.client() as client:
         total = _count(client, arguments)
-        done = _in_steps("running again", limit or total, lambda progress: client.retry_failures(
-            into, limit=limit, progress=progress, **arguments
-        ))  # fmt: skip
+        done = _in_steps(
+            "running again",
+            limit or total,
+            lambda progress: client.retry_failures(into, limit=limit, progress=progress, **arguments),
+        )
         if ids and not done.handled and not any(done.left.values()) and not done.full:
             raise _nothing(client, ids, arguments)
     remaining = "".join(f"; {count:,} stayed ({_WHY_LEFT[reason]})" for reason, count in done.left.items())
@@ -172,9 +175,11 @@ def delete(everything: bool, limit: int, yes: bool, target: Target, **parameters
         total = _count(client, arguments)
         where = f" of queue {', '.join(map(repr, queues))}" if queues else " of all queues"
         confirm(f"Delete {counted(min(total, limit or total), 'failure')}{where}?", yes)
-        done = _in_steps("deleting", limit or total, lambda progress: client.delete_failures(
-            limit=limit, progress=progress, **arguments
-        ))  # fmt: skip
+        done = _in_steps(
+            "deleting",
+            limit or total,
+            lambda progress: client.delete_failures(limit=limit, progress=progress, **arguments),
+        )
     return Reply(
         {**done.values, "deleted_tasks": done.dismissed},
         f"{counted(done.deleted, 'failed message')} and {counted(done.dismissed, 'failed task')} deleted",

@@ -43,7 +43,7 @@ failure_options = with_options(
     click.option("--until", type=MOMENT, help="failed at or before this time"),
     where_option,
     click.option("--archived", is_flag=True, help="the failed messages that `failed archive` set aside"),
-)  # fmt: skip
+)
 
 
 def failure_filters(command: Callable[..., Any]) -> Callable[..., Any]:

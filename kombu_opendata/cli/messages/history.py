@@ -94,8 +94,14 @@ _MESSAGES = Table(
 
 @click.command(cls=Command, epilog="Example: opendata-queue messages -q orders -s failed -H customer=acme --since 2h")
 @_list_options
-@click.option("--status", "-s", "statuses", multiple=True, help="only in this state; delayed messages are ready, too",
-              type=StateChoice("ready", "in_flight", "running", "done", "failed"))  # fmt: skip
+@click.option(
+    "--status",
+    "-s",
+    "statuses",
+    multiple=True,
+    help="only in this state; delayed messages are ready, too",
+    type=StateChoice("ready", "in_flight", "running", "done", "failed"),
+)
 @ids_option
 @reads
 def messages(client: QueueClient, **filters: Any) -> Reply:
@@ -142,9 +148,16 @@ def attempts(client: QueueClient, **filters: Any) -> Reply:
 
 
 def _list(
-    client: QueueClient, list_page: Callable[..., Any], iterate: Callable[..., Iterable[Any]], table: Table, *,
-    everything: bool, since: datetime | None, until: datetime | None, **filters: Any,
-) -> Reply:  # fmt: skip
+    client: QueueClient,
+    list_page: Callable[..., Any],
+    iterate: Callable[..., Iterable[Any]],
+    table: Table,
+    *,
+    everything: bool,
+    since: datetime | None,
+    until: datetime | None,
+    **filters: Any,
+) -> Reply:
     _check_queues(client, filters["queues"])
     query = {**filters, "gte": since, "lte": until}
     return page_reply(list_page, iterate, table, unpacked, query, everything=everything)
@@ -175,7 +188,7 @@ def list_done(client: QueueClient, queue: str, limit: int) -> Reply:
     """List the done messages of a queue, oldest first. With --json, each is a separate document on its line."""
     states = client.iter_by_state(queue, "done")
     page = islice(states, limit or None)
-    columns: Columns = {"id#": lambda state: str(state.id), "settled": "settled_at", "attempts#": ""}  # fmt: skip
+    columns: Columns = {"id#": lambda state: str(state.id), "settled": "settled_at", "attempts#": ""}
 
     def more() -> Iterable[str]:
         if next(states, None) is not None:

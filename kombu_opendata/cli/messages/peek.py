@@ -67,9 +67,7 @@ def peek(client: QueueClient, queue: str, limit: int, after: int | None, full: b
     return Reply(JsonLines(map(_document, messages)), table.of(messages), check=lambda: _damage(errors))
 
 
-def _peeked(
-    client: QueueClient, queue: str, limit: int, after: int, errors: list[OpenDataError]
-) -> Iterator[Message]:  # fmt: skip
+def _peeked(client: QueueClient, queue: str, limit: int, after: int, errors: list[OpenDataError]) -> Iterator[Message]:
     """Yield messages, and record the errors of those that can't be read."""
     while limit > 0:
         page = client.peek(queue, min(limit, 100), after=after)

@@ -27,16 +27,26 @@ _BATCH = 1000
 
 _sending_options = with_options(
     click.option("--file", "-f", "file", type=click.File("rb"), help="read the body from this file; - for stdin"),
-    click.option("--as", "kind", type=click.Choice(["text", "json", "bytes"]), default="text", show_default=True,
-                 help="type of the body"),
+    click.option(
+        "--as",
+        "kind",
+        type=click.Choice(["text", "json", "bytes"]),
+        default="text",
+        show_default=True,
+        help="type of the body",
+    ),
     header_option("a header"),
     click.option("--delay", type=LENGTH, help="deliver it after this long"),
     click.option("--at", type=MOMENT, help="deliver it from this time on"),
-    click.option("--priority", type=validated(WholeNumberKind(0, 255)), default=0,
-                 help="0 (the default) to 255; higher comes first"),
+    click.option(
+        "--priority",
+        type=validated(WholeNumberKind(0, 255)),
+        default=0,
+        help="0 (the default) to 255; higher comes first",
+    ),
     click.option("--ttl", type=LENGTH, help="delete it if it has not been read within this time"),
     click.option("--key", "idempotency_key", default="", help="idempotency key: a second send stores nothing"),
-)  # fmt: skip
+)
 
 
 @click.command(
@@ -110,7 +120,7 @@ def _send_lines(client: QueueClient, queue: str, bodies: Iterator[Any], settings
 @at_target
 def publish(
     body: str | None, exchange: str, routing_key: str, file: Any, kind: str, target: Target, **settings: Any
-) -> Reply:  # fmt: skip
+) -> Reply:
     """Send a message to every queue that matches.
 
     A queue matches by a binding, by its name or by its filter. Exits with 1 if none matches.

@@ -63,20 +63,37 @@ def _complete_arguments(_context: click.Context, _param: click.Parameter, incomp
 
 @click.command(cls=Command, epilog="Example: opendata-queue queue alter mails x-max-length=1000 --unset x-message-ttl")
 @queue_argument
-@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...", shell_complete=_complete_arguments,
-                callback=parsed(_typed_arguments))  # fmt: skip
+@click.argument(
+    "arguments",
+    nargs=-1,
+    metavar="[NAME=VALUE]...",
+    shell_complete=_complete_arguments,
+    callback=parsed(_typed_arguments),
+)
 @argument_options
-@click.option("--unset", multiple=True, metavar="NAME", shell_complete=_complete_arguments,
-              help="return this argument to its declared value; may be repeated")  # fmt: skip
+@click.option(
+    "--unset",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=_complete_arguments,
+    help="return this argument to its declared value; may be repeated",
+)
 @click.option("--reset", is_flag=True, help="return all arguments to their declared values first")
 @click.option("--force", is_flag=True, help="go ahead even if that deletes messages")
 @click.option("--dry-run", is_flag=True, help="only show the effect")
 @yes_option
 @changes
 def alter(
-    client: QueueClient, queue: str, arguments: dict[str, Any], unset: tuple[str, ...], reset: bool, force: bool,
-    dry_run: bool, yes: bool, **values: Any,
-) -> Reply:  # fmt: skip
+    client: QueueClient,
+    queue: str,
+    arguments: dict[str, Any],
+    unset: tuple[str, ...],
+    reset: bool,
+    force: bool,
+    dry_run: bool,
+    yes: bool,
+    **values: Any,
+) -> Reply:
     """Change arguments of a queue, over those that apps declare.
 
     NAME=VALUE is an x- argument, such as x-max-length=1000; NAME:=null removes a declared one. Apps may continue to

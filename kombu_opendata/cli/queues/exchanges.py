@@ -120,8 +120,12 @@ def explain_exchange(exchange: str, routing_key: str, headers: dict[str, Any], t
 @click.option("--type", "type", type=click.Choice(_TYPES), default="topic", show_default=True, help="how it routes")
 @click.option("--transient", is_flag=True, help="keep it in memory only; it ends with the broker")
 @click.option("--auto-delete", is_flag=True, help="delete it when its last binding is deleted")
-@click.option("--alternate-exchange", metavar="EXCHANGE", shell_complete=complete_exchanges,
-              help="gets the messages that this exchange routes to no queue")  # fmt: skip
+@click.option(
+    "--alternate-exchange",
+    metavar="EXCHANGE",
+    shell_complete=complete_exchanges,
+    help="gets the messages that this exchange routes to no queue",
+)
 @changes
 def create_exchange(
     client: QueueClient, exchange: str, type: Any, transient: bool, auto_delete: bool, alternate_exchange: str | None
@@ -164,11 +168,19 @@ def list_bindings(client: QueueClient, queue: str | None, exchange: str | None) 
 _binding_options = with_options(
     queue_argument,
     exchange_argument,
-    click.option("--routing-key", default="", metavar="KEY",
-                 help="for a topic exchange, a pattern: * is one word, # any number"),
-    click.option("--argument", "-a", "arguments", multiple=True, metavar="NAME=TEXT", callback=parsed(arguments_of),
-                 help="for a headers exchange: a header or x-match; or NAME:=JSON"),
-)  # fmt: skip
+    click.option(
+        "--routing-key", default="", metavar="KEY", help="for a topic exchange, a pattern: * is one word, # any number"
+    ),
+    click.option(
+        "--argument",
+        "-a",
+        "arguments",
+        multiple=True,
+        metavar="NAME=TEXT",
+        callback=parsed(arguments_of),
+        help="for a headers exchange: a header or x-match; or NAME:=JSON",
+    ),
+)
 
 
 @binding_group.command("create", epilog="Example: opendata-queue binding create orders news --routing-key 'de.#'")

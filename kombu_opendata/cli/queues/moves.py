@@ -125,7 +125,7 @@ _LOOK_SECONDS = 0.2
 @reads_at_target
 def replay(
     queue: str | None, start: Any, until: Any, where: str, wait: bool, progress: bool, cancel: bool, target: Target
-) -> Reply:  # fmt: skip
+) -> Reply:
     """Put stored messages into a queue again.
 
     The command selects messages that match the queue's filter or bindings and are not ready, delayed or in flight

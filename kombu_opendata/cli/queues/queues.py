@@ -85,8 +85,14 @@ def show(client: QueueClient, queue: str) -> Reply:
 @click.option("--start", type=POINT, help="fill it with messages from first, now, a time, an age, or an id on")
 @click.option("--single-active-consumer", is_flag=True, help="deliver to one consumer at a time")
 @click.option("--transient", is_flag=True, help="keep it in memory only; it ends with the broker")
-@click.option("--argument", "arguments", multiple=True, metavar="NAME=TEXT", callback=parsed(arguments_of),
-              help="another x- argument, or NAME:=JSON")  # fmt: skip
+@click.option(
+    "--argument",
+    "arguments",
+    multiple=True,
+    metavar="NAME=TEXT",
+    callback=parsed(arguments_of),
+    help="another x- argument, or NAME:=JSON",
+)
 @click.option("--force", is_flag=True, help="accept arguments that this broker does not know")
 @at_target
 def create(queue: str, transient: bool, arguments: dict[str, Any], force: bool, target: Target, **values: Any) -> Reply:

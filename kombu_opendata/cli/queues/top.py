@@ -85,9 +85,7 @@ def top(interval: float, sort: str, once: bool, count: int | None, every: bool, 
     """
     live = not once and not as_json and sys.stdout.isatty()
     with target.client(read_only=True) as client, _keyboard() if live else nullcontext(_sleep) as pause:
-        frames = _frames(
-            lambda: listed(client.metrics_all(), every), interval, 1 if once else count, sort, pause
-        )  # fmt: skip
+        frames = _frames(lambda: listed(client.metrics_all(), every), interval, 1 if once else count, sort, pause)
         try:
             if live:
                 _show_live(frames)

@@ -182,7 +182,10 @@ _SAMPLES: list[tuple[Callable[[pa.DataType], bool], Any]] = [
 
 
 def sample(kind: pa.DataType) -> Any:
-    """Return a value of a type, to test a serializer; raise TypeError if such a column can't be an argument."""
+    """Return a value of this type, which tests whether a serializer accepts it.
+
+    Raises TypeError if a column of this type can't be an argument.
+    """
     if pa.types.is_timestamp(kind):
         return dt.datetime(2026, 1, 2, tzinfo=None if kind.tz is None else dt.UTC)
     if pa.types.is_map(kind):
@@ -201,7 +204,9 @@ class Arguments:
     """Arguments of some rows."""
 
     def __init__(self, args: Sequence[Argument], kwargs: Mapping[str, Argument], rows: int) -> None:
-        self._args, self._kwargs, self._rows = args, kwargs, rows
+        self._args = args
+        self._kwargs = kwargs
+        self._rows = rows
 
     def args_of(self, row: int) -> tuple[Any, ...]:
         return tuple(argument.value(row) for argument in self._args)
@@ -267,7 +272,8 @@ class Arguments:
         return self._within([b"{", *pieces[1:], b"}"], limit, levels, self.kwargs_of)
 
     def _shown(self, argument: Argument, limit: int, levels: int) -> Piece:
-        # in a tuple, because levels count from there; with twice the limit, a cut argument alone exceeds it
+        # In a tuple, because ``saferepr`` counts levels from the tuple of all arguments. With twice the limit, an
+        # argument that it cuts is still longer than the limit, so :meth:`_within` replaces the repr of that row.
         return argument.shown(lambda value: saferepr((value,), 2 * limit, levels)[1:-2])
 
     def _within(self, pieces: list[Piece], limit: int, levels: int, whole: Callable[[int], Any]) -> pa.Array:

@@ -37,7 +37,8 @@ class Template:
     compression: str | None
     content_type: str
     content_encoding: str
-    headers: dict[str, Any]  # headers, properties: as published, with :data:`ID_MARKER` in place of the task's id
+    #: headers and properties as published, with :data:`ID_MARKER` in place of the task's id
+    headers: dict[str, Any]
     properties: dict[str, Any]
     embed: dict[str, Any]  # the third part of the body: callbacks, errbacks, chain, chord
     exchange: str
@@ -85,7 +86,9 @@ class _Probe(Producer):
         compression: str | None = None,
         headers: dict[str, Any] | None = None,
     ) -> Any:
-        self.body, self.used_serializer, self.used_compression = body, serializer or self.serializer, compression
+        self.body = body
+        self.used_serializer = serializer or self.serializer
+        self.used_compression = compression
         if compression:
             _check_compression(compression)
         try:
@@ -113,11 +116,18 @@ class _Probe(Producer):
         if priority is not None:
             properties["priority"] = priority
         self.template = partial(
-            Template, content_type=content_type, content_encoding=content_encoding, headers=dict(headers),
-            properties=dict(properties), exchange=exchange or "", routing_key=routing_key or "",
-            declare=tuple(declare or ()), embed=dict(self.body[2]), serializer=self.used_serializer or "json",
+            Template,
+            content_type=content_type,
+            content_encoding=content_encoding,
+            headers=dict(headers),
+            properties=dict(properties),
+            exchange=exchange or "",
+            routing_key=routing_key or "",
+            declare=tuple(declare or ()),
+            embed=dict(self.body[2]),
+            serializer=self.used_serializer or "json",
             compression=self.used_compression,
-        )  # fmt: skip
+        )
         raise _Captured
 
 

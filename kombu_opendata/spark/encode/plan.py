@@ -65,7 +65,10 @@ class JobPlan:
         return f"column {name!r}" if source == name else f"column {source!r} ({name})"
 
     def template(self, target: Target, app: Any = None) -> Template:
-        """Return a target's template, made at the first call; raise RequestError if none can be made."""
+        """Return the template of a task for a queue; the first call creates it.
+
+        Raises RequestError if the plan is closed and has no such template, or if the task can't be sent.
+        """
         existing = self.templates.get(target)
         if existing is not None:
             return existing
@@ -100,9 +103,13 @@ class JobPlan:
         return replace(self, templates={target: template.at(now_ms) for target, template in self.templates.items()})
 
     def check_columns(self, schema: pa.Schema, refused: Mapping[str, str]) -> None:
-        """Check the columns, of which ``refused`` has those without an Arrow type, and add a sample of each argument.
+        """Check that the columns exist and have suitable types, and add a sample of each argument to the plan.
 
-        Raise RequestError for a column that is missing or has a wrong type.
+        Args:
+            refused: the columns that can't be in an Arrow schema, with the reasons.
+
+        Raises:
+            RequestError: a column is missing or has a wrong type; the text names it.
         """
         columns = self.columns
         for name in columns.used():

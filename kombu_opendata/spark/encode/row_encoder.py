@@ -29,17 +29,28 @@ CHUNK_BYTES = 4 << 20
 
 
 class RowEncoder:
-    """Encoder of the messages of one partition; ``now_ms`` returns the time, ms since the epoch."""
+    """Encoder of the messages of one partition.
+
+    Args:
+        now_ms: returns the time, ms since the epoch.
+
+    Attributes:
+        used: the templates that rows have used so far.
+    """
 
     def __init__(self, plan: JobPlan, job_id: str, partition: int, now_ms: Callable[[], int]) -> None:
         self._plan, self._partition = plan, partition
         self._prefix = partition_prefix(job_id, partition)
         self._now_ms = now_ms
         self._row = 0
-        self.used: dict[Target, Template] = {}  # the templates that rows have used so far
+        self.used: dict[Target, Template] = {}
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[Messages]:
-        """Encode a batch in chunks, in order; raise InvalidMessage with the ``row`` that can't be encoded."""
+        """Encode a batch in chunks, in the order of its rows.
+
+        Raises:
+            InvalidMessage: a row can't be encoded; the error's ``row`` and ``partition`` identify it.
+        """
         step = max(1, min(CHUNK_ROWS, CHUNK_BYTES * batch.num_rows // max(batch.nbytes, 1)))
         for start in range(0, batch.num_rows, step):
             part = batch.slice(start, step)

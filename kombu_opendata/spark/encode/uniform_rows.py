@@ -35,7 +35,11 @@ class Messages(NamedTuple):
 
 
 def interleave(parts: list[tuple[list[int], Messages]], rows: int) -> Messages:
-    """Return the messages of several templates, given with the numbers of their rows, in the order of the rows."""
+    """Return the messages of several templates, in the order of their rows.
+
+    Args:
+        parts: the numbers of the rows of each template, and their messages.
+    """
     names = dict.fromkeys(name for _, messages in parts for name in messages.headers)
     headers: dict[str, Values] = {name: [None] * rows for name in names}
     whole = Messages([b""] * rows, headers, *([None] * rows for _ in range(5)))
@@ -56,15 +60,21 @@ def _scatter(numbers: list[int], column: Values, target: list[Any]) -> None:
 class UniformRows:
     """Rows with the same task and the same route, of which all or none have an ``expires``.
 
-    Without ``expires``, they do not expire. Their TTL starts at ``now_ms``, ms since the epoch.
+    Args:
+        expires: True if the rows have a value in the column of that name; otherwise they do not expire.
+        now_ms: the start of their TTL, ms since the epoch.
     """
 
     def __init__(
         self, columns: ColumnNames, template: Template, batch: pa.RecordBatch, ids: pa.Array, expires: bool, now_ms: int
     ) -> None:
-        self._columns, self._template, self._batch, self._ids = columns, template, batch, ids
-        self._headers, self._properties = dict(template.headers), dict(template.properties)
-        # columns that differ from row to row, encoded as msgpack; and these headers as filters read them
+        self._columns = columns
+        self._template = template
+        self._batch = batch
+        self._ids = ids
+        self._headers = dict(template.headers)
+        self._properties = dict(template.properties)
+        # the columns that differ from row to row: encoded as msgpack, and the headers also as filters read them
         self._header_columns: dict[str, pa.Array] = {}
         self._property_columns: dict[str, pa.Array] = {}
         self._header_texts: dict[str, Values] = {}
@@ -95,8 +105,15 @@ class UniformRows:
             self._property_columns,
         )
         envelopes = join(pieces, rows).to_pylist()
-        headers, (exchange, key) = self._metadata_columns(), (template.exchange, template.routing_key)
-        return Messages(envelopes, headers, exchange, key, self.priority, self.visible, self.ttl)
+        return Messages(
+            envelopes=envelopes,
+            headers=self._metadata_columns(),
+            exchange=template.exchange,
+            routing_key=template.routing_key,
+            priority=self.priority,
+            visible_at_ms=self.visible,
+            ttl_ms=self.ttl,
+        )
 
     # ---- columns
     def _argument(self, name: str) -> Argument:
@@ -188,7 +205,11 @@ def _envelope_pieces(
     headers: Mapping[str, pa.Array],
     properties: Mapping[str, pa.Array],
 ) -> list[Piece]:
-    """Return the pieces of envelopes; ``headers`` and ``properties`` are the columns that differ, as msgpack."""
+    """Return the pieces of the envelopes of some rows.
+
+    Args:
+        headers, properties: the columns that differ from row to row, with values that are encoded as msgpack.
+    """
     return [
         b"\x97",  # an array of 7
         bodies,

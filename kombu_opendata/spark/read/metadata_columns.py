@@ -1,7 +1,7 @@
 """Columns of the table ``messages`` from metadata, decoded for many records in one step.
 
-The n-th headers of all records are located together by numpy, at offsets that may differ. Decoding record by record
-takes ten times as long, and would dominate the time of reading messages.
+In one step, numpy locates the n-th header of all records, at offsets that may differ from record to record. Decoding
+record by record takes ten times as long, and would dominate the time of reading messages.
 """
 
 from __future__ import annotations

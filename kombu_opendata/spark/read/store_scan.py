@@ -19,7 +19,10 @@ Source = Callable[[OfflineStore], AsyncIterator[Columns]]
 
 
 def read(store: str, instance: str | None, source: Source) -> Iterator[Columns]:
-    """Yield the batches of ``source`` from a store that stays open; raise StoreError if it can't be read."""
+    """Yield the batches of ``source`` from a store, which is open during the iteration.
+
+    Raises StoreError or CorruptRecord if the store can't be read.
+    """
     with asyncio.Runner() as runner:
         opened = runner.run(open_store(store, instance, who="Spark"))
         try:

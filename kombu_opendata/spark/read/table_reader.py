@@ -39,13 +39,22 @@ class KeyRange(InputPartition):
 
 
 class TableReader(DataSourceReader):
-    """Reader of a table of an instance, of the columns in ``schema``; with 0 ``partitions``, it chooses by size."""
+    """Reader of one table of one instance of a store.
+
+    Args:
+        schema: the Arrow schema with the wanted columns.
+        partitions: the approximate number of partitions; 0 chooses by size.
+    """
 
     def __init__(
         self, table: str, store: str, instance: str | None, schema: pa.Schema, bounds: Bounds, partitions: int
     ) -> None:
-        self._table, self._store, self._instance = table, store, instance
-        self._schema, self._bounds, self._count = schema, bounds, partitions
+        self._table = table
+        self._store = store
+        self._instance = instance
+        self._schema = schema
+        self._bounds = bounds
+        self._count = partitions
 
     def partitions(self) -> list[KeyRange]:
         ranges = [] if self._table == "queues" else store_scan.run(self._store, self._instance, self._ranges)

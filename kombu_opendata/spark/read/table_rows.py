@@ -53,7 +53,10 @@ class _Payloads:
         self._reader = PayloadReader(store, StagedFolder(store.location.url, store.location.instance))
 
     async def envelopes(self, ids: list[int]) -> list[bytes | None]:
-        """Return the envelopes of these messages, None without payload; raise CorruptRecord if one is damaged."""
+        """Return the envelopes of these messages, with None where the payload is missing.
+
+        Raises CorruptRecord if a payload is damaged.
+        """
         places: dict[int, Place] = {}
         low, high = keys.payload_key(ids[0]), keys.payload_key(ids[-1]) + b"\0"
         async for rows in self._store.scan_batches(low, high, batch=PAYLOAD_ROWS):

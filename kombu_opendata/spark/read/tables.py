@@ -99,7 +99,14 @@ def check_table(table: str) -> str:
 
 
 def schema_of(table: str, columns: str = "") -> str:
-    """Return the DDL of columns separated by commas (empty: all cheap ones, ``*``: all), or raise RequestError."""
+    """Return the schema of a table as DDL.
+
+    Args:
+        columns: names separated by commas; empty for all that are not expensive, ``*`` for all.
+
+    Raises:
+        RequestError: there is no such table or column.
+    """
     table = check_table(table)
     types = TABLES[table]
     if columns.strip() == "*":
@@ -187,7 +194,10 @@ def _text(name: str, value: Any) -> str:
 
 
 def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
-    """Return the bounds among a source's options; raise RequestError for a bad text, or one of another table."""
+    """Return the bounds among a source's options.
+
+    Raises RequestError if the table does not support a bound, or its text is invalid.
+    """
     texts = {name: options[name] for name in BOUNDS if options.get(name)}
     for name in texts:
         if name not in _BY_TABLE[table]:

@@ -46,7 +46,8 @@ class _JobWriter:
     """Base class of batch and stream writers. It is pickled for the executors."""
 
     def __init__(self, plan: JobPlan, access: BrokerAccess) -> None:
-        self._plan, self._access = plan, access
+        self._plan = plan
+        self._access = access
         with access.connect() as broker:
             broker.check(plan.declared())
             self._target: StagingTarget = broker.staging.staging_target()
@@ -101,7 +102,8 @@ class TaskWriter(_JobWriter, DataSourceArrowWriter):
 
     def __init__(self, plan: JobPlan, access: BrokerAccess, job_id: str, report_path: str) -> None:
         super().__init__(plan, access)
-        self._job_id, self._report_path = job_id, report_path
+        self._job_id = job_id
+        self._report_path = report_path
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return self._write(self._plan, iterator, self._job_id)

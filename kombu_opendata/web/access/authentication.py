@@ -24,8 +24,11 @@ from ..user_clients import Brokers, UserBroker
 from . import audit
 from .forgery import Tokens
 
-#: limits of failed logins; the broker's own limits don't apply, because all logins come from the web UI's address
-FAILURES_PER_ADDRESS, FAILURES_PER_USER, FAILURE_SECONDS = 5, 20, 60.0
+# The broker's own limits of failed logins don't apply, because all logins come from the web UI's address.
+#: limits of failed logins in the last ``FAILURE_SECONDS``
+FAILURES_PER_ADDRESS = 5
+FAILURES_PER_USER = 20
+FAILURE_SECONDS = 60.0
 #: logins that the broker checks concurrently
 _AT_ONCE = 4
 #: duration for which the web UI remembers that the broker requires a login
@@ -37,7 +40,7 @@ MOST = 1000
 
 @dataclass
 class LoginSession:
-    """An active login; ``broker`` is the key of the client that logged in, which alone has the secret."""
+    """An active login. ``broker`` is the key of the client that logged in; only this client keeps the secret."""
 
     user: str
     broker: str
@@ -162,7 +165,10 @@ class Visitors:
     async def check(self, user: str, secret: str, address: str) -> UserBroker:
         """Return the broker, as the user with this secret sees it.
 
-        Raises AccessRefused for a wrong secret, TooManyLogins, or OpenDataError if the broker is unavailable.
+        Raises:
+            AccessRefused: there is no such user, or the secret is wrong.
+            TooManyLogins: there were too many failed logins.
+            OpenDataError: the broker is unavailable.
         """
         async with self._checking:
             seconds = self._by_address.wait(address)
@@ -219,7 +225,7 @@ class Visitors:
 
     # ------------------------------------------------------------------ no logins
     async def _is_free(self) -> bool:
-        """Return True if the web UI's own client may use the broker: the broker has no users, or the URL names one."""
+        """Return True if no login is needed, because the broker has no users, or the web UI's URL names a user."""
         address = parse(self._settings.url)
         if address.kind in ("embedded", "memory") or address.user or self._settings.options.user:
             return True

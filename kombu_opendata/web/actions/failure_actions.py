@@ -135,9 +135,13 @@ class RetryAction(OnFailures):
 
 
 @action(
-    "delete-failures", "Delete failures", m.DeleteFailures, " ".join(OnFailures.model_fields),
-    is_dangerous=True, is_long=True,
-)  # fmt: skip
+    "delete-failures",
+    "Delete failures",
+    m.DeleteFailures,
+    " ".join(OnFailures.model_fields),
+    is_dangerous=True,
+    is_long=True,
+)
 class DeleteFailuresAction(OnFailures):
     effect = "will be deleted for good; attempts stay in the history."
 
@@ -166,9 +170,14 @@ class ArchiveFailedAction(OnQueue):
 
 
 @action(
-    "delete-settled", "Delete settled messages", m.DeleteSettled, "queue", typed="queue", is_dangerous=True,
+    "delete-settled",
+    "Delete settled messages",
+    m.DeleteSettled,
+    "queue",
+    typed="queue",
+    is_dangerous=True,
     is_long=True,
-)  # fmt: skip
+)
 class DeleteSettledAction(OnQueue):
     state: Literal["done", "failed", "archived_failed"] = Field("done", title="Messages that are")
     older_than: float = Field(0, ge=0, title="Settled at least this many seconds ago", description="0 means all")

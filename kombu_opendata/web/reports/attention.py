@@ -25,8 +25,9 @@ _SECONDS = 8.0
 _USUAL_SECONDS = 60.0
 #: age up to which failures are findings
 WINDOW = timedelta(minutes=10)
-#: limits: messages in flight that are examined, the oldest first; tasks that are compared with their usual runtime
+#: limit of the messages in flight that are examined, the oldest first
 _MESSAGES = 200
+#: limit of the tasks that are compared with their usual runtime
 _TASKS = 8
 #: interval between two readings of the counters
 _LOOK_SECONDS = 30.0
@@ -129,12 +130,19 @@ def _held(message: MessageInfo, now: float) -> list[Busy]:
     task, id = message.headers.get("task", ""), message.headers.get("id", "")
     return [
         Busy(
-            task, id if task else "", message.id, status.queue, status.consumer, status.status == "running",
-            now - status.at_ms / 1000, 1, None,
+            task=task,
+            task_id=id if task else "",
+            message_id=message.id,
+            queue=status.queue,
+            worker=status.consumer,
+            running=status.status == "running",
+            seconds=now - status.at_ms / 1000,
+            count=1,
+            usual_seconds=None,
         )
         for status in message.queues
         if status.status in ("in_flight", "running") and now - status.at_ms / 1000 >= HANGS_SECONDS
-    ]  # fmt: skip
+    ]
 
 
 def _joined(busy: Busy, other: Busy) -> Busy:

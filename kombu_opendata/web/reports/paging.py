@@ -14,7 +14,13 @@ PAGE = 50
 
 @dataclass(frozen=True)
 class Paged(Generic[T]):
-    """A page of rows: its number from 1, the number of pages, at least 1, and of the rows of all pages."""
+    """A page of rows.
+
+    Attributes:
+        matching: the number of rows of all pages.
+        page: its number, from 1.
+        pages: the number of pages, at least 1.
+    """
 
     rows: tuple[T, ...]
     matching: int

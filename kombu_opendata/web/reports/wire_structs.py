@@ -22,8 +22,11 @@ T = TypeVar("T")
 class WireStruct:
     """Annotation of a struct or model in a report, as in ``Annotated[FailureInfo, WireStruct()]``.
 
-    The JSON object has its fields. Milliseconds since the epoch (``at_ms``) become times (``at``). ``former_names`` are
-    present names by former ones: the object has both, but only the present names are described.
+    The JSON object has its fields. Milliseconds since the epoch (``at_ms``) become times (``at``).
+
+    Args:
+        former_names: present names of fields, by their names in a former version. The object has both, but only the
+            present names are described.
     """
 
     def __init__(self, **former_names: str) -> None:

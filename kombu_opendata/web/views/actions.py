@@ -108,7 +108,10 @@ async def perform(
 ) -> ActionOutcome:
     """Execute an action and log it.
 
-    Raises AccessRefused if the web UI is read-only, and PreconditionFailed if there is nothing left to act on.
+    Raises:
+        AccessRefused: the web UI is read-only.
+        PreconditionFailed: there is nothing left to act on.
+        OpenDataError: the broker refuses the action or is unavailable.
     """
     if visit.site.settings.read_only:
         raise AccessRefused("the web UI is read-only: it was started with --read-only")
@@ -165,9 +168,14 @@ def _add_routes(name: str, action: Action) -> None:
         handler.__annotations__["parameters"] = action.parameters
         operation_id = f"{ending[1:] or 'do'}_{name}".replace("-", "_")
         VIEWS.api.add_api_route(
-            f"/actions/{name}{ending}", handler, methods=["POST"], summary=summary, operation_id=operation_id,
-            responses=BODY_RESPONSES, include_in_schema=name in ACTIONS,
-        )  # fmt: skip
+            f"/actions/{name}{ending}",
+            handler,
+            methods=["POST"],
+            summary=summary,
+            operation_id=operation_id,
+            responses=BODY_RESPONSES,
+            include_in_schema=name in ACTIONS,
+        )
 
     add("", action.title, do)
     add("/preview", f"{action.title}: what it would concern", look)

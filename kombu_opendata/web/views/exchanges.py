@@ -30,7 +30,12 @@ class Exchanges:
 
 @dataclass(frozen=True)
 class ExchangeRow:
-    """An exchange with its bindings; ``alternate`` gets unmatched messages. Built-in ones can't be deleted."""
+    """An exchange with its bindings.
+
+    Attributes:
+        alternate: the exchange that receives messages that no binding matches; empty if there is none.
+        is_built_in: whether it always exists and can't be deleted.
+    """
 
     info: ExchangeInfo
     alternate: str

@@ -45,10 +45,15 @@ def form_fields(parameters: type[BaseModel], fixed: frozenset[str], items: Items
             kind = "hidden"
         rows.append(
             FormField(
-                name, field.title or name, field.description or "", kind, values or _default(field), choices,
-                field.is_required(),
+                name=name,
+                title=field.title or name,
+                hint=field.description or "",
+                kind=kind,
+                values=values or _default(field),
+                choices=choices,
+                is_required=field.is_required(),
             )
-        )  # fmt: skip
+        )
     return rows
 
 

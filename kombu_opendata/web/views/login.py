@@ -77,9 +77,13 @@ async def log_in(request: Request) -> Response:
     answer = _onward(request, onward)
     settings = site.settings
     answer.set_cookie(
-        site.visitors.cookie, token, path=_root(request) + "/", secure=settings.is_secure, httponly=True,
+        site.visitors.cookie,
+        token,
+        path=_root(request) + "/",
+        secure=settings.is_secure,
+        httponly=True,
         samesite="strict",
-    )  # fmt: skip
+    )
     return answer
 
 

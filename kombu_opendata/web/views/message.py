@@ -34,7 +34,12 @@ _MOST = 100
 
 @dataclass(frozen=True)
 class AttemptRow:
-    """An attempt, without an ``outcome`` if it is in progress; ``state`` is the reported outcome of the task."""
+    """An attempt that ended, or a current delivery.
+
+    Attributes:
+        outcome: the end of the attempt; empty while it is in progress.
+        state: the outcome of the task, if a worker reported it.
+    """
 
     queue: str
     number: int

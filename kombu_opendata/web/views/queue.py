@@ -43,7 +43,12 @@ TABS: dict[str, State] = {
 
 @dataclass(frozen=True)
 class QueueReport:
-    """A queue, the bindings that route messages to it, and its consumers (none if the user may not see workers)."""
+    """A queue.
+
+    Attributes:
+        bindings: the bindings that route messages to it.
+        consumers: the names of its consumers; none for users who may not see the workers.
+    """
 
     info: QueueInfo
     metrics: QueueMetricsObject
@@ -168,7 +173,12 @@ def check_filter(where: str) -> FilterCheck:
 
 @dataclass(frozen=True)
 class MatchExplanation:
-    """Explanation why a filter matches a message or not: its parts as lines, and the report with masked headers."""
+    """Explanation why a filter matches a message or not.
+
+    Attributes:
+        lines: the filter's parts with their values and the headers that they read, indented by nesting.
+        report: the broker's report, with masked headers.
+    """
 
     matches: bool
     lines: tuple[str, ...]

@@ -59,11 +59,11 @@ class InstanceStore:
         sessions: sessions of clients, including those that recently lost their connection.
         commits, published, delivered: counts since the broker's startup.
         dead_letters: dead letters that wait to be published.
-        duties: the duties in their order. Each has a ``name``; ``at``, the time of its last run, with its client
-            (``by``) and its ``seconds``; ``asked_at``, the time of the last request for it, with its client
-            (``asked_by``). A time is None if it was before the broker's startup.
-        checkpoints: readers that keep replaced tables, such as a backup, by ``name``; ``expires_at`` is None if one
-            never expires.
+        duties: the duties in their order, each with its ``name``. Its last run was at the time ``at``, for the client
+            ``by``, and took ``seconds``. It was last requested at the time ``asked_at``, by the client ``asked_by``. A
+            time is None if it was before the broker's startup.
+        checkpoints: readers that keep replaced tables, such as a backup, by ``name``. ``expires_at`` is None for a
+            checkpoint that never expires.
         verified: the result of the last verification by the web UI; None if there was none.
         metrics: all metrics of the broker, by their names.
     """
