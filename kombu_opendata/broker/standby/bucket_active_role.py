@@ -280,7 +280,11 @@ class BucketActiveRole(ActiveRole):
     async def opening(self, instance: str) -> None:
         await self._front.active_lease.renewed()
         if instance not in self._current.record.instances:
-            await self._change(instances=[*self._current.record.instances, instance])
+            try:
+                await self._change(instances=[*self._current.record.instances, instance])
+            except StoreFenced as exc:
+                self._front.fenced(exc)
+                raise
 
     @property
     def _current(self) -> VersionedRecord:
