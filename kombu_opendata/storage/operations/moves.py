@@ -295,7 +295,7 @@ class Moves(EngineService):
         """Apply one effect that moves the rows out of the source, into the target."""
         counts, limit = move.done, move.source.selection.limit
         if move.way.call is not None:  # the client may have repeated the call during the step
-            counts.count = self._repeats.before(move.way.call).messages
+            counts.count = max(counts.count, self._repeats.before(move.way.call).messages)
         size, fitting = 0, 0
         for row in rows:
             size += row.size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,19 @@ def test_a_repeated_call_continues_its_count_and_its_limit(tmp_path: Path) -> No
             assert (await move(world, limit=10, call=call)).count == 10
         assert len(await ids_in(world, "other")) == 10
         assert (await move(world, limit=10, call=Call(SESSION, 8))).count == 10
+
+    run(tmp_path / "store", steps, sized(move_messages=3))
+
+
+def test_two_calls_of_a_session_at_the_same_time_each_have_their_limit(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for name in ("other", "third"):
+            declare(world, name)
+        fill(world, 40)
+        calls = [move(world, target=name, limit=10, call=Call(SESSION, n), copies=True)
+                 for n, name in enumerate(("other", "third"))]  # fmt: skip
+        assert [done.count for done in await asyncio.gather(*calls)] == [10, 10]
+        assert [len(await ids_in(world, name)) for name in ("other", "third")] == [10, 10]
 
     run(tmp_path / "store", steps, sized(move_messages=3))
 
