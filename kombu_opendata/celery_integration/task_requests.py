@@ -119,16 +119,21 @@ class ReportingRequest(_Base):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Refuse a message that would end the worker: Celery does not check the types of these values.
 
+        An id that is not a text, such as a UUID, becomes one: result backends would fail with it.
+
         Raises:
             InvalidTaskError: the worker rejects the message.
         """
+        headers = kwargs.get("headers") or {}
+        if type(id := headers.get("id")) is not str and id:
+            headers["id"] = str(id)
         try:
             super().__init__(*args, **kwargs)
             self.stamped_headers and self.stamps  # noqa: B018 - properties that raise
         except (AttributeError, LookupError, TypeError, ValueError) as exc:
             raise InvalidTaskError(f"it is not the message of a task: {exc}") from exc
-        if not self.id or type(self.id) is not str:
-            raise InvalidTaskError(f"the id of a task is a text, not {self.id!r}")
+        if not self.id:
+            raise InvalidTaskError("the message has no id")
         limits = self.time_limits
         if len(limits) != 2 or not all(limit is None or isinstance(limit, (int, float)) for limit in limits):
             raise InvalidTaskError(f"the time limits of a task are two numbers, not {limits!r}")

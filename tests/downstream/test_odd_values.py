@@ -65,6 +65,24 @@ def test_headers_and_properties(app: Celery, start_worker: StartWorker, client: 
     wait_until(lambda: list(client.iter_attempts(headers={"x-safe": ["<b>"]})), PATIENCE_SECONDS, "filters find it")
 
 
+def test_an_id_that_is_no_text(broker: ServedBroker, start_worker: StartWorker, client: QueueClient) -> None:
+    worker = start_worker("odd")
+    with Celery("sender", broker=broker.url, set_as_current=False) as sender:
+        ids = [uuid.UUID(int=5), 7]
+        for task_id in ids:
+            sender.send_task("odd.result", ("large",), task_id=task_id)
+    ended = [("succeeded", "odd.result")] * len(ids)
+
+    def attempts() -> list[tuple[str, str]]:
+        return [(each.state, each.event.headers["task"]) for each in client.iter_attempts() if each.event]
+
+    wait_until(lambda: attempts() == ended, PATIENCE_SECONDS, lambda: f"{attempts()}\n{tail(worker.log)}")
+    with Celery("reader", backend=broker.url, set_as_current=False) as reader:
+        for task_id in ids:
+            assert reader.AsyncResult(str(task_id)).get(timeout=PATIENCE_SECONDS) == 2**200
+    assert worker.terminate() == 0, tail(worker.log)
+
+
 @pytest.mark.parametrize("value", [object(), 2**70, "\ud800", {"inner": [len]}], ids=["object", "int", "text", "deep"])
 def test_a_header_without_an_encoding_is_refused_in_the_sender(app: Celery, client: QueueClient, value: object) -> None:
     with pytest.raises(InvalidMessage, match=r"header 'x-odd' can't be encoded") as refused:
