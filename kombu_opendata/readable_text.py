@@ -25,10 +25,12 @@ def shown_lines(text: str) -> str:
 
 
 def _escaped(char: str) -> str:
+    if char in _SHORT:
+        return _SHORT[char]
     code = ord(char)
-    return _SHORT.get(char) or (
-        f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
-    )
+    if code < 256:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
 
 
 def value_text(value: Any, limit: int = 0) -> str:

@@ -118,7 +118,10 @@ class NumberKind(Kind[float]):
     most: float = 10**10  # for every option, so that no sum or product overflows
 
     def __init__(self, low: float = 0, high: float | None = None, *, above: float = -math.inf, metavar: str = "N"):
-        self.low, self.high, self.above, self.metavar = low, high, above, metavar
+        self.low = low
+        self.high = high
+        self.above = above
+        self.metavar = metavar
         if self.above > -math.inf:
             self.allowed = f"more than {above:g}"
         elif self.high is not None:

@@ -73,7 +73,7 @@ def configuration(arguments: Mapping[str, Any], environment: Mapping[str, str], 
     is_read = True
     if file is not None:
         is_read = _add_file(result, file)
-    if is_read:  # else its contents are unknown
+    if is_read:  # otherwise the file may have the missing options
         result.errors += [
             _missing(spec, file) for spec in specs() if spec.required and spec.field not in result.sources
         ]

@@ -322,9 +322,7 @@ def open_headers(raw: msgspec.Raw, max_bytes: int = MAX_OPENED_BYTES) -> dict[An
         if "length" not in str(exc):
             raise
         raise _too_many_of_any_type() from exc
-    return {
-        name: value if memoryview(value)[0] in _NESTED else _open_value(value) for name, value in values.items()
-    }  # fmt: skip
+    return {name: value if memoryview(value)[0] in _NESTED else _open_value(value) for name, value in values.items()}
 
 
 def metadata_headers(

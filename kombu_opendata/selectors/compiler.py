@@ -246,7 +246,9 @@ def _number_in(operand: tree.Value, members: tuple[str | int | float | bool, ...
 
     def value(headers: Headers) -> bool | None:
         number = calculate(headers)
-        return None if number is None else True if number in numbers else otherwise
+        if number is None:
+            return None
+        return True if number in numbers else otherwise
 
     return lambda headers: value(headers) is truth
 

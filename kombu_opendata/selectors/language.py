@@ -65,7 +65,9 @@ def bounded(value: Number) -> Number | None:
 
 def boolean_of(text: str) -> bool | None:
     """Return a text as a boolean; None if the text is not a boolean."""
-    return True if text == "true" else False if text == "false" else None
+    if text == "true":
+        return True
+    return False if text == "false" else None
 
 
 def _divide(left: Number, right: Number) -> Number | None:

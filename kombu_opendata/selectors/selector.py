@@ -121,7 +121,11 @@ def explain(node: Condition, headers: Mapping[str, str], max_parts: int = MAX_PA
 
 def _explain(node: Condition, headers: Mapping[str, str], left: list[int]) -> Explanation:
     left[0] -= 1
-    below = node.parts if isinstance(node, Logical) else (node.part,) if isinstance(node, Not) else ()
+    below: tuple[Condition, ...] = ()
+    if isinstance(node, Logical):
+        below = node.parts
+    elif isinstance(node, Not):
+        below = (node.part,)
     parts = []
     for part in below:
         if left[0] <= 0:
@@ -139,7 +143,9 @@ def _combined(node: Condition, values: list[bool | None]) -> bool | None:
     if isinstance(node, Not):
         return None if values[0] is None else not values[0]
     decisive = isinstance(node, Logical) and node.operator == "OR"
-    return decisive if decisive in values else None if None in values else not decisive
+    if decisive in values:
+        return decisive
+    return None if None in values else not decisive
 
 
 def _value(node: Condition, headers: Mapping[str, str]) -> bool | None:

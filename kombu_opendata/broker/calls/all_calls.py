@@ -35,51 +35,94 @@ class InstanceCalls:
     """Calls of one instance's clients."""
 
     def __init__(self, instance: Instance, max_message_bytes: int, directory: Directory) -> None:
-        i, engine, clock, largest = instance, instance.engine, instance.engine.clock, max_message_bytes
-        state, topology, operations, commits = engine.state, engine.state.topology, engine.operations, engine.commits
+        engine, queues, outbox = instance.engine, instance.queues, instance.outbox
+        state, commits, clock = engine.state, engine.commits, engine.clock
         self._instance = instance
         self.lifecycle = instance.lifecycle  # begins and ends the clients' sessions
         self.run_id = instance.run_id  # random for each run of the instance
         self.flow = instance.flow
-        self.queues = instance.queues  # the instance's queues
+        self.queues = queues
         periodic = PeriodicTaskTracker(clock.now_ms())
         #: puts messages into queues
         self.publishing = publishing = PublishCalls(
-            operations, commits, engine.results, topology, i.queues, i.outbox, i.policies, i.traffic, largest, periodic,
+            engine.operations,
+            commits,
+            engine.results,
+            state.topology,
+            queues,
+            outbox,
+            instance.policies,
+            instance.traffic,
+            max_message_bytes,
+            periodic,
             clock,
-        )  # fmt: skip
-        holders = Holders(i.sessions, i.timed)
-        claiming = Claiming(i.sessions, i.leases, i.timed, engine.pages, i.background, clock, i.traffic)
-        reads = ReadCalls(claiming, i.queues, i.outbox, GroupedReads(claiming, i.outbox))
-        keys = SentKeys(i.queues, engine.idempotency, clock)
-        altered = AlteredMessages(engine.store, engine.buckets, topology, clock)
+        )
+        holders = Holders(instance.sessions, instance.timed)
+        claiming = Claiming(
+            instance.sessions,
+            instance.leases,
+            instance.timed,
+            engine.pages,
+            instance.background,
+            clock,
+            instance.traffic,
+        )
+        reads = ReadCalls(claiming, queues, outbox, GroupedReads(claiming, outbox))
+        keys = SentKeys(queues, engine.idempotency, clock)
+        altered = AlteredMessages(engine.store, engine.buckets, state.topology, clock)
         bulks = Bulks(
-            engine.failures, state, engine.moves, engine.settled_moves, engine.payloads, commits, clock, publishing,
-            i.queues, i.replays, i.outbox, lambda: str(uuid4()),
-        )  # fmt: skip
+            engine.failures,
+            state,
+            engine.moves,
+            engine.settled_moves,
+            engine.payloads,
+            commits,
+            clock,
+            publishing,
+            queues,
+            instance.replays,
+            outbox,
+            lambda: str(uuid4()),
+        )
         #: the handler of each message
         self.handlers = bind_handlers(
             publishing,
             reads,
-            ConsumeCalls(i.queues, i.leases, i.lifecycle, i.outbox, i.background, commits, clock),
-            AdminCalls(i.maintenance, directory),
-            QueueCalls(i.queues, i.maker, engine.repeats, i.policies, altered, clock, i.warnings),
+            ConsumeCalls(queues, instance.leases, instance.lifecycle, outbox, instance.background, commits, clock),
+            AdminCalls(instance.maintenance, directory),
+            QueueCalls(queues, instance.maker, engine.repeats, instance.policies, altered, clock, instance.warnings),
             ExchangeCalls(
-                state, topology, engine.definitions, i.queues, i.replays, publishing, i.warnings, commits,
-                engine.payloads, engine.pages,
+                state,
+                state.topology,
+                engine.definitions,
+                queues,
+                instance.replays,
+                publishing,
+                instance.warnings,
+                commits,
+                engine.payloads,
+                engine.pages,
             ),
-            ResultCalls(engine.results, state.results.chords, i.results, i.sessions, commits, largest),
-            ReplayCalls(i.replays, engine.router, state, engine.moves, engine.settled_moves, i.outbox, clock),
+            ResultCalls(
+                engine.results, state.results.chords, instance.results, instance.sessions, commits, max_message_bytes
+            ),
+            ReplayCalls(instance.replays, engine.router, state, engine.moves, engine.settled_moves, outbox, clock),
             HistoryCalls(engine.history, engine.failures, state, bulks, clock),
             MetricsCalls(
-                i.queues, i.recent_metrics, periodic, clock, InstanceChanges(i.queues, i.recent_metrics, clock)
+                queues,
+                instance.recent_metrics,
+                periodic,
+                clock,
+                InstanceChanges(queues, instance.recent_metrics, clock),
             ),
-            StagingCalls(i.name, i.staging, engine.staging, state.running, largest),
-            SendCalls(publishing, keys, operations, commits, i.policies),
-            SettleCalls(i.leases, i.timed, holders, i.queues, i.outbox, clock),
-            PeekCalls(holders, i.queues, engine.payloads, engine.pages, commits, engine.history),
-            WorkerCalls(i.sessions, i.queues, i.leases, holders, reads, i.outbox, state.running, i.client_rates),
-        )  # fmt: skip
+            StagingCalls(instance.name, instance.staging, engine.staging, state.running, max_message_bytes),
+            SendCalls(publishing, keys, engine.operations, commits, instance.policies),
+            SettleCalls(instance.leases, instance.timed, holders, queues, outbox, clock),
+            PeekCalls(holders, queues, engine.payloads, engine.pages, commits, engine.history),
+            WorkerCalls(
+                instance.sessions, queues, instance.leases, holders, reads, outbox, state.running, instance.client_rates
+            ),
+        )
 
     def context(self, session: Session) -> Context:
         instance = self._instance

@@ -210,7 +210,12 @@ def bind_handlers(*objects: BrokerCalls) -> dict[type[WireMessage], Handler]:
                 filter_of = attrgetter(operation.filter_field)
             is_plain = not operation.is_query and filter_of is None and not operation.stores
             handlers[message] = Handler(
-                method.__get__(calls), operation.permission.check, filter_of, operation.is_query, operation.stores,
-                operation.overtakes, is_plain,
-            )  # fmt: skip
+                run=method.__get__(calls),
+                check=operation.permission.check,
+                filter_of=filter_of,
+                is_query=operation.is_query,
+                stores=operation.stores,
+                overtakes=operation.overtakes,
+                is_plain=is_plain,
+            )
     return handlers

@@ -145,12 +145,24 @@ class HistoryCalls(BrokerCalls):
         place, facts, text = failure
         handled = self._state.handled.find(facts.number)
         return FailureInfo(
-            place.message_id, place.queue, place.kind, facts.task, facts.task_id, facts.reason, facts.exception,
-            text.error, facts.worker, place.at_ms, place.attempts,
-            attempt_id(facts.number) if facts.number >= 0 else "", facts.runtime_us / 1000,
-            text.traceback if tracebacks else "",
-            *(("", 0, -1) if handled is None else (HOW[handled.how], handled.at_ms, handled.message_id or -1)),
-        )  # fmt: skip
+            message_id=place.message_id,
+            queue=place.queue,
+            kind=place.kind,
+            task=facts.task,
+            task_id=facts.task_id,
+            reason=facts.reason,
+            exception=facts.exception,
+            error=text.error,
+            worker=facts.worker,
+            failed_at_ms=place.at_ms,
+            attempts=place.attempts,
+            attempt=attempt_id(facts.number) if facts.number >= 0 else "",
+            runtime_ms=facts.runtime_us / 1000,
+            traceback=text.traceback if tracebacks else "",
+            handled="" if handled is None else HOW[handled.how],
+            handled_at_ms=0 if handled is None else handled.at_ms,
+            retried_as=-1 if handled is None else handled.message_id or -1,
+        )
 
 
 def _history_filters(msg: m.WireMessage) -> query.ListFilters:

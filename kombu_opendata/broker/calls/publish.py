@@ -116,9 +116,7 @@ class PublishCalls(BrokerCalls):
         Raises:
             NotFound: there is no such exchange.
         """
-        return self._topology.route(
-            msg.exchange, msg.routing_key, lambda: headers_of(msg.envelope) or {}, msg.headers
-        )  # fmt: skip
+        return self._topology.route(msg.exchange, msg.routing_key, lambda: headers_of(msg.envelope) or {}, msg.headers)
 
     def targets(self, msg: m.Publish, names: tuple[str, ...] | None = None) -> list[BrokerQueue]:
         """Return the queues that a message is routed to, without duplicates.
@@ -160,10 +158,17 @@ class PublishCalls(BrokerCalls):
             if msg.revocable:
                 self._results.note_revocable()
             id = self._operations.publish(
-                stored, msg.envelope, msg.headers, priority=priority,
-                created_at=msg.created_at_ms, visible_at=msg.visible_at_ms, ttl_ms=msg.ttl_ms,
-                session=numbered.id if numbered is not None else b"", seq=msg.seq, total=len(targets),
-            )  # fmt: skip
+                stored,
+                msg.envelope,
+                msg.headers,
+                priority=priority,
+                created_at=msg.created_at_ms,
+                visible_at=msg.visible_at_ms,
+                ttl_ms=msg.ttl_ms,
+                session=numbered.id if numbered is not None else b"",
+                seq=msg.seq,
+                total=len(targets),
+            )
         else:
             id = queues.transient_id()
             if numbered is not None:

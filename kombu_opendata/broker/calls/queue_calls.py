@@ -152,9 +152,14 @@ class QueueCalls(BrokerCalls):
             if not msg.dry_run and queue.overrides != after.overrides:
                 self._alter(call, queue, after)
             return m.QueueAltered(
-                msg.rid, queue.properties.arguments, dict(after.overrides.arguments), before, after.effective,
-                findings.counts, findings.notes,
-            )  # fmt: skip
+                rid=msg.rid,
+                declared=queue.properties.arguments,
+                overrides=dict(after.overrides.arguments),
+                before=before,
+                after=after.effective,
+                counts=findings.counts,
+                notes=findings.notes,
+            )
 
     def _alter(self, call: Context, queue: BrokerQueue, after: Alteration) -> None:
         old, new = queue.effective, after.effective

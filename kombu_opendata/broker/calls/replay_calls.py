@@ -77,8 +77,14 @@ class ReplayCalls(BrokerCalls):
         counts = await self._moves.redrive(source.state(), selection, way, which)
         call.audit("redrove %d messages from %r to %r", counts.count, source.name, target.name, queue=source.name)
         return m.Redriven(
-            msg.rid, counts.count, counts.already, counts.expired, counts.waiting, counts.is_full, counts.unmatched
-        )  # fmt: skip
+            rid=msg.rid,
+            moved=counts.count,
+            already=counts.already,
+            expired=counts.expired,
+            waiting=counts.waiting,
+            is_full=counts.is_full,
+            unmatched=counts.unmatched,
+        )
 
     @handles(m.MoveMessages)
     async def move_messages(self, call: Context, msg: m.MoveMessages) -> m.Moved:
@@ -94,8 +100,14 @@ class ReplayCalls(BrokerCalls):
         text = "copied %d waiting messages from %r to %r" if msg.copy else "moved %d waiting messages from %r to %r"
         call.audit(text, counts.count, source.name, target.name, queue=source.name)
         return m.Moved(
-            msg.rid, counts.count, counts.already, counts.expired, counts.waiting, counts.unmatched, counts.is_full
-        )  # fmt: skip
+            rid=msg.rid,
+            count=counts.count,
+            already=counts.already,
+            expired=counts.expired,
+            waiting=counts.waiting,
+            unmatched=counts.unmatched,
+            is_full=counts.is_full,
+        )
 
     def _way(self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue) -> MoveTarget:
         """Return the target of a move; raise QueuePaused if publishes to it are paused.

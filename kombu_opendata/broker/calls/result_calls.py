@@ -70,8 +70,15 @@ class ResultCalls(BrokerCalls):
     def _store(self, call: Context, msg: m.StoreResult) -> m.ResultStored:
         index = msg.index if msg.index >= 0 else NO_INDEX
         stored = self._results.store(
-            msg.name, msg.kind, msg.value, msg.ttl_ms, msg.chord, index, msg.member, msg.chord_ttl_ms
-        )  # fmt: skip
+            msg.name,
+            msg.kind,
+            msg.value,
+            msg.ttl_ms,
+            group=msg.chord,
+            index=index,
+            member=msg.member,
+            chord_ttl_ms=msg.chord_ttl_ms,
+        )
         if stored:
             self._watches.changed(msg.name, Result(msg.kind, 0, msg.value))
         complete = bool(msg.chord) and self._claim_callback(call.session, msg.chord)

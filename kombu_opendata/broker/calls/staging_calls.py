@@ -103,6 +103,16 @@ def _report(job: StagedJob, running: int, rights: Rights) -> Job:
         done, failed, removed = total.done + counts[1], total.failed + counts[2], total.removed + counts[3]
         queues[key] = JobQueueCounts(total.routed + counts[0], done, failed, removed)
     return Job(
-        job.id, job.state, job.first_id, job.rows, job.batches, job.bytes, job.committed_at_ms, job.routed,
-        job.unroutable, job.damaged, queues, running,
-    )  # fmt: skip
+        job_id=job.id,
+        state=job.state,
+        first_id=job.first_id,
+        rows=job.rows,
+        batches=job.batches,
+        bytes=job.bytes,
+        committed_at_ms=job.committed_at_ms,
+        routed=job.routed,
+        unroutable=job.unroutable,
+        damaged=job.damaged,
+        queues=queues,
+        running=running,
+    )

@@ -79,9 +79,10 @@ class Queues(dict[str, BrokerQueue]):
         if queue_filter is None:
             return
         other_steps = (
-            rule.selector.steps for queue, rule in filters.items()
+            rule.selector.steps
+            for queue, rule in filters.items()
             if queue != name and queue in self and self[queue].creator == user
-        )  # fmt: skip
+        )
         if queue_filter.selector.steps + sum(other_steps) > MAX_FILTER_STEPS:
             raise LimitExceeded(
                 f"queue {name!r}: the filters of all queues of user {user!r} would take too long for one message: use "
@@ -160,9 +161,10 @@ class Queues(dict[str, BrokerQueue]):
             return count
         self._forget_users(queue)
         bound = [
-            exchange.name for exchange in self._topology.exchanges.values()
+            exchange.name
+            for exchange in self._topology.exchanges.values()
             if exchange.auto_delete and any(queue.name in queues for queues in exchange.bindings.values())
-        ]  # fmt: skip
+        ]
         count = await queue.delete(call)
         for exchange in bound:
             self.drop_unused_exchange(exchange)

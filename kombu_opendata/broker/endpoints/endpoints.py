@@ -94,9 +94,16 @@ async def _listed(instance: Instance, queue: BrokerQueue, now: int, pace: TimeSl
     standing = await standing_of(queue.messages, now, pace)
     oldest = max(now - standing.oldest_at_ms, 0) / 1000 if standing.oldest_at_ms else 0.0
     return ListedQueue(
-        instance.name, queue.name, standing.ready, len(queue.messages.in_flight), standing.delayed, oldest,
-        len(queue.consumers), paused=queue.is_paused, **instance.recent_metrics.rates(queue),
-    )  # fmt: skip
+        instance=instance.name,
+        queue=queue.name,
+        ready=standing.ready,
+        in_flight=len(queue.messages.in_flight),
+        delayed=standing.delayed,
+        oldest_ready_seconds=oldest,
+        consumers=len(queue.consumers),
+        paused=queue.is_paused,
+        **instance.recent_metrics.rates(queue),
+    )
 
 
 def _page(status: HTTPStatus, answer: object) -> HttpBody:

@@ -93,14 +93,19 @@ class Revocations:
         current = self._results.find(expired.name)[1]
         name = expired.name if current is None or current.kind == INTERIM else b""
         chord = self._chords.get(expired.chord)
-        if chord is None:
-            group, ttl_ms = b"", 0
-        else:
-            group, ttl_ms = expired.chord, max(1, chord.expires_at_ms - now_ms) if chord.expires_at_ms else 0
-        index = expired.place if expired.place >= 0 else NO_INDEX
+        chord_ttl_ms = 0
+        if chord is not None and chord.expires_at_ms:
+            chord_ttl_ms = max(1, chord.expires_at_ms - now_ms)
         stored = self._results.store(
-            name, READY, value, expired.ttl_ms, group, index, expired.task_id.encode(), ttl_ms
-        )  # fmt: skip
+            name,
+            READY,
+            value,
+            expired.ttl_ms,
+            group=expired.chord if chord is not None else b"",
+            index=expired.place if expired.place >= 0 else NO_INDEX,
+            member=expired.task_id.encode(),
+            chord_ttl_ms=chord_ttl_ms,
+        )
         if stored and name:
             self._changed(name, Result(READY, 0, value))
         if chord is not None and chord.is_complete and chord.sender is None:

@@ -123,14 +123,26 @@ class Instance:
 
     def _recover_queues(self) -> QueueMaker:
         """Create the queues that are in the store; return the factory for new ones."""
-        engine, topology, clock = self.engine, self.engine.state.topology, self.engine.clock
+        engine = self.engine
         storage = Storage(
-            engine.operations, engine.definitions, engine.loader, engine.payloads, engine.pages,
-            engine.collector, engine.task_runs, engine.state, clock, self.queues.wake_by_name,
-        )  # fmt: skip
+            operations=engine.operations,
+            definitions=engine.definitions,
+            loader=engine.loader,
+            payloads=engine.payloads,
+            pages=engine.pages,
+            collector=engine.collector,
+            task_runs=engine.task_runs,
+            state=engine.state,
+            clock=engine.clock,
+            wake=self.queues.wake_by_name,
+        )
         around = Surroundings(
-            clock, topology, self.timed.transient_readers, self.dead_letters.add_transient, self.queues.drop_transient
-        )  # fmt: skip
+            clock=engine.clock,
+            topology=engine.state.topology,
+            readers=self.timed.transient_readers,
+            dead_letter=self.dead_letters.add_transient,
+            drop=self.queues.drop_transient,
+        )
         maker = QueueMaker(storage, around, self.replays.start)
         self.queues.update((queue.name, maker.recover(queue)) for queue in engine.state.queues.values())
         self.timed.load()

@@ -82,8 +82,12 @@ class Maintenance:
         self, core: Core, engine: Engine, lease_expiry: LeaseExpiry, replays: ReplayScheduler, staging: StagingService
     ) -> None:
         self.last = {duty: LastRun() for duty in DUTIES}
-        self._name, self._engine, self._lease_expiry = core.name, engine, lease_expiry
-        self._replays, self._staging, self._failure = replays, staging, core.failure
+        self._name = core.name
+        self._engine = engine
+        self._lease_expiry = lease_expiry
+        self._replays = replays
+        self._staging = staging
+        self._failure = core.failure
         self._notices = core.notices
         self._loop = asyncio.get_running_loop()
         self._interval = engine.settings.retention_interval_seconds

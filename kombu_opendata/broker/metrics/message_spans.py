@@ -208,10 +208,10 @@ class MessageSpans:
     def _span(
         self, name: str, context: Context, start_ms: int, end_ms: int, attributes: Mapping[str, Any], error: str = ""
     ) -> trace.Span:
+        kind = SpanKind.INTERNAL if name.startswith(("queue", "slow")) else SpanKind.SERVER
         span = self._tracer.start_span(
-            name, context, SpanKind.INTERNAL if name.startswith(("queue", "slow")) else SpanKind.SERVER,
-            attributes={**self._own, **attributes}, start_time=start_ms * 1_000_000,
-        )  # fmt: skip
+            name, context, kind, attributes={**self._own, **attributes}, start_time=start_ms * 1_000_000
+        )
         if error:
             span.set_status(Status(StatusCode.ERROR, error))
         span.end(max(start_ms, end_ms) * 1_000_000)

@@ -115,10 +115,9 @@ class BrokerQueue(ConsumedQueue):
     def is_too_long(self, messages: int = 0, size: int = 0) -> bool:
         """Return True if the queue exceeds its maximum length, with these additional messages and bytes."""
         limits, state = self.arguments, self.messages
-        return (
-            0 <= limits.max_length < len(state) + messages
-            or 0 <= limits.max_length_bytes < state.available_bytes + size
-        )  # fmt: skip
+        if 0 <= limits.max_length < len(state) + messages:
+            return True
+        return 0 <= limits.max_length_bytes < state.available_bytes + size
 
     # ------------------------------------------------------------------ leases
     @abstractmethod

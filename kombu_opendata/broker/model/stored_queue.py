@@ -77,9 +77,9 @@ class StoredQueue(BrokerQueue):
     def next_entry(self, now: int) -> tuple[QueueEntry | None, bool]:
         messages, payloads = self.messages, self._payloads
         entry = None if messages.cold else messages.peek(now)
-        if entry is None or entry.deadline or (
-            entry.id not in payloads.pending and payloads.find(entry.id) is None
-        ):  # fmt: skip
+        if entry is None or entry.deadline:
+            return self._loader.next_entry(self.stored, now, self._wake)
+        if entry.id not in payloads.pending and payloads.find(entry.id) is None:
             return self._loader.next_entry(self.stored, now, self._wake)
         self.stored.at_hand -= 1
         return entry, False

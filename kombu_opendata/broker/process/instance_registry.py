@@ -82,9 +82,14 @@ class Instances:
                 cache = self._caches.pop(name, None)
                 flow = Flow(asyncio.get_running_loop())
                 engine = await Engine.open(
-                    self._settings.store, name, self._clock, self._settings.engine, cache,
-                    on_full=partial(flow.change, Reason.STORE), may_reopen=self._active_lease.renewed,
-                )  # fmt: skip
+                    self._settings.store,
+                    name,
+                    self._clock,
+                    self._settings.engine,
+                    cache,
+                    on_full=partial(flow.change, Reason.STORE),
+                    may_reopen=self._active_lease.renewed,
+                )
                 largest = self._settings.max_message_bytes
                 grace_ms = int(1000 * self._settings.session_grace_seconds)
                 restart_grace_ms = max(grace_ms, int(1000 * self._settings.restart_grace_seconds))

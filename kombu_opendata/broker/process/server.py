@@ -63,15 +63,18 @@ class Server:
         self.active_role = active_role or ActiveRole()
         self.front = ClientEntry(
             self.connections.gate, standbys, active_lease, self.fenced, lambda names: self.instances.read_ahead(names)
-        )  # fmt: skip
+        )
         directory = Directory(
-            self.status, lambda: self.instances.listing(), lambda name: self.instances.create(name), self.hand_over,
-            self.reloading.reload,
-        )  # fmt: skip
+            status=self.status,
+            listing=lambda: self.instances.listing(),
+            create=lambda name: self.instances.create(name),
+            hand_over=self.hand_over,
+            reload=self.reloading.reload,
+        )
         clock = clock or SystemClock()
         self.instances = Instances(
             settings, clock, directory, self.front.active_lease, self.active_role.opening, self._instance_failed
-        )  # fmt: skip
+        )
         self.memory: MemoryWatch | None = None
         if settings.memory_limit_bytes is not None:
             instances = self.instances

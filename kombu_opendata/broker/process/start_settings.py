@@ -139,8 +139,13 @@ def server_tls(options: BrokerOptions) -> ServerTls | None:
 def socket_access(options: BrokerOptions) -> SocketAccess:
     """Return mode and group of the Unix sockets; raise StartError if the broker's user is not in the group."""
     gid = group_id(options.socket_group) if options.socket_group is not None else None
-    default = 0o660 if gid is not None else 0o666 if options.users is not None else 0o600
-    return SocketAccess(default if options.socket_mode is None else options.socket_mode, gid)
+    if options.socket_mode is not None:
+        mode = options.socket_mode
+    elif gid is not None:
+        mode = 0o660
+    else:
+        mode = 0o666 if options.users is not None else 0o600
+    return SocketAccess(mode, gid)
 
 
 def retention_bytes(options: BrokerOptions) -> int:
@@ -185,10 +190,14 @@ def start_faults(options: BrokerOptions, *, whole: bool = True) -> list[str]:
     """
     faults = list(contradictions(options)) if whole else []
     checks: list[Callable[[], object]] = [
-        partial(server_tls, options), partial(socket_access, options), partial(retention_bytes, options),
-        *([partial(UsersFile, options.users)] if options.users is not None else []),
-        *(partial(check_name, name) for name in options.instance), partial(_check_store, options),
-    ]  # fmt: skip
+        partial(server_tls, options),
+        partial(socket_access, options),
+        partial(retention_bytes, options),
+    ]
+    if options.users is not None:
+        checks.append(partial(UsersFile, options.users))
+    checks += [partial(check_name, name) for name in options.instance]
+    checks.append(partial(_check_store, options))
     for check in checks:
         try:
             check()

@@ -173,9 +173,11 @@ class BucketRecord:
         read_credential_files()
         self.url, self._obs = url, obstore
         self._changed = (
-            obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError,
-            obstore.exceptions.NotFoundError, FileNotFoundError,
-        )  # fmt: skip
+            obstore.exceptions.AlreadyExistsError,
+            obstore.exceptions.PreconditionError,
+            obstore.exceptions.NotFoundError,
+            FileNotFoundError,
+        )
         try:
             self._store = obstore.store.from_url(url)
         except (obstore.exceptions.BaseError, ValueError, TypeError) as exc:

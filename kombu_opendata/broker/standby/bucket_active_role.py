@@ -159,11 +159,17 @@ class BucketActiveRole(ActiveRole):
 
     async def _acquire(self, versioned: VersionedRecord | None) -> None:
         """Write this broker's record; raise RecordChanged if another broker was first, or StoreError."""
-        settings, before = self._settings, versioned.record.instances if versioned is not None else []
+        settings = self._settings
+        before = versioned.record.instances if versioned is not None else []
         record = ActiveRecord(
-            id=settings.id, addresses=list(self._addresses), tls=settings.serves_tls, key=settings.key,
-            instances=sorted({*settings.instances, *before}), lease_seconds=self._lease, process=own_process(),
-        )  # fmt: skip
+            id=settings.id,
+            addresses=list(self._addresses),
+            tls=settings.serves_tls,
+            key=settings.key,
+            instances=sorted({*settings.instances, *before}),
+            lease_seconds=self._lease,
+            process=own_process(),
+        )
         began = seconds_since_boot()
         self._mine = await self._record.write(record, versioned)
         self.instances = tuple(self._mine.record.instances)
@@ -179,7 +185,7 @@ class BucketActiveRole(ActiveRole):
             log.info("standby: the active broker is at %s", ", ".join(gate.active) or "an unknown address")
         link = await connect(
             record, self._settings.id, list(self._addresses), self._settings.tls, prepare=self._front.read_ahead
-        )  # fmt: skip
+        )
         if link is None:
             await self._claim(versioned)
             return

@@ -94,9 +94,7 @@ class FolderActiveRole(ActiveRole):
     async def announce(self, addresses: tuple[str, ...]) -> None:
         assert self._lock.folder is not None
         key = self._settings.key
-        record = ActiveRecord(
-            id=self._settings.id, addresses=list(addresses), tls=self._settings.serves_tls, key=key
-        )  # fmt: skip
+        record = ActiveRecord(id=self._settings.id, addresses=list(addresses), tls=self._settings.serves_tls, key=key)
         self._lock.folder.replace(RECORD_NAME, encode(record))
         self._front.standbys.admit(key)
 

@@ -49,10 +49,11 @@ def use_reserve(store: Path) -> None:
         with contextlib.suppress(OSError):
             (store / _FOLDER / str(number)).unlink()
             count += 1
-    log.warning(
+    text = (
         "the file system of %s has only %d free inodes: delete files there (df -i shows the number); until then, "
-        "publishes may be refused. The broker's reserve of %d inodes is used", store, free, count,
-    )  # fmt: skip
+        "publishes may be refused. The broker's reserve of %d inodes is used"
+    )
+    log.warning(text, store, free, count)
 
 
 def fill_reserve(store: Path) -> None:

@@ -195,7 +195,9 @@ def _prefetch(sessions: list[Session]) -> int | None:
         if isinstance(consumer.queue, StoredQueue)
     }
     limits = channels.values()
-    return None if not limits else 0 if 0 in limits else sum(limits)
+    if not limits:
+        return None
+    return 0 if 0 in limits else sum(limits)
 
 
 def _consumers(session: Session) -> list[Consumer]:
