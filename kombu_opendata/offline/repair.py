@@ -133,7 +133,10 @@ class _JournalRepair:
     """The repair of a journal; without ``delete``, only the report. The store has the records up to ``position``."""
 
     def __init__(self, location: StoreLocation, folder: Path, position: int, *, delete: bool) -> None:
-        self._location, self._folder, self._position, self._delete = location, folder, position, delete
+        self._location = location
+        self._folder = folder
+        self._position = position
+        self._delete = delete
         self._report = Repair()
 
     def run(self) -> Repair:

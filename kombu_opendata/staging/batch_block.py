@@ -20,6 +20,7 @@ MAX_TEXT_BYTES = 0xFFFF
 
 #: a text of at most this many characters is within the limit in any case
 _SURELY_FITS = MAX_TEXT_BYTES // 4
+#: the largest time or TTL in ms
 _MAX_MS = 1 << 53
 #: columns of numbers, with the lowest and the highest valid value
 _NUMBERS = {

@@ -67,10 +67,10 @@ FOOTER = struct.Struct("<QQIIIII4s")
 SIZE = struct.Struct("<I")
 _UTF8 = struct.Struct("<H")
 
-#: limits of a segment: bytes of payload or of index, or rows
+#: a writer ends a segment when its payload or its index has this many bytes, or when it has this many rows
 SEGMENT_BYTES = 4 << 20
 SEGMENT_ROWS = 8192
-#: limits of a reader; a row has up to 255 headers, each with a name and a text of up to 65,535 bytes
+#: a reader refuses more; the index is large because a row may have 255 headers of up to 65,535 bytes each
 MAX_INDEX_BYTES = 64 << 20
 MAX_DIRECTORY_BYTES = 32 << 20
 MAX_ROWS = 1 << 31

@@ -169,7 +169,9 @@ class _SegmentPayload:
     """Envelopes of a segment, read once and in order."""
 
     def __init__(self, folder: BatchSource, path: str, segment: SegmentEntry) -> None:
-        self._folder, self._path, self._segment = folder, path, segment
+        self._folder = folder
+        self._path = path
+        self._segment = segment
         self.at = segment.payload_offset  # the end of the bytes read so far, in the object
         self._data, self._start = b"", self.at
 

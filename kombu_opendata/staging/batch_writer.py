@@ -167,7 +167,9 @@ class BatchWriter:
         names = dict.fromkeys(chain.from_iterable(maps))
         headers = {name: [each.get(name) for each in maps] for name in names}
         rows = PendingRows(self._envelopes, headers, dict(zip(_FIELDS, map(list, columns), strict=True)))
-        self._envelopes, self._fields, self._pending_bytes = [], [], 0
+        self._envelopes = []
+        self._fields = []
+        self._pending_bytes = 0
         self._add_block(rows)
 
     def _add_block(self, rows: PendingRows) -> None:

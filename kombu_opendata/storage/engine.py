@@ -64,7 +64,10 @@ class Engine:
         on_full: Callable[[bool], None] = lambda _is_full: None,
         may_reopen: MayOpen | None = None,
     ) -> None:
-        self.store, self.journal, self.clock, self.settings = store, journal, clock, settings
+        self.store = store
+        self.journal = journal
+        self.clock = clock
+        self.settings = settings
         self._files = files
         self._staged_folder = StagedFolder(store.location.url, store.location.name)
         state = self.state = StoreState(settings.sizes)

@@ -136,7 +136,9 @@ def _newest_files(catalogue: Catalogue) -> list[SavedFile]:
 
 class _FileCopier:
     def __init__(self, catalogue: Catalogue, source: Folder, progress: OnProgress) -> None:
-        self._target, self._source, self._progress = catalogue.target, source, progress
+        self._target = catalogue.target
+        self._source = source
+        self._progress = progress
         self._sizes = catalogue.stored()
         self._previous_files = {(file.path, file.bytes): file for file in _newest_files(catalogue)}
         self._total = self._count_copied = 0

@@ -59,9 +59,14 @@ class MessageChecks:
             return
         if not facts.needs and not facts.letters and not facts.is_kept:
             return
-        queue = facts.places[0].queue if facts.places else facts.letters[0][0] if facts.letters else None
-        state = facts.places[0].state if facts.places else "a dead letter" if facts.letters else "kept by the log"
-        where = state if queue is None else f"{state} in queue {queue!r}"
+        queue = None
+        where = "kept by the log"
+        if facts.places:
+            queue = facts.places[0].queue
+            where = f"{facts.places[0].state} in queue {queue!r}"
+        elif facts.letters:
+            queue = facts.letters[0][0]
+            where = f"a dead letter in queue {queue!r}"
         for code, kind, value, key in (
             ("metadata-missing", RecordKind.METADATA, facts.metadata, self._metadata_key),
             ("payload-missing", RecordKind.PAYLOAD, facts.payload, self._payload_key),

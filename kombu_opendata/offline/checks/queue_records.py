@@ -16,6 +16,7 @@ _ACTIVE, _DONE, _FAILED = RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED
 _ARCHIVED = RecordKind.ARCHIVED_FAILED
 #: buckets that every queue has
 _BUCKETS = {_ACTIVE: keys.active_key, _DONE: keys.done_key, _FAILED: keys.failed_key}
+#: entries of a full bucket, by kind
 _LARGEST = {_ACTIVE: SIZES.bucket_entries, **dict.fromkeys((_DONE, _FAILED, _ARCHIVED), SIZES.settled_entries)}
 
 

@@ -76,7 +76,9 @@ class JournalTail:
     """
 
     def __init__(self, folder: Path, position: int, *, power_lost: bool = False) -> None:
-        self.folder, self.position, self.power_lost = folder, position, power_lost
+        self.folder = folder
+        self.position = position
+        self.power_lost = power_lost
         self.last = position
         self.segments: list[SegmentFile] = []
         self.spares: list[Path] = []

@@ -23,9 +23,11 @@ from .offline_store import OfflineStore
 OnCorrupt = Callable[[bytes, CorruptRecord], None]
 OnRow = Callable[[RecordKind, bytes, bytes], None]
 
-#: limits for the queue entries in memory (approximate), the ids of a window, and the buckets in memory
+#: limit for the queue entries in memory, approximate
 WINDOW_ENTRIES = 100_000
+#: limit for the ids of a window
 WINDOW_IDS = 50_000
+#: limit for the buckets in memory
 _MAX_BUCKETS = 128
 _PROGRESS_MESSAGES = 1000
 #: rows per read, for kinds with large values
@@ -69,7 +71,9 @@ class MessageScan:
         max_buckets: int = _MAX_BUCKETS,
     ) -> None:
         self._store = store
-        self._window_entries, self._window_ids, self._max_buckets = window_entries, window_ids, max_buckets
+        self._window_entries = window_entries
+        self._window_ids = window_ids
+        self._max_buckets = max_buckets
         self._spans = sorted(spans)
         self._on_corrupt, self._on_row = on_corrupt, on_row
         self._open: list[Span] = []

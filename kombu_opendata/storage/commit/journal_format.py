@@ -55,7 +55,11 @@ class Segment:
     __slots__ = ("fd", "first", "number", "path", "size")
 
     def __init__(self, path: Path, fd: int, number: int, first: int, size: int) -> None:
-        self.path, self.fd, self.number, self.first, self.size = path, fd, number, first, size
+        self.path = path
+        self.fd = fd
+        self.number = number
+        self.first = first
+        self.size = size
 
     @classmethod
     def allocate(cls, path: Path, size: int, *, sync: bool) -> Segment:

@@ -20,7 +20,7 @@ from ..state.queue_state import QueueState
 
 __all__ = ["EngineMetrics", "Histogram", "SlowCommit", "Standing", "stopwatch"]
 
-#: seconds, for a write with its sync: from a tenth of a millisecond to a stall
+#: bounds of a histogram of seconds, for a write with its sync: from a tenth of a millisecond to a stall
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0)
 BYTES = tuple(float(1 << power) for power in range(8, 29, 2))  # 256 bytes to 256 MiB

@@ -38,7 +38,10 @@ class ClaimEffect(Effect, tag=3):
     pairs: list[int]
 
     def apply(self, state: StoreState) -> None:
-        name, session, at, ids = self.queue, self.session, self.at_ms, self.pairs[::2]
+        name = self.queue
+        session = self.session
+        at = self.at_ms
+        ids = self.pairs[::2]
         queue = state.queues[name]
         messages = queue.messages
         leases = state.leases.get(session)
@@ -131,7 +134,11 @@ class ReturnEffect(MessagesEffect, tag=5):
     def apply(self, state: StoreState) -> None:
         at, costs_attempt, consumer = self.at_ms, self.costs_attempt, self.consumer
         visible_at, lease_expired = self.visible_at_ms, self.lease_expired
-        outcome = EXPIRED if lease_expired else REQUEUED if costs_attempt else RELEASED
+        outcome = RELEASED
+        if lease_expired:
+            outcome = EXPIRED
+        elif costs_attempt:
+            outcome = REQUEUED
         queue = state.queues[self.queue]
         messages = queue.messages
         for id in self.pairs[::2]:

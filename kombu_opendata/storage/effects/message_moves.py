@@ -69,7 +69,10 @@ class MoveSettledEffect(Effect, tag=42):
     rows: list[QueueRow]
 
     def apply(self, state: StoreState) -> None:
-        name, at, target, staged = self.queue, self.at_ms, self.target, state.staged
+        name = self.queue
+        at = self.at_ms
+        target = self.target
+        staged = state.staged
         state.queues[name].settled_list(self.which).take(self.bucket, self.ids)
         if not target:
             for id in self.ids:
@@ -102,7 +105,11 @@ class MoveWaitingEffect(MessagesEffect, tag=75):
     rows: list[QueueRow]
 
     def apply(self, state: StoreState) -> None:
-        name, at, target, history, staged = self.queue, self.at_ms, self.target, state.history, state.staged
+        name = self.queue
+        at = self.at_ms
+        target = self.target
+        history = state.history
+        staged = state.staged
         source, into = state.queues[name], state.queues[target]
         for id in self.pairs[::2]:
             source.messages.remove(source.messages.available[id])

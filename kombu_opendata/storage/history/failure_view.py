@@ -28,9 +28,11 @@ from .failure_streams import FactsCache, FailureWindow, Stream, narrowed
 from .reader import ListReader
 from .service import PAGE_BYTES, History, ListPage
 
-#: limit for the failures that a page or a count examines; a page then ends early, a count is marked as incomplete
+#: limit for the failures that are examined for a page, which then ends early
 _MOST_FOR_PAGE = 50_000
+#: limit for the failures that are counted; the count is then marked as incomplete
 _MOST_FOR_GROUPS = 500_000
+#: limit for the groups of a count
 _MOST_GROUPS = 1000
 #: attribute of a failure for each dimension
 _PLACES = {name: "open.queue" if name == "queue" else f"facts.{name}" for name in DIMENSIONS}
@@ -64,7 +66,9 @@ class FailureView:
 
     def __init__(self, state: StoreState, history: History, buckets: SettledBuckets) -> None:
         self._read_at_once = state.sizes.failure_reads
-        self._state, self._history, self._buckets = state, history, buckets
+        self._state = state
+        self._history = history
+        self._buckets = buckets
         self._facts = FactsCache(self._read_at_once)
 
     def free_memory(self) -> None:

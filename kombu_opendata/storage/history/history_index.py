@@ -108,7 +108,10 @@ class Part:
 class _SpaceWriter:
     def __init__(self, space: int, part: int, run: int, into: list[Row], touched: Iterable[int], rare: int) -> None:
         self._rare = rare
-        self._space, self._part, self._run, self._into = space, part, run, into
+        self._space = space
+        self._part = part
+        self._run = run
+        self._into = into
         # Segments without postings are included: the sweep needs these records to find index entries for removal.
         self._segments: dict[int, list[int]] = {segment: [] for segment in touched}
         self.pages: list[tuple[list[int], list[int]]] = [([], []) for _ in range(1 << PAGE_BITS)]

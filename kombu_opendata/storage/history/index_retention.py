@@ -76,10 +76,15 @@ class _Output:
     """A merged run under construction."""
 
     def __init__(self, space: int, number: int, level: int, bits: int) -> None:
-        self._space, self._number, self._level, self._bits = space, number, level, bits
+        self._space = space
+        self._number = number
+        self._level = level
+        self._bits = bits
         self._rows: list[tuple[bytes, bytes | None]] = []
         self._pages: dict[int, tuple[array[int], array[int]]] = {}
-        self._low, self._high, self._entries = 1 << 64, 0, 0
+        self._low = 1 << 64
+        self._high = 0
+        self._entries = 0
         self.size = 0
 
     def add(self, hashes: array[int], positions: array[int], living: Set[int]) -> None:
@@ -118,11 +123,13 @@ class _Output:
 
 #: chunks of the log that one sweep removes
 _CHUNKS = 500
-#: failures of tasks that one sweep removes, and that one read returns
+#: failures of tasks that one sweep removes
 _FAILURES = 20_000
+#: failures of tasks that one read returns
 _FAILURES_AT_ONCE = 500
-#: segments that are examined before the next checkpoint, and the most rounds of this per sweep
+#: segments that are examined in one round, before the next checkpoint
 _SEGMENTS = 8
+#: the most rounds of one sweep
 _ROUNDS = 32
 _SEGMENT_READS = 32
 
@@ -139,7 +146,9 @@ class Sweep:
         checkpoint: Callable[[], Awaitable[None]],
         retention_ms: int,
     ) -> None:
-        self._store, self._state, self._payloads = store, state, payloads
+        self._store = store
+        self._state = state
+        self._payloads = payloads
         self._index = index
         self._checkpoint = checkpoint
         self._retention_ms = retention_ms

@@ -53,8 +53,12 @@ class Indexer:
     ) -> None:
         self._store, self._payloads = store, payloads
         self._reads = sizes.index_reads
-        self._part_rows, self._rare, self._max_known = sizes.index_part_rows, sizes.index_rare, sizes.index_messages
-        self._log, self._index, self._collected = log, index, collected
+        self._part_rows = sizes.index_part_rows
+        self._rare = sizes.index_rare
+        self._max_known = sizes.index_messages
+        self._log = log
+        self._index = index
+        self._collected = collected
         self._checkpoint = checkpoint
         self.hashes = Hashes()
         self.place: Place = (0, 0)

@@ -77,7 +77,10 @@ class History:
         checkpoint: Callable[[], Awaitable[None]],
         retention_ms: int,
     ) -> None:
-        self._store, self._state, self._payloads, sizes = store, state, payloads, state.sizes
+        self._store = store
+        self._state = state
+        self._payloads = payloads
+        sizes = state.sizes
         self.retention_ms = retention_ms
         self.log = HistoryLog(sizes)
         self.index = Index()

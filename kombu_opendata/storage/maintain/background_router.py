@@ -36,7 +36,11 @@ def replay_cursor(
         RequestError: one of them is not valid, they are not in order, or the start is in the future.
     """
     first, last = LogPosition.parse(start), LogPosition.parse(until)
-    low = first.id if first.id is not None else 0 if first.at_ms is not None else next_id
+    low = next_id
+    if first.id is not None:
+        low = first.id
+    elif first.at_ms is not None:
+        low = 0
     if low > next_id or (first.at_ms or 0) > now_ms:
         text = f"a start of {start!r:.100} is in the future: the next message id is {next_id}"
         raise RequestError(text, start=start)

@@ -164,7 +164,10 @@ class Collector(EngineService):
         sweepers: Sequence[Sweeper],
     ) -> None:
         super().__init__(parts)
-        self._operations, self._loader, self._buckets, self._sweepers = operations, loader, buckets, sweepers
+        self._operations = operations
+        self._loader = loader
+        self._buckets = buckets
+        self._sweepers = sweepers
 
     async def sweep(self) -> int:
         """Make one pass over all queues; return the number of settled messages that were removed."""

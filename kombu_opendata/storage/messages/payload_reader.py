@@ -17,8 +17,9 @@ from ..records.payload import Chunks
 
 #: chunks of a large payload that are read at the same time
 _CHUNKS_AT_ONCE = 16
-#: the widest gap in one read of a batch, and the most bytes of one read
+#: the widest gap between payloads that one read of a batch includes
 _MAX_GAP_BYTES = 16 << 10
+#: the most bytes of one such read
 _MAX_RUN_BYTES = 4 << 20
 
 #: the place of a payload: inline, in chunk records, or in a batch object
@@ -54,7 +55,9 @@ def locate(id: int, record: bytes | None) -> Place:
 
 
 def size_of(place: Place) -> int:
-    return len(place) if isinstance(place, bytes) else place.length if isinstance(place, EnvelopePlace) else place.size
+    if isinstance(place, bytes):
+        return len(place)
+    return place.length if isinstance(place, EnvelopePlace) else place.size
 
 
 def require(envelope: bytes | CorruptRecord) -> bytes:

@@ -12,9 +12,11 @@ from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
 from .payload_reader import PayloadReader, Place, locate, require, size_of
 
-#: widest gap between the ids of one scan, and the least number of ids for which a scan is used
+#: widest gap between the ids of one scan
 _MAX_GAP = 64
+#: fewest ids for which a scan is used
 _MIN_RUN = 8
+#: most rows of one call of a scan
 _SCAN_ROWS = 512
 #: approximate bytes of payloads that one call reads
 _CALL_BYTES = 256 << 10
@@ -96,7 +98,10 @@ class Payloads:
 
     def end_flush(self, ids: Iterable[int]) -> None:
         """End a checkpoint that the store has; of the payloads that it wrote, cache those of ``ids``."""
-        flushed, self.flushing, self._flushing_staged, self.flushing_metadata = self.flushing, {}, {}, {}
+        flushed = self.flushing
+        self.flushing = {}
+        self._flushing_staged = {}
+        self.flushing_metadata = {}
         for id in ids:
             if id in flushed:
                 self._keep(id, flushed[id])

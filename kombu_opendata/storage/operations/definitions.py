@@ -31,7 +31,10 @@ class Definitions(EngineService):
         repeats: RepeatedCalls,
     ) -> None:
         super().__init__(parts)
-        self._operations, self._loader, self._idempotency, self._repeats = operations, loader, idempotency, repeats
+        self._operations = operations
+        self._loader = loader
+        self._idempotency = idempotency
+        self._repeats = repeats
 
     def _define(self, effect: Effect) -> None:
         self._commits.apply(effect)

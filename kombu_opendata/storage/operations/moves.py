@@ -181,7 +181,10 @@ class Moves(EngineService):
         repeats: RepeatedCalls,
     ) -> None:
         super().__init__(parts)
-        self._buckets, self._pages, self._loader, self._repeats = buckets, pages, loader, repeats
+        self._buckets = buckets
+        self._pages = pages
+        self._loader = loader
+        self._repeats = repeats
 
     async def redrive(
         self,

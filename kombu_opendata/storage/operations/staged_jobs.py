@@ -168,7 +168,9 @@ class _Filling:
     """The buckets for the next rows of a queue. ``runs`` is a flat list bucket, rows, bucket, … of them."""
 
     def __init__(self, messages: QueueState) -> None:
-        self._bucket, self._used_entries, self._limit = messages.tail, messages.tail_used, messages.bucket_entries
+        self._bucket = messages.tail
+        self._used_entries = messages.tail_used
+        self._limit = messages.bucket_entries
         self.runs: list[int] = []
 
     def add(self, rows: int) -> None:

@@ -12,8 +12,9 @@ from ..records import results as records
 from ..records.results import FINAL, Result
 from ..state.result_state import HAS_REVOCABLE
 
-#: the most expired results that one sweep removes, and the number in one read
+#: the most expired results that one sweep removes
 _SWEEP_LIMIT = 50_000
+#: the number of them in one read
 _SWEEP_PAGE = 100
 #: the possible error of a task's age in a client's request
 _AGE_SLACK_MS = 1000

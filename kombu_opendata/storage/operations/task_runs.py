@@ -20,6 +20,7 @@ from .message_operations import Operations
 
 #: outcome of a task without a report
 _UNKNOWN = TaskReport(0)
+#: the length of an error for which there is no room in full
 SHORT_ERROR = 255
 LEFT_OUT = "(the traceback was left out: too many tasks failed at the same time)"
 
@@ -36,7 +37,9 @@ class TaskRuns(EngineService):
     def __init__(self, parts: EngineParts, operations: Operations, *, enabled: bool) -> None:
         """Create the runs. If not ``enabled``, a start is an ack; tasks that already run end by :meth:`lose`."""
         super().__init__(parts)
-        self.enabled, self._operations, self._effects = enabled, operations, parts.commits.effects
+        self.enabled = enabled
+        self._operations = operations
+        self._effects = parts.commits.effects
 
     def start(self, queue: Queue, entries: Iterable[QueueEntry]) -> None:
         """Move messages from in flight to done; their tasks, all of one session, run until :meth:`finish`."""
@@ -100,7 +103,10 @@ class TaskRuns(EngineService):
         history = self._state.history
         if not self.enabled or history is None:
             return
-        at, id, name, report = self._clock.now_ms(), entry.id, queue.name, self._fitting(report)
+        at = self._clock.now_ms()
+        id = entry.id
+        name = queue.name
+        report = self._fitting(report)
         history.reports[name, id] = report
         run = [id, entry.claimed_at, report.state, report.runtime_us, report.pid]
         failures = _failures(report)

@@ -15,8 +15,9 @@ from .stored_messages import id_of
 _READ_AHEAD_BYTES = 512 << 10
 #: a block also ends after this many bytes
 _BLOCK_BYTES = 1 << 20
-#: rows that are read first to measure them, and the approximate bytes of each further call
+#: rows that are read first, to measure their size
 _FIRST_ROWS = 32
+#: approximate bytes of each further call
 _CALL_BYTES = 256 << 10
 #: most rows of one call, as the following ones may be larger
 _CALL_ROWS = 1024

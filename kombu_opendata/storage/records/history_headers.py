@@ -60,7 +60,10 @@ class HeaderTable:
 
     def at(self, index: int) -> Pairs:
         """Return the headers of the message in this place, as :meth:`find`."""
-        key, value, offset, end = self._key, self._value, self._ends[index], self._ends[index + 1]
+        key = self._key
+        value = self._value
+        offset = self._ends[index]
+        end = self._ends[index + 1]
         (count,) = field_types.read(_COUNT, key, value, offset)
         texts, offset = field_types.read_many(field_types.read_utf8, key, value, offset + _COUNT.size, 2 * count)
         if offset != end:

@@ -42,6 +42,7 @@ from . import field_types
 ACKED, FAILED, REJECTED, EXPIRED, RELEASED, REDRIVEN, REQUEUED = range(7)
 #: outcomes by number; a message that was rejected and requeued has a separate number
 OUTCOMES = ("acked", "failed", "rejected", "expired", "released", "redriven", "rejected")
+#: a bit of an outcome: an operator caused it
 MANUAL = 0x80
 #: a bit of a task's state: its error is in a record
 DETAILED = 0x80

@@ -161,7 +161,9 @@ class RecordKind(enum.Enum):
 
     def __new__(cls, name: str, prefix: bytes, *fields: KeyField) -> Self:
         kind = object.__new__(cls)
-        kind._value_, kind.prefix, kind.fields = name, prefix, fields
+        kind._value_ = name
+        kind.prefix = prefix
+        kind.fields = fields
         return kind
 
     PAYLOAD = "payload", b"\x01\x01", _ID

@@ -161,7 +161,9 @@ class Decoder:
             raise _not_utf8(key, value) from None
         self._misses += 1
         if self._misses > _MISSES_TO_FORGET:
-            self._layouts, self._count, self._misses = {}, 0, 0
+            self._layouts = {}
+            self._count = 0
+            self._misses = 0
         if headers and self._count < _MAX_LAYOUTS and len(value) <= _LAYOUT_BYTES:
             layouts = self._layouts.setdefault(len(value), [])
             if len(layouts) < _LAYOUTS_OF_A_SIZE:

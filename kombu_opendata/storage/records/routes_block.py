@@ -29,8 +29,9 @@ BLOCK_BITS = 8
 SIZE = 1 << BLOCK_BITS
 #: the bits of a message id that are its place in the block
 LOW = SIZE - 1
-#: the counts of a message that only the log keeps: without chunks, or maybe with some
+#: the count of a message that only the log keeps, and that has no chunks
 KEPT = field_types.MAX_U16
+#: the count of a message that only the log keeps, and that may have chunks
 KEPT_IN_CHUNKS = KEPT - 1
 MAX_COUNT = KEPT_IN_CHUNKS - 1
 

@@ -26,7 +26,7 @@ from ...errors import RequestError
 from ...selectors import tree
 
 X_MATCH = "x-match"
-#: the largest number of headers of a message; each publish is compared with all arguments
+#: limit for the arguments of a binding, which each publish is compared with; it is also the limit for headers
 MAX_ARGUMENTS = 255
 KINDS = ("all", "any", "all-with-x", "any-with-x")
 

@@ -36,8 +36,9 @@ from . import ffi
 from .object_store import Location, answered, locate, translated
 from .slate_admin import earlier_ulid, ulid_number, ulid_time_ms
 
-#: the layout of a time, and of the half of a ULID that has its time
+#: the layout of a time in a manifest
 _TIME = struct.Struct("<q")
+#: the layout of the half of a ULID that contains its time
 _HALF = struct.Struct("<Q")
 #: each batch of the broker writes at least one of these
 _MARKS = (keys.NEWEST_TIME_KEY, keys.STORE_HEADER_KEY)

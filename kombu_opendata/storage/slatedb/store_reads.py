@@ -20,8 +20,9 @@ _Part = TypeVar("_Part", bound=Sized)
 _ROWS_PER_CALL = 1000
 #: the poll interval of a frozen reader, which reads the manifest only once more, right after it is opened
 _NEVER_MS = 365 * 86_400_000
-#: bounds of the time that a frozen reader waits for SlateDB's first read of the manifest
+#: shortest time that a frozen reader waits for SlateDB's first read of the manifest
 _FREEZE_SECONDS = 0.01
+#: longest time of this wait
 _MAX_FREEZE_SECONDS = 0.5
 _MEMTABLE_BYTES = 64 << 20
 _RETRIES = 5
@@ -70,7 +71,9 @@ class Reads:
     keeps_blocks = False
 
     def __init__(self, location: Location, db: Any, binding: ffi.SlateBinding) -> None:
-        self.location, self.url, self.binding = location, location.url, binding
+        self.location = location
+        self.url = location.url
+        self.binding = binding
         self._db = db
         self._ongoing = OngoingReads()
         self._reopened: asyncio.Event | None = None

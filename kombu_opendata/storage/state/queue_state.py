@@ -164,7 +164,9 @@ class QueueState:
         """Return the time at which the next delayed message becomes visible."""
         in_memory = self._delayed[0][0] if self._delayed else None
         cold = self.cold.next_visible_at
-        return in_memory if cold is None else cold if in_memory is None else min(in_memory, cold)
+        if in_memory is None or cold is None:
+            return cold if in_memory is None else in_memory
+        return min(in_memory, cold)
 
     def delayed(self, now: int) -> int:
         """Return the number of loaded messages that are not visible yet."""
@@ -193,7 +195,9 @@ class QueueState:
         if self.counts_bytes:
             self.available_bytes -= entry.size
         entry.attempts = min(entry.attempts + 1, 0xFFFF)
-        entry.claimed_at, entry.lease_until, entry.session = at, lease_until, session
+        entry.claimed_at = at
+        entry.lease_until = lease_until
+        entry.session = session
         self.in_flight[id] = entry
         bucket.in_flight[id] = entry
         self.dirty.add(entry.bucket)

@@ -196,7 +196,9 @@ class ResultState:
             head = records.Chord(chord.expires_at_ms, chord.size, chord.added, chord.header, chord.body)
             batch.put(keys.chord_key(group), records.encode_chord(head))
             chord.is_stored = True
-        self._expired, self._deleted_keys, self._dirty_chords = {}, [], set()
+        self._expired = {}
+        self._deleted_keys = []
+        self._dirty_chords = set()
 
     def _delete(self, batch: WriteBatch, key: bytes) -> None:
         batch.delete(key)

@@ -103,7 +103,9 @@ class Queue:
         self.messages.count_bytes(self.limits.counts_bytes)
 
     def settled_list(self, which: ListName) -> SettledList:
-        return self.done if which == "done" else self.failed if which == "failed" else self.archived_failed
+        if which == "done":
+            return self.done
+        return self.failed if which == "failed" else self.archived_failed
 
     def forget_at_hand(self) -> None:
         """Remove the buckets that were read from the store to take messages from them."""
@@ -113,10 +115,11 @@ class Queue:
 
 def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
     """Return a queue's dead-letter exchange and routing key (None: the message's own); None without an exchange."""
-    exchange, routing_key = map(
-        arguments.get, (queue_arguments.DEAD_LETTER_EXCHANGE, queue_arguments.DEAD_LETTER_ROUTING_KEY)
-    )
-    return (exchange, routing_key if isinstance(routing_key, str) else None) if isinstance(exchange, str) else None
+    exchange = arguments.get(queue_arguments.DEAD_LETTER_EXCHANGE)
+    routing_key = arguments.get(queue_arguments.DEAD_LETTER_ROUTING_KEY)
+    if not isinstance(exchange, str):
+        return None
+    return exchange, routing_key if isinstance(routing_key, str) else None
 
 
 class DeletedQueue(NamedTuple):

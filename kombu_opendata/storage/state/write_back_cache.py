@@ -10,6 +10,7 @@ V = TypeVar("V")
 
 #: memory of an entry besides its name and value
 _OVERHEAD_BYTES = 200
+#: names without a stored value that are remembered
 _MAX_ABSENT = 65_536
 
 
