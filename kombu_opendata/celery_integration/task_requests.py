@@ -40,6 +40,8 @@ _ENDS = ("on_success", "on_failure", "on_timeout", "revoked", "maybe_expire", "t
 _SUCCEEDED = int(TaskState.SUCCEEDED)  # a plain number is encoded faster
 #: read for each task; reading a member of an enumeration costs more
 _BEGUN, _ACKNOWLEDGED, _SETTLED = TaskRun.BEGUN, TaskRun.ACKNOWLEDGED, TaskRun.SETTLED
+#: the time limits in the message of a task without any
+_NO_LIMITS = [None, None]
 #: events that Celery sends after the loss of a pool process if it knows the task's state
 _AFTER_LOSS = {"task-succeeded": TaskState.SUCCEEDED, "task-retried": TaskState.RETRIED}
 
@@ -134,8 +136,7 @@ class ReportingRequest(_Base):
             raise InvalidTaskError(f"it is not the message of a task: {exc}") from exc
         if not self.id:
             raise InvalidTaskError("the message has no id")
-        limits = self.time_limits
-        if len(limits) != 2 or not all(limit is None or isinstance(limit, (int, float)) for limit in limits):
+        if (limits := self.time_limits) != _NO_LIMITS and not _are_limits(limits):
             raise InvalidTaskError(f"the time limits of a task are two numbers, not {limits!r}")
 
     def __expect(self, report: TaskReport | None) -> None:
@@ -246,6 +247,10 @@ class ReportingRequest(_Base):
             self.__killed = before
             self.__expect(before)
             raise
+
+
+def _are_limits(limits: Any) -> bool:
+    return len(limits) == 2 and all(limit is None or isinstance(limit, (int, float)) for limit in limits)
 
 
 def running_late(reporter: Reporter) -> Iterator[tuple[Lease, float]]:
