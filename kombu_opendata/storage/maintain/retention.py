@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from ..clock import TimeSlice
@@ -95,8 +95,11 @@ class LogSweep(EngineService):
         await counts.load(ids)
         return [id for id in ids if counts.is_kept(id)]
 
-    async def drop_oldest(self, count: int) -> int:
-        """Delete the oldest messages that only the log keeps, before the end of their retention; return the number."""
+    async def drop_oldest(self, count: int) -> AsyncIterator[int]:
+        """Delete the oldest messages that only the log keeps, before the end of their retention.
+
+        Yield the number of each part after its deletion.
+        """
         deleted_count = 0
         rows: list[tuple[bytes, bytes]] = []
         position, end = 0, keys.kind_range(keys.RecordKind.METADATA)[1]
@@ -108,10 +111,10 @@ class LogSweep(EngineService):
                 oldest = [id for id in log_only_ids if id not in outdated][: count - deleted_count]
                 outdated.update(oldest)
                 deleted_count += len(oldest)
+            yield len(oldest)
             position = ids[-1] + 1 if ids else 1
             if len(outdated) >= _GARBAGE_PER_CHECKPOINT:
                 await self._commits.checkpoint()
-        return deleted_count
 
     def _move(self, record: LogRetention, position: int, now: int, *, is_over: bool) -> None:
         """Record that the messages below ``position`` were swept; ``is_over``: there are no more."""

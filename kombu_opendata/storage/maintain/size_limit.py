@@ -23,7 +23,7 @@ removing    ``_to_remove`` remain           remove at most 200,000, in checkpoin
 ==========  ==============================  ============================================================================
 
 Maintenance runs one step at a time. A store error while compacting means a retry at the next step. While removing it
-is raised: what was removed remains removed, and the next step begins with the same number again.
+is raised: what was removed remains removed, and the next step continues with the rest.
 
 Messages are removed in this order: those that only the log keeps, then the oldest done ones of all queues, then failed
 ones; of the archived ones none. Their history is removed with them. The removals become part of checkpoints like those
@@ -184,36 +184,43 @@ class SizeLimit(EngineService):
 
     # ------------------------------------------------------------------ removing
     async def _remove_some(self) -> int:
-        newest_at_ms = 0
-        removed_count = await self._log_sweep.drop_oldest(min(self._to_remove, _PER_STEP))
+        newest_at_ms, removed_before = 0, self.removed
+        rest_count = max(0, self._to_remove - _PER_STEP)  # for the next steps
+        async for count in self._log_sweep.drop_oldest(self._to_remove - rest_count):
+            self._count_removed(count)
         for which in _LISTS:
             heap = await self._by_age(which)
-            while heap and removed_count < min(self._to_remove, _PER_STEP):
+            while heap and self._to_remove > rest_count:
                 _, _, queue = heapq.heappop(heap)
                 settled_list = queue.settled_list(which)
                 async with self._commits.checkpointing:  # no checkpoint may write the lists during the read
                     rows = await self._buckets.head(queue, which)
                     if not rows:
                         continue
-                    oldest = rows[: self._to_remove - removed_count]
+                    oldest = rows[: self._to_remove]
                     self._buckets.take(queue, which, rows, len(oldest))
                     # the log does not keep them either
                     self._state.dirty.outdated.update(row.message_id for row in oldest)
-                removed_count += len(oldest)
+                self._count_removed(len(oldest))
                 newest_at_ms = max(newest_at_ms, oldest[-1].settled_at_ms)
                 if len(self._state.dirty.garbage) >= _PER_CHECKPOINT:
                     await self._commits.checkpoint()
                 if settled_list.length:
                     heapq.heappush(heap, (settled_list.oldest_at_ms or oldest[-1].settled_at_ms, queue.name, queue))
-        # the rest was removed otherwise, or its buckets are not stored yet: measure again
-        self._to_remove = max(0, self._to_remove - removed_count) if removed_count else 0
-        if removed_count:
-            self.removed += removed_count
-            self.removed_at_ms = self._clock.now_ms()
+        removed_count = self.removed - removed_before
+        if not removed_count:
+            self._to_remove = 0  # the rest was removed otherwise, or its buckets are not stored yet: measure again
+        else:
             # Their history is removed with them.
             await self._history.sweep(newest_at_ms + self._history.retention_ms)
             await self._commits.checkpoint()
         return removed_count
+
+    def _count_removed(self, count: int) -> None:
+        self._to_remove -= count
+        if count:
+            self.removed += count
+            self.removed_at_ms = self._clock.now_ms()
 
     async def _by_age(self, which: ListName) -> list[tuple[int, str, Queue]]:
         """Return the queues that have settled messages, as a heap ordered by the time of their oldest."""

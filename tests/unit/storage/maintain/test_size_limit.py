@@ -6,14 +6,18 @@ import math
 import random
 import shutil
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kombu_opendata.errors import StoreError
+from kombu_opendata.storage.commit.route_counts import RouteCounts
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.maintain.upkeep import Upkeep
+from kombu_opendata.storage.read.settled_buckets import SettledBuckets
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.state.store_state import QueueSettings
@@ -157,6 +161,56 @@ def test_failed_messages_go_when_no_done_ones_are_left(tmp_path: Path) -> None:
         assert 0 < world.queue("q").failed.length < len(failed)
 
     run(tmp_path / "s", steps, settings())
+
+
+@pytest.mark.parametrize("log_retention_seconds", [0, math.inf], ids=["done", "kept by the log"])
+def test_a_step_after_a_read_error_removes_only_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_retention_seconds: float
+) -> None:
+    async def steps(world: World) -> None:
+        await settled(world, 1500)
+        if log_retention_seconds:
+            world.clock.advance(86_400_000)
+            await world.engine.collector.sweep()
+            await world.engine.commits.checkpoint()
+            await world.engine.upkeep.tidy()
+            assert world.engine.state.log.kept == 1500
+        limit, has_read_error = world.engine.size_limit, False
+
+        def failing(read: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+            """Fail once, when the step has removed some messages."""
+
+            async def read_or_fail(*args: Any) -> Any:
+                nonlocal has_read_error
+                if world.engine.state.dirty.outdated and not has_read_error:
+                    has_read_error = True
+                    raise StoreError("the bucket does not answer")
+                return await read(*args)
+
+            return read_or_fail
+
+        monkeypatch.setattr(SettledBuckets, "head", failing(SettledBuckets.head))
+        monkeypatch.setattr(RouteCounts, "load", failing(RouteCounts.load))
+
+        async def has_failed() -> bool:
+            await world.engine.disk_space.read()
+            try:
+                await limit.step()
+            except StoreError:
+                return True
+            return False
+
+        await until(has_failed, poll_seconds=_STEP_SECONDS)
+        removed = limit.removed
+        assert 100 < removed < 1500
+        await at_rest(world)
+        assert removed < limit.removed < 1100
+        assert limit.size_bytes > 0.7 * LIMIT
+
+    sizes = replace(
+        settings(log_retention_seconds=log_retention_seconds).sizes, sweep_messages=150, settled_entries=150
+    )
+    run(tmp_path / "s", steps, settings(log_retention_seconds=log_retention_seconds, sizes=sizes))
 
 
 def test_garbage_removes_nothing(tmp_path: Path) -> None:
