@@ -43,7 +43,7 @@ MAX_OPENED_BYTES = 1 << 20
 MAX_ENVELOPE_HEADERS = 1000
 #: limit for the properties of a published envelope
 MAX_PROPERTIES_BYTES = 64 << 10
-#: additional headers, and their bytes, of a stored envelope: the broker adds headers to dead letters
+#: numbers of headers and bytes by which a stored envelope may exceed these limits, as dead letters have more headers
 _MORE_HEADERS, _MORE_BYTES = 16, 64 << 10
 #: limit for an envelope that is decoded in one pass, and for headers whose arrays and maps are decoded
 _SMALL_BYTES = 2048
@@ -277,8 +277,10 @@ def _with_own_headers(
     texts["priority"] = str(priority)
     if content_type:
         texts["content_type"] = content_type
-    if "traceparent" in texts and len(trace_id := texts["traceparent"][3:35]) == 32 and trace_id.isalnum():
-        texts.setdefault("trace_id", trace_id)
+    if "traceparent" in texts:
+        trace_id = texts["traceparent"][3:35]  # follows the version, see W3C Trace Context
+        if len(trace_id) == 32 and trace_id.isalnum():
+            texts.setdefault("trace_id", trace_id)
     if len(texts) > MAX_HEADERS:
         raise _too_many(len(texts))
     return texts

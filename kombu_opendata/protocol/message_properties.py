@@ -13,7 +13,7 @@ MAX_PRIORITY = 255
 
 
 def priority_of(value: Any) -> int:
-    """Return a message's priority, 0 (lowest) to 255, 0 if None; raise InvalidMessage for other values."""
+    """Return a message's priority, from 0 (lowest) to 255; None means 0. Raise InvalidMessage for other values."""
     if value is None:
         return 0
     if type(value) is int and 0 <= value <= MAX_PRIORITY:

@@ -14,14 +14,15 @@ from typing import Any, Protocol
 
 from .queue_arguments import ALTERNATE_EXCHANGE, ANY, DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, FILTER, FILTER_MODE
 
-#: the default exchange in patterns; its name is empty
+# names with which patterns are compared, in place of the names of exchanges
+#: the default exchange, whose name is empty
 DEFAULT_EXCHANGE = "amq.default"
-#: all exchanges together, in patterns: all messages of an instance
+#: all exchanges together: all messages of an instance
 ALL_EXCHANGES = "amq.all"
-#: results of tasks and chords, in patterns; a right on it covers every result whose name the user knows, and the names
-#: contain random task ids
+#: results of tasks and chords; a right on them covers every result whose name the user knows, and the names contain
+#: random task ids
 RESULTS = "amq.results"
-#: staged jobs, whose messages may go to any exchange, in patterns
+#: staged jobs, whose messages may go to any exchange
 STAGED_JOBS = "amq.staged"
 #: headers that the role monitor may see: Celery's, without the arguments of the task, and the broker's own
 SHOWN_HEADERS = frozenset(
@@ -56,7 +57,7 @@ class Permission:
 
     check: Check  # raises AccessRefused if the rights do not permit the message
     text: str  # the permission, for the documentation
-    #: required rights, each with the role that replaces it, or ``""``; the key of a role alone is ``""``
+    #: required rights, each with the role that replaces it (``""``: none); a role required alone has the key ``""``
     rights: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""Calls of consumers (their credit, gets, settlements, closing of channels), and about sessions (heartbeat, end)."""
+"""Calls that consume, get and settle messages, and calls about sessions: heartbeat, ping, end."""
 
 from __future__ import annotations
 

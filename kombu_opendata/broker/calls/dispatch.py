@@ -82,7 +82,13 @@ class Context:
         self._audit.changed(session.acting_as or session.user.name, session.described, text, *args, **fields)
 
     def queue(self, name: str) -> BrokerQueue:
-        """Return a queue that this client may use; raise NotFound, RequestError (its name), or AccessRefused."""
+        """Return a queue that this client may use.
+
+        Raises:
+            NotFound: there is no such queue.
+            RequestError: the name is not valid.
+            AccessRefused: the queue is exclusive to another connection.
+        """
         queue = self._queues.get(name)
         if queue is None or queue.deleting:
             check_name(name, "queue")

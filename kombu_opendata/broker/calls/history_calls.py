@@ -189,7 +189,10 @@ def _next(bulk: Bulk) -> str | None:
 
 
 def _failure_filters(call: Context, msg: FailureQuery[Any]) -> FailureFilterValues:
-    """Return the filters of a call; raise NotFound for a queue, InvalidFilter or SelectorError for a value."""
+    """Return the filters of a call.
+
+    Raise NotFound for an unknown queue, and InvalidFilter or SelectorError for an invalid value.
+    """
     for name in msg.queues:
         call.queue(name)
     names = (name for name in FailureQuery.__struct_fields__ if name not in ("rid", "selector"))

@@ -22,8 +22,8 @@ Without a journal a commit is a request to the bucket: see :mod:`.bucket_commits
 A queue delivers at most :data:`_DELIVERIES_PER_TURN` messages in a turn, and a client gets at most
 :data:`.TURN_BYTES`, because it may not read them; both continue in the next turn. A turn visits only queues that were
 woken, so its duration does not depend on the number of queues. A queue whose consumers have no credit is woken when a
-channel has capacity again (``starved``, ``refilled``), when the client reads, or when a message arrives; a queue whose
-next message is being loaded, by the loader; a queue whose messages are all delayed, by its timer.
+channel has capacity again (``starved``, ``refilled``), when the client reads, or when a message arrives. The loader
+wakes a queue whose next message it has loaded, and a timer wakes a queue whose messages are all delayed.
 
 Getters, the requests of clients that do not consume, come before consumers. If no message is ready or the queue is
 paused, each is notified; those that do not wait are answered and removed. In a queue with a single active consumer,

@@ -45,7 +45,7 @@ class QueuePolicies:
         self._previous_holders_until_ms = core.clock.now_ms() + grace_ms
         self._loop = asyncio.get_running_loop()
         self.changed: set[BrokerQueue] = set()
-        self._busy: set[BrokerQueue] = set()  # queues that a task works on
+        self._busy: set[BrokerQueue] = set()  # queues with background work
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0

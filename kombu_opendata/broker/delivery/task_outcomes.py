@@ -30,7 +30,8 @@ class RunsOfTask:
 
     Attributes:
         states: the number of runs by the number of their :class:`.TaskState`.
-        runtime, waiting: the runtimes, and the times that the messages were due before the runs, in seconds.
+        runtime: the runtimes, in seconds.
+        waiting: the times for which the messages had been due when the runs began, in seconds.
     """
 
     __slots__ = ("runtime", "states", "waiting")
@@ -54,7 +55,7 @@ class TaskOutcomes:
         """Count a task that has ended.
 
         Args:
-            waited_ms: the time that its message was due before the task began; -1 if it is unknown.
+            waited_ms: the time for which its message had been due when the task began; -1 if it is unknown.
             due_at_ms: the due time of its message, if the task has just ended.
         """
         if due_at_ms:

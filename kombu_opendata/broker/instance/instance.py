@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: how often leases are extended in the store: three times within the default, once within the shortest
+#: interval of the extension of leases in the store: three times within a default lease, once within the shortest
 _RENEW_SECONDS = DEFAULT_LEASE_SECONDS / 3
 #: how long a stopping broker waits for its last commit
 _END_SECONDS = 10.0

@@ -234,7 +234,10 @@ class Maintenance:
 
 
 def check_duties(duties: Iterable[str]) -> list[str]:
-    """Return these duties in their order, each once; all for no names. Raise RequestError for an unknown one."""
+    """Return the duties of these names, in their order and without duplicates. No names mean all duties.
+
+    Raise RequestError for an unknown name.
+    """
     names = set(duties)
     unknown = sorted(names.difference(DUTIES))
     if unknown:

@@ -73,7 +73,10 @@ class Instances:
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def get(self, name: str) -> Instance:
-        """Return an instance, opened on first use; raise RequestError for its name, StoreError or StartError."""
+        """Return the instance of this name; open it on first use.
+
+        Raise RequestError if the name is not valid, and StoreError or StartError if the instance can't be opened.
+        """
         check_name(name)
         async with self._opening[name]:
             instance = self.open.get(name)
@@ -129,7 +132,10 @@ class Instances:
         self._failed(name, exc)
 
     async def host_for(self, hello: m.Hello, user: User) -> InstanceCalls:
-        """Return the calls of a Hello's instance; raise RequestError, or InstanceNotFound if there is none."""
+        """Return the calls of the instance that a Hello names.
+
+        Raise RequestError if the Hello is not valid, and InstanceNotFound if there is no such instance.
+        """
         if len(hello.session) != 16:
             raise RequestError("a session id has 16 bytes")
         if is_timed(hello.session):

@@ -153,7 +153,7 @@ class Server:
         ``addresses`` are this broker's for clients, as far as they are known. Raise StoreInUse if another broker is
         active and this one is no standby, StoreError or StartError if a store can't be opened.
         """
-        await ffi_choice.select()  # it takes a tenth of a second, which a take-over need not wait for
+        await ffi_choice.select()  # takes a tenth of a second: done now, so that a take-over does not wait for it
         if not await self._unless_stopped(self.active_role.take(self.front, addresses)):
             return False
         self.keep(self.active_role.watch())

@@ -14,7 +14,7 @@ from ...errors import ProtocolError
 
 #: minimum size of a partial frame that is counted
 LEAST_BYTES = 256 << 10
-#: limit for a broker without a memory limit; with a memory limit it is a quarter of the latter
+#: limit for a broker without a memory limit; otherwise the limit is a quarter of the memory limit
 DEFAULT_BYTES = 1 << 30
 #: maximum time in which a client sends nothing of its message while other connections wait
 SILENT_SECONDS = 10.0

@@ -34,7 +34,7 @@ class Outcome(IntEnum):
 
 # ------------------------------------------------------------------ broker → client
 class PublishConfirm(Numbered, tag=104):
-    """Publisher confirm: the message is durable. ``queues`` is the number of queues that received it; 0: none did.
+    """Publisher confirm: the message is durable. ``queues`` is the number of queues that received it.
 
     The broker stores the reply only to the session's last publish. For an earlier one that is repeated, ``message_id``
     is 0 and ``queues`` is -1.

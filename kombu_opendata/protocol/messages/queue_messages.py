@@ -25,7 +25,7 @@ ReadRow = tuple[int, int, int, int, bytes, bool]
 StateRow = tuple[int, str, int, int, int, int, int, str, int]
 #: the code, text and values of an error
 Refusal = tuple[str, str, dict[str, Any]]
-#: message id, token; a token of 0 means the lease of any timed read, or none
+#: message id, token; a token of 0 stands for the lease of any timed read, and for a message without a lease
 Item = tuple[int, int]
 
 

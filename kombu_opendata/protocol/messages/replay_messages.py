@@ -86,64 +86,46 @@ class Replay(Request[ReplayStarted], tag=92):
 
 @operation("redrive failed messages", permissions.redrive, query=True, stores=True, large=True, filter="selector")
 class Redrive(Request[Redriven], tag=93):
-    """Request to redrive failed messages, with their attempts reset to 0, to ``target`` (empty: their own queue).
-
-    ``which`` is "failed" or "archived_failed". A message must match ``selector`` (empty: any message) and be in ``ids``
-    (None: any message). At most ``limit`` messages are moved (0: all). The work stops if the connection ends.
-    """
+    """Request to redrive failed messages, with their attempts reset to 0. The work stops if the connection ends."""
 
     queue: str
-    target: str = ""
-    selector: str = ""
-    ids: Many[int] | None = None
-    limit: int = 0
-    which: str = "failed"
+    target: str = ""  # empty: their own queue
+    selector: str = ""  # filter that the messages must match; empty: all messages
+    ids: Many[int] | None = None  # None: all messages
+    limit: int = 0  # maximum number of messages; 0: no maximum
+    which: str = "failed"  # "failed" or "archived_failed"
 
 
 @operation("delete settled messages", on_queue("configure", or_role="operator"), query=True, large=True)
 class DeleteSettled(Request[SettledDeleted], tag=94):
-    """Request to delete settled messages.
-
-    ``which`` is "done", "failed" or "archived_failed". Exactly one field selects the messages: ``older_than_ms``
-    (settled at least this long ago; -1: not by age), ``ids``, or ``all``.
-    """
+    """Request to delete settled messages. Exactly one of the last three fields selects the messages."""
 
     queue: str
-    which: str
-    older_than_ms: int = -1
+    which: str  # "done", "failed" or "archived_failed"
+    older_than_ms: int = -1  # the messages that were settled at least this long ago; -1: not by age
     ids: Many[int] | None = None
     all: bool = False
 
 
 @operation("archive failed messages", permissions.archive_failed, query=True, large=True)
 class ArchiveFailed(Request[Count], tag=100):
-    """Request to archive failed messages with all their data.
-
-    A message must have failed at least ``older_than_ms`` ago (-1: at any time), be in ``ids`` (None: any message), and
-    match ``selector`` (empty: any message). At most ``limit`` messages are archived (0: all). The work stops if the
-    connection ends.
-    """
+    """Request to archive failed messages with all their data. The work stops if the connection ends."""
 
     queue: str
-    older_than_ms: int = -1
-    ids: Many[int] | None = None
-    selector: str = ""
-    limit: int = 0
+    older_than_ms: int = -1  # the messages must have failed at least this long ago; -1: at any time
+    ids: Many[int] | None = None  # None: all messages
+    selector: str = ""  # filter that the messages must match; empty: all messages
+    limit: int = 0  # maximum number of messages; 0: no maximum
 
 
 @operation("move or copy messages", permissions.move, query=True, large=True, filter="selector")
 class MoveMessages(Request[Moved], tag=230):
-    """Request to move ready and delayed messages to another queue, or copy them if ``copy`` is set.
-
-    A message must match ``selector`` (empty: any message), be in ``ids`` (None: any message), and have one of the
-    ``states`` "available" and "delayed" (empty: both). At most ``limit`` messages are moved (0: all). The work stops if
-    the connection ends.
-    """
+    """Request to move ready and delayed messages to another queue. The work stops if the connection ends."""
 
     queue: str
     target: str
-    selector: str = ""
-    ids: Many[int] | None = None
-    limit: int = 0
-    states: Many[str] = msgspec.field(default_factory=list)
-    copy: bool = False
+    selector: str = ""  # filter that the messages must match; empty: all messages
+    ids: Many[int] | None = None  # None: all messages
+    limit: int = 0  # maximum number of messages; 0: no maximum
+    states: Many[str] = msgspec.field(default_factory=list)  # "available", "delayed" or both; empty: both
+    copy: bool = False  # copy the messages instead

@@ -196,7 +196,7 @@ class SendCalls(BrokerCalls):
         return m.Sent(msg.rid, ids, [], not stored, [at in stored for at in range(len(ids))])
 
     def _must_take(self, msg: m.Send) -> BrokerQueue | None:
-        """Return the queue that the client named, None if none; raise NotFound if it does not exist."""
+        """Return the queue that must receive each message, None if any queue may; raise NotFound if it is missing."""
         if not msg.to_queue:
             return None
         queue = self._keys.queue_of(msg)
