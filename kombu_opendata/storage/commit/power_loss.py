@@ -231,12 +231,17 @@ def _take_out(db_folder: Path, point: SyncPoint) -> list[str]:
     ]
     # These bound the collector's deletions; they may be torn, or name a manifest that is moved out.
     files += [f"{_COLLECTOR}/{name}" for name in _names(db_folder / _COLLECTOR, _BOUNDARY_NAME)]
+    lost_folder = db_folder.with_name(db_folder.name + ".lost")
+    moved: dict[str, list[str]] = {}
     with _translated(db_folder):
-        for name in sorted(files):
-            target = db_folder.with_name(db_folder.name + ".lost") / name
+        for file in sorted(files):
+            target = lost_folder / file
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (db_folder / name).replace(target)
-        for folder in {name.partition("/")[0] for name in files}:
+            (db_folder / file).replace(target)
+            folder, _, name = file.partition("/")
+            moved.setdefault(folder, []).append(name)
+        _sync_files(lost_folder, moved, every_folder=True)  # before the old folders, or another power loss deletes them
+        for folder in moved:
             _sync(db_folder / folder)
     return sorted(files)
 

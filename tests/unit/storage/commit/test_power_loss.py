@@ -193,6 +193,17 @@ def test_the_point_names_what_is_there_and_only_new_files_are_synced(
     assert synced == []
 
 
+def test_the_folders_of_files_that_are_moved_out_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = make_tree(tmp_path, wal=2, manifest=1)
+    sync_tree(db, None, boot_id=BEFORE)
+    make_tree(tmp_path, wal=3)
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
+    assert heal_after_power_loss(db, boot_id=AFTER).moved == (f"wal/{3:020d}.sst",)
+    lost = tmp_path / "db.lost"
+    assert {lost / "wal" / f"{3:020d}.sst", lost / "wal", lost, tmp_path} <= set(synced[: synced.index(db / "wal") + 1])
+
+
 def test_any_flipped_byte_of_a_point_is_found(tmp_path: Path) -> None:
     db = make_tree(tmp_path, wal=2, manifest=1, compacted=1)
     mark_clean(db, boot_id=BEFORE)
