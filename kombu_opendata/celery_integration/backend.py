@@ -285,7 +285,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     # ------------------------------------------------------------ chords
     def apply_chord(self, header_result_args: Sequence[Any], body: Any, **_kwargs: Any) -> None:
-        """Open a chord. A header with groups is stored, because the results are nested in the same way."""
+        """Open a chord. A header with groups is stored, because the list of results is nested in the same way."""
         self.ensure_chords_allowed()
         group_id, results = header_result_args[0], header_result_args[1]
         header = b""
@@ -329,7 +329,9 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return ChordPart(self.get_key_for_group(request.group), -1 if index is None else index, request.id.encode())
 
     def _add_part(self, message: StoreResult, part: ChordPart) -> None:
-        message.chord, message.index, message.member = part.chord, part.index, part.member
+        message.chord = part.chord
+        message.index = part.index
+        message.member = part.member
         message.chord_ttl_ms = self._chord_ttl_ms
 
     def _send_callback(self, request: Any, chord: bytes) -> None:

@@ -52,8 +52,9 @@ def setup_maintenance(
 
     Args:
         app: the app whose broker the tasks maintain.
-        every: seconds, a timedelta or a Celery schedule of the entry ``opendata.maintain``, which does all duties; or a
-            mapping of ``route``, ``expire_leases`` and ``collect`` to such values, for an entry for each duty.
+        every: the schedule of the entry ``opendata.maintain``, which does all duties: seconds, a timedelta or a Celery
+            schedule. A mapping of ``route``, ``expire_leases`` and ``collect`` to such values adds an entry for each
+            duty instead.
         queue: the queue of the tasks' messages; None leaves it to the app's routing.
         expires: seconds after which worker and broker drop a message that was not run; None means one period.
         timeout: seconds after which the task of a run fails; the broker continues the run.
@@ -73,7 +74,7 @@ def setup_maintenance(
     def add_entries(**_: Any) -> None:
         app.conf.beat_schedule = {**entries, **app.conf.beat_schedule}
 
-    # Sent each time that settings are loaded: the new settings have only the user's schedule.
+    # The signal is sent whenever settings are loaded, because new settings have only the user's schedule.
     app.on_after_configure.connect(add_entries, weak=False)
     if app.configured:
         add_entries()

@@ -102,7 +102,8 @@ class Reporter:
             if seconds_by_lease or self._running:
                 same = self._socket if seconds_by_lease.keys() == self._running else None
                 running = [(*lease, int(1000 * seconds)) for lease, seconds in seconds_by_lease.items()]
-                self._socket, self._running = connection.report_running(running, same), set(seconds_by_lease)
+                self._socket = connection.report_running(running, same)
+                self._running = set(seconds_by_lease)
         except ConnectionLost:
             self._socket = None
         except Exception:

@@ -59,7 +59,8 @@ class WorkerShutdown:
         components: Any = sys.modules.get("celery.worker.components")
         if components is None or self.is_worker:
             return
-        self.is_worker, self._worker_pid = True, os.getpid()
+        self.is_worker = True
+        self._worker_pid = os.getpid()
         for name, stage in _METHODS.items():
             setattr(components.Pool, name, self._noting(getattr(components.Pool, name), stage))
 
@@ -150,7 +151,8 @@ class PersistentCalls:
         """
         if not self._shutdown.is_worker:
             return call(*args)
-        pause, is_logged = FIRST_BACKOFF_SECONDS, False
+        pause = FIRST_BACKOFF_SECONDS
+        is_logged = False
         while True:
             token = outlasts_outage.set(None if self._has_alternatives else Outlasting(self._may_wait))
             try:

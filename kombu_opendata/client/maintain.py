@@ -29,10 +29,11 @@ def maintain(
             request is overdue. 0 means unknown.
 
     Returns:
-        ``duties`` (those that were done), ``routed``, ``leases_expired``, ``settled_collected``, ``expired_removed``,
-        ``staged_removed`` (each with its duty), ``seconds``, and ``joined`` (the duties that were running already). The
-        counts start at the last report to any client, or at the broker's startup, and include the broker's own
-        maintenance. Clients that waited for the same run receive the same report.
+        A dictionary. ``duties`` are the duties that were done, and ``joined`` are those of them that were running
+        already. ``seconds`` is the duration. The counts are ``routed`` for the duty ``route``, ``leases_expired`` for
+        ``expire_leases``, and ``settled_collected``, ``expired_removed`` and ``staged_removed`` for ``collect``. They
+        start at the last report to any client, or at the broker's startup, and include the broker's own maintenance.
+        Clients that waited for the same run receive the same report.
 
     Raises:
         RequestError: there is no such duty.

@@ -7,10 +7,10 @@ and subtle, so there is only a blocking version. The switch to a thread costs le
 =============  ===============================================  ==========
 threads        calls                                            limit
 =============  ===============================================  ==========
-calls          short ones, one after the other                  1
-apart          long ones, over separate connections             8
+calls          short calls, one after the other                 1
+apart          long calls, over separate connections            8
 waits          reads that wait for a message                    64
-consumes       those of one iterator over pushed messages       1 each
+consumes       waits of an iterator over pushed messages        1 each
 =============  ===============================================  ==========
 
 A thread can't be interrupted, so a request that was sent before the cancellation of its call is still executed. The

@@ -125,11 +125,17 @@ def messages_read(queue: str, answer: m.ReadMessages) -> list[Message]:
     received = answer.received_at_ms or [0] * len(answer.messages)  # absent from an older broker
     return [
         message_of(
-            id, queue, envelope, attempts=attempts, redelivered=redelivered, token=token, leased_until=moment(until),
+            id,
+            queue,
+            envelope,
+            attempts=attempts,
+            redelivered=redelivered,
+            token=token,
+            leased_until=moment(until),
             received_at=moment(at),
         )
         for (id, token, attempts, until, envelope, redelivered), at in zip(answer.messages, received, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def message_delivered(delivery: m.Delivery, source: Any) -> Message:
@@ -181,11 +187,16 @@ def messages_peeked(queue: str, answer: m.Peeked) -> list[Message]:
     """Return the messages in the reply to a Peek."""
     return [
         message_of(
-            id, queue, envelope, error=_error_of(answer.errors.get(id)), attempts=attempts,
-            received_at=moment(received), visible_at=moment(visible),
+            id,
+            queue,
+            envelope,
+            error=_error_of(answer.errors.get(id)),
+            attempts=attempts,
+            received_at=moment(received),
+            visible_at=moment(visible),
         )
         for (id, _state, _priority, visible, attempts, *_), received, envelope in answer.messages
-    ]  # fmt: skip
+    ]
 
 
 def _error_of(refusal: Refusal | None) -> OpenDataError | None:

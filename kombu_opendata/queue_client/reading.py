@@ -189,9 +189,12 @@ class Reading(Base):
             after: the ``after`` of the previous page.
         """
         call = m.ListByState(
-            0, checks.name(queue, "the queue's name"), checks.wire_state(state), -1 if after is None else after,
+            0,
+            checks.name(queue, "the queue's name"),
+            checks.wire_state(state),
+            -1 if after is None else after,
             checks.whole(limit, "the limit", 1, MAX_QUANTITY),
-        )  # fmt: skip
+        )
         answer = self.calls.call(call)
         return StatePage(
             tuple(state_of(queue, row) for row in answer.rows), answer.after if answer.after >= 0 else None

@@ -280,9 +280,11 @@ class VirtualChannel(TopologyChannel):
         try:
             empty = encode(b"", None, None, {}, {}, exchange, routing_key)
             answer: Routed = self._call(AskRoutes(0, exchange, routing_key, empty, headers))
-            queues, is_lost = answer.queues, not (answer.queues or answer.hidden)
+            queues = answer.queues
+            is_lost = not (answer.queues or answer.hidden)
         except NotFound:
-            queues, is_lost = [], True
+            queues = []
+            is_lost = True
         if is_lost and default is not None:
             self._warn_undeliverable(exchange, routing_key)
             self._new_queue(default)

@@ -151,7 +151,9 @@ def replay(
 
 
 def _wait(client: QueueClient, queue: str, cursor: dict[str, Any]) -> dict[str, Any]:
-    pause, is_reported, error = threading.Event(), False, ""
+    pause = threading.Event()
+    is_reported = False
+    error = ""
     try:
         with bar(f"replaying into {queue}") as update:
             while not cursor["done"]:

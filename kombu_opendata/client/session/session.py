@@ -183,7 +183,9 @@ class ClientSession:
         Raises:
             OpenDataError: the broker closes the connection and reported this reason. All messages were applied.
         """
-        unanswered, in_flight, closing_error = self.unanswered, self.in_flight, None
+        unanswered = self.unanswered
+        in_flight = self.in_flight
+        closing_error = None
         for message in messages:
             kind = type(message)
             if kind is PublishConfirm and message.rid in unanswered:
@@ -323,7 +325,8 @@ class ClientSession:
 
     def take_deliveries(self, channel: int, tag: str) -> list[Delivery]:
         """Remove a consumer's deliveries from the events and return them."""
-        deliveries, remaining = [], []
+        deliveries = []
+        remaining = []
         for event in self.events:
             if type(event) is Delivery and (event.channel, event.tag) == (channel, tag):
                 deliveries.append(event)
@@ -347,7 +350,9 @@ class ClientSession:
         hello = Hello(
             self.last_rid, self.id, name, instance, user, secret, resume, heartbeat_ms=heartbeat_ms, client=self.client
         )
-        hello.resume_follows, hello.act_as, hello.undeclared = resume, act_as, True
+        hello.resume_follows = resume
+        hello.act_as = act_as
+        hello.undeclared = True
         return hello
 
     def resume(self) -> Resume | None:

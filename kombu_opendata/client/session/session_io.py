@@ -228,7 +228,8 @@ class SessionIO:
 
     def check_frame(self, data: bytes) -> None:
         """Raise MessageTooLarge if the broker would refuse the frame."""
-        size, limit = len(data) - 4, self.link.welcome.max_frame_bytes if self.link.welcome is not None else 0
+        size = len(data) - 4
+        limit = self.link.welcome.max_frame_bytes if self.link.welcome is not None else 0
         if size > limit:
             raise MessageTooLarge(
                 f"the request has {size} bytes and the broker's limit for a frame is {limit}", size=size, limit=limit

@@ -313,7 +313,8 @@ class SessionLink:
     def _attempt(self) -> None:
         self.current, welcome = open_session(self.session, self.route, self.options, self.clock, self._more)
         self.state = LinkState.OPEN
-        self.welcome, self.takes_reports = welcome, welcome.task_outcomes and self.options.task_outcomes
+        self.welcome = welcome
+        self.takes_reports = welcome.task_outcomes and self.options.task_outcomes
         if self._last_error is not None:
             self._log(log.warning, "the connection to %s is back after %.1f s", self.route.active, self._lost_seconds())
         self._last_error = self._lost_at = None

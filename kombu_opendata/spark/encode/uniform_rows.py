@@ -133,8 +133,9 @@ class UniformRows:
         if name is None:
             return
         if not expires:
-            self._headers["expires"], self.ttl = None, -1
+            self._headers["expires"] = None
             self._properties.pop("expiration", None)
+            self.ttl = -1
             return
         column = self._batch.column(name)
         self.ttl = [max(0, us // 1000 - now_ms) for us in _microseconds(column)]
