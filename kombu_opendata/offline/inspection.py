@@ -201,7 +201,8 @@ async def queue(store: OfflineStore, name: str) -> QueueDetails:
     options = await _decoded(store, keys.options_key(name))
     if config is None and options is None:
         raise NotFound(f"there is no queue {name!r} in {store.location}", queue=name)
-    details, now = QueueDetails(name, config or {}, options or {}), store.clock.now_ms()
+    details = QueueDetails(name, config or {}, options or {})
+    now = store.clock.now_ms()
     for kind, decode in BUCKETS.items():
         numbers = details.buckets.setdefault(kind.value, [])
         async for rows in store.scan_batches(*keys.prefix_range(QUEUE_PREFIXES[kind](name))):

@@ -154,7 +154,8 @@ class _JournalRepair:
         position = self._position
         for path in sorted(self._folder.glob("*.journal")):
             data = path.read_bytes()
-            header, record = journal_format.parse_header(data), journal_format.record_at(data, HEADER_BYTES)
+            header = journal_format.parse_header(data)
+            record = journal_format.record_at(data, HEADER_BYTES)
             is_sound = header is not None and header.is_sound(path)
             if record is not None and path.stem.isdigit():
                 if is_sound and (header is None or header.first == record.sequence or record.sequence <= position):
@@ -171,7 +172,8 @@ class _JournalRepair:
         for path in sorted(self._folder.glob("*.journal")):
             if path < place.path:
                 continue
-            start, data = place.offset if path == place.path else 0, path.read_bytes()
+            start = place.offset if path == place.path else 0
+            data = path.read_bytes()
             expected = self._add_losses(data, max(start, HEADER_BYTES), expected)
             if start:
                 self._overwrite(path, start, bytes(len(data) - start))

@@ -147,7 +147,9 @@ async def stats(store: OfflineStore, *, payloads: bool = False, progress: OnProg
     Raises:
         CorruptRecord, StoreError: the store can't be read.
     """
-    location, header, tail = store.location, store.header, store.journal
+    location = store.location
+    header = store.header
+    tail = store.journal
     created_at_ms, version = (0, 0) if header is None else (header.created_at_ms, header.format_version)
     result = StoreStats(
         location=str(location.root or location.url),

@@ -102,7 +102,8 @@ class PendingRows(NamedTuple):
                 constants[name] = single
             elif single is not None:
                 varying[name] = column if type(column) is list else [column] * rows
-        lengths, checksums = list(map(len, self.envelopes)), list(map(crc32, self.envelopes))
+        lengths = list(map(len, self.envelopes))
+        checksums = list(map(crc32, self.envelopes))
         fields = {name: _single(column, rows) for name, column in self.fields.items()}
         block = IndexBlock(offset, lengths, checksums, constants=constants, columns=varying, **fields)
         _check_types(block, refuse)

@@ -91,7 +91,7 @@ class Engine:
         self._compose_maintenance(parts, may_reopen)
 
     def _compose_operations(self, parts: EngineParts) -> None:
-        """Create the services of queues, messages, lists of settled messages, tasks, results, and staged jobs."""
+        """Create the services that clients' calls use."""
         operations = self.operations = Operations(parts.state, parts.payloads, parts.clock, parts.commits)
         self.loader = QueueLoader(parts, operations)
         self.idempotency = Idempotency(parts)
@@ -109,7 +109,9 @@ class Engine:
 
     def _compose_maintenance(self, parts: EngineParts, may_reopen: MayOpen | None) -> None:
         """Create the services that delete unneeded data, and limit and tidy the store."""
-        store, commits, settings = self.store, self.commits, self.settings
+        store = self.store
+        commits = self.commits
+        settings = self.settings
         self.log_sweep = LogSweep(parts)
         sweepers = self.log_sweep, self.results, self.idempotency, self.history
         self.collector = Collector(parts, self.operations, self.loader, self.buckets, sweepers)
@@ -198,7 +200,8 @@ class Engine:
         await recovery.rebuild(self.state, self.store, commits, self.clock, history)
         self.log_sweep.configure(self.settings.log_retention_seconds)
         for cache in (self.state.results.results, self.state.results.parts):
-            cache.cache_bytes, cache.complete_since_ms = self.settings.result_cache_bytes, self.clock.now_ms()
+            cache.cache_bytes = self.settings.result_cache_bytes
+            cache.complete_since_ms = self.clock.now_ms()
         for effects in commits:
             for effect in effects:
                 self.commits.stage_all(effect.new_messages())

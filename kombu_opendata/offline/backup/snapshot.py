@@ -103,7 +103,8 @@ def _read_journal(store: OfflineStore, before: list[Path], keep: Keep) -> tuple[
     """
     saved: list[SavedFile] = []
     last_commit = 0
-    folder, position = store.location.journal, store.journal.position if store.journal is not None else 0
+    folder = store.location.journal
+    position = store.journal.position if store.journal is not None else 0
     paths = _segments(folder)
     for path, following in zip(paths, [*paths[1:], None], strict=False):
         try:

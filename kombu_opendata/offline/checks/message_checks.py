@@ -25,7 +25,8 @@ class MessageChecks:
 
     def __init__(self, facts: MessageFacts, context: CheckContext) -> None:
         self._facts, self._context = facts, context
-        self._metadata_key, self._payload_key = keys.metadata_key(facts.id), keys.payload_key(facts.id)
+        self._metadata_key = keys.metadata_key(facts.id)
+        self._payload_key = keys.payload_key(facts.id)
 
     def run(self) -> None:
         self.once()
@@ -126,7 +127,8 @@ class MessageChecks:
         if sizes == expected:
             return
         wrong = sorted(number for number in expected.keys() | sizes.keys() if expected.get(number) != sizes.get(number))
-        missing, can_tell = [number for number in wrong if number not in sizes], self._context.store.can_tell
+        missing = [number for number in wrong if number not in sizes]
+        can_tell = self._context.store.can_tell
         if missing == wrong and not all(can_tell(keys.chunk_key(id, number)) for number in missing):
             return
         text = (
@@ -162,7 +164,8 @@ class MessageChecks:
             return
         if not facts.needs or not self._context.sees(*_NEEDED_BY) or RecordKind.ROUTES_BLOCK in facts.corrupt:
             return
-        key, subject = keys.routes_block_key(facts.id), f"message {facts.id} is needed {facts.needs} times"
+        key = keys.routes_block_key(facts.id)
+        subject = f"message {facts.id} is needed {facts.needs} times"
         if facts.routes is None:
             if (facts.needs > 1 or facts.chunks) and self._context.store.can_tell(key):
                 self._add("routes-wrong", f"{subject}, has {len(facts.chunks)} chunks, but no count", key)

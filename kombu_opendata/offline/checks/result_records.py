@@ -70,7 +70,9 @@ class ResultFamily(Family):
     async def _large_values(self) -> None:
         """Check that a value in chunks has all its chunks, and belongs to a record."""
         for owner in sorted(self._large.keys() | self._chunks.keys()):
-            large, chunks, size = self._large.get(owner), self._chunks[owner], self._chunk_bytes[owner]
+            large = self._large.get(owner)
+            chunks = self._chunks[owner]
+            size = self._chunk_bytes[owner]
             if large != Chunks(chunks, size):
                 text = f"the value of {owner.hex()} has {chunks} chunks of {size} bytes, but its record has {large}"
                 self.add("result-chunks", text, key=keys.large_value_key(owner))

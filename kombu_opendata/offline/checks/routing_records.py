@@ -1,4 +1,4 @@
-"""Checks of routing: exchanges, bindings and the resulting filters; routing cursors; idempotency keys."""
+"""Checks of exchanges, bindings and the resulting filters, of routing cursors, and of idempotency keys."""
 
 from __future__ import annotations
 

@@ -128,7 +128,9 @@ class DatabaseFiles:
         """
         names = sorted(path.name for path in (database / "wal").glob("*.sst") if _NUMBERED.fullmatch(path.name))
         numbers = [int(name[:20]) for name in names if int(name[:20]) > manifest.replay_after_wal_id]
-        previous, seq, doubtful = manifest.replay_after_wal_id, manifest.last_l0_seq, ""
+        previous = manifest.replay_after_wal_id
+        seq = manifest.last_l0_seq
+        doubtful = ""
         checked = []
         for number in numbers:
             path = database / "wal" / f"{number:020d}.sst"

@@ -58,6 +58,7 @@ class OfflineStore:
 
     @property
     def is_readable(self) -> bool:
+        """False if no record at all can be read."""
         return self._reader is not None
 
     @property

@@ -247,7 +247,9 @@ async def _count(
     the log still keeps, is not deleted: its entry marks it as kept. Returns the ids of the deleted messages.
     """
     new, changes = dirty.routes, _changes(garbage, dirty)
-    deleted_ids, kept_count, piece = set(), 0, TimeSlice()
+    deleted_ids = set()
+    kept_count = 0
+    piece = TimeSlice()
     for ids in portions(sorted(changes), counts.max_blocks):
         await counts.load(ids)
         async for id in piece.over(ids):

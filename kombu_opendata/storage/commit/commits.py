@@ -282,7 +282,9 @@ class Commits:
                 self.new_bytes = 0
             now = self._clock.now_ms()
             self._state.time(now)
-            batch, self.batch, self.text_bytes = self.batch, self._store.batch(), 0
+            batch = self.batch
+            self.batch = self._store.batch()
+            self.text_bytes = 0
             self.is_large.clear()
             self._payloads.begin_flush()
             start = asyncio.get_running_loop().time()

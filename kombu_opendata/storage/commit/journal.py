@@ -110,7 +110,8 @@ class Journal:
         following = [*(segment.first for segment in self._segments[1:]), None]
         for segment, until in zip(list(self._segments), following, strict=False):
             data = os.pread(segment.fd, segment.size, 0)
-            end, records = HEADER_BYTES, list(complete_records(data, segment.first, after, until))
+            end = HEADER_BYTES
+            records = list(complete_records(data, segment.first, after, until))
             for index, record in enumerate(records):
                 if record.sequence > self.sequence + 1:
                     if until is not None or self._was_synced(records[index:], unsynced):

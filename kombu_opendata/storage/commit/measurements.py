@@ -102,7 +102,8 @@ class EngineMetrics:
 
     def take_mean(self) -> float:
         """Return the mean duration of the commits since the last call, in seconds; 0 if there was none."""
-        (seconds, count), self._totals = self._totals, (self.commit_seconds.sum, sum(self.commit_seconds.counts))
+        seconds, count = self._totals
+        self._totals = (self.commit_seconds.sum, sum(self.commit_seconds.counts))
         return (self._totals[0] - seconds) / max(self._totals[1] - count, 1)
 
     def take_slow(self) -> list[SlowCommit]:

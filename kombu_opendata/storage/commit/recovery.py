@@ -157,7 +157,8 @@ async def _load_queues(store: Reads, state: StoreState, options: Iterable[Row], 
     first_done: dict[str, int] = {}
     first_failed: dict[str, int] = {}
     for key, value in options:
-        name, record = keys.parse(key).name or "", definitions.decode_options(key, value)
+        name = keys.parse(key).name or ""
+        record = definitions.decode_options(key, value)
         limits = definitions.decode_config(keys.config_key(name), configs.get(keys.config_key(name), b""))
         settings = QueueSettings(
             max_attempts=limits.max_attempts,
@@ -193,7 +194,8 @@ async def _tails(
     There may be thousands of queues with one bucket each, and queues with thousands of buckets. So all records are read
     in order, but after a read that contained a single list, the rest of this list is skipped.
     """
-    start, end = bucket_key(first_name, which, 0), keys.prefix_range(bucket_key(last_name, which, 0))[1]
+    start = bucket_key(first_name, which, 0)
+    end = keys.prefix_range(bucket_key(last_name, which, 0))[1]
     while True:
         last: tuple[str, bytes, bytes] | None = None
         is_long = False

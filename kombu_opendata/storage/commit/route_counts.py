@@ -96,7 +96,9 @@ class RouteCounts:
 
 def portions(ids: list[int], max_blocks: int) -> Iterator[list[int]]:
     """Split the sorted ids into lists whose blocks fit in memory together."""
-    start, first, blocks = 0, -1, 0
+    start = 0
+    first = -1
+    blocks = 0
     for place, id in enumerate(ids):
         if id >> BLOCK_BITS != first:
             first = id >> BLOCK_BITS

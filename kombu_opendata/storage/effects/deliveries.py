@@ -1,4 +1,4 @@
-"""Effects on messages of a queue: claim, ack, return, fail, renew; removal, and changes by message id."""
+"""Effects on messages of a queue: deliveries and their ends, removals, and changes by message id."""
 
 from __future__ import annotations
 
@@ -83,8 +83,11 @@ class AckEffect(MessagesEffect, tag=4):
     runs: list[int] = []  # noqa: RUF012 - a field's default; never changed
 
     def apply(self, state: StoreState) -> None:
-        at, queue, history = self.at_ms, state.queues[self.queue], state.history
-        messages, fields = queue.messages, iter(self.runs) if self.runs else None
+        at = self.at_ms
+        queue = state.queues[self.queue]
+        history = state.history
+        messages = queue.messages
+        fields = iter(self.runs) if self.runs else None
         for id in self.pairs[::2]:
             entry = messages.in_flight[id]
             if history is not None:
@@ -132,7 +135,9 @@ class ReturnEffect(MessagesEffect, tag=5):
         return ReturnEffect(queue, at_ms, pairs, costs_attempt, consumer)
 
     def apply(self, state: StoreState) -> None:
-        at, costs_attempt, consumer = self.at_ms, self.costs_attempt, self.consumer
+        at = self.at_ms
+        costs_attempt = self.costs_attempt
+        consumer = self.consumer
         visible_at, lease_expired = self.visible_at_ms, self.lease_expired
         outcome = RELEASED
         if lease_expired:
@@ -173,7 +178,9 @@ class FailEffect(MessagesEffect, tag=6):
     lease_expired: ClassVar[bool] = False
 
     def apply(self, state: StoreState) -> None:
-        at, consumer, given_up = self.at_ms, self.consumer, self.no_attempts_left
+        at = self.at_ms
+        consumer = self.consumer
+        given_up = self.no_attempts_left
         queue, outcome = state.queues[self.queue], GIVEN_UP if given_up else REJECTED
         for id in self.pairs[::2]:
             if given_up:
@@ -218,7 +225,9 @@ class RemoveEffect(Effect, tag=7):
         return RemoveForEffect(queue, pairs, reason, at_ms, why)
 
     def apply(self, state: StoreState) -> None:
-        at, reason, why = self.at_ms, self.reason, self.why or self.reason
+        at = self.at_ms
+        reason = self.reason
+        why = self.why or self.reason
         queue = state.queues[self.queue]
         for id in self.pairs[::2]:
             entry = queue.messages.available[id]

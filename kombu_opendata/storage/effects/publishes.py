@@ -1,4 +1,4 @@
-"""Effects of publishes and of sessions: message ids, new messages, idempotency keys, names, ends, times of commits."""
+"""Effects of publishes (message ids, new messages, idempotency keys) and of sessions, and the time of a commit."""
 
 from __future__ import annotations
 

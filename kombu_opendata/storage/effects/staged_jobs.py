@@ -70,7 +70,9 @@ def records_of(chunk: StagedChunk, block: IndexBlock, runs: list[int]) -> Iterat
     columns = [_pairs(name, column) for name, column in block.columns.items()]
     fixed = len(block.constants)
     varying = zip(*columns, strict=True) if columns else repeat(())
-    received, encode, join = chunk.received_at_ms, metadata.encode_with, b"".join
+    received = chunk.received_at_ms
+    encode = metadata.encode_with
+    join = b"".join
     id = chunk.first_id - 1
     for target, created_at, visible_at, ttl, texts, place in zip(
         spread(runs), created, visible, ttls, varying, _places(chunk, block), strict=False
@@ -100,7 +102,9 @@ def _places(chunk: StagedChunk, block: IndexBlock) -> Iterator[tuple[bytes, byte
             yield b"", chunk.payload[at : at + length]
             at += length
         return
-    start, pack, at = f"batch:{chunk.path}:", field_types.COUNT.pack, chunk.offset
+    start = f"batch:{chunk.path}:"
+    pack = field_types.COUNT.pack
+    at = chunk.offset
     for length, checksum in zip(block.lengths, block.checksums, strict=True):
         uri = f"{start}{at}:{length}:{checksum:08x}".encode()
         yield _URI + pack(len(uri)) + uri, b""
@@ -114,7 +118,7 @@ def _pairs(name: str, column: list[str | None]) -> list[bytes]:
 
 
 def spread(runs: list[int]) -> Iterator[int]:
-    """Yield the values of a flat list value, count, value, count, …, each repeated."""
+    """Yield each value of a flat list value, count, value, count, … as often as its count."""
     return chain.from_iterable(map(repeat, runs[::2], runs[1::2]))
 
 
@@ -159,7 +163,9 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
 
     def apply_block(self, state: StoreState, block: IndexBlock | None) -> None:
         """Apply the effect with its decoded block; None if the block's rows are damaged."""
-        id, unroutable, received = self.first_id, 0, self.received_at_ms
+        id = self.first_id
+        unroutable = 0
+        received = self.received_at_ms
         is_inline, targets = bool(self.payload), self.targets
         numbers = {name: spread(buckets) for name, buckets in self.places.items()}
         rows = _rows(self, block) if block is not None else ()

@@ -111,7 +111,9 @@ class StoreResultEffect(Effect, tag=50):
     chord_expires_at_ms: int
 
     def apply(self, state: StoreState) -> None:
-        results, at, expires_at = state.results, state.newest_ms, self.chord_expires_at_ms
+        results = state.results
+        at = state.newest_ms
+        expires_at = self.chord_expires_at_ms
         if self.name:
             results.store(self.name, Result(self.kind, self.expires_at_ms, self.value), at)
         if self.group:

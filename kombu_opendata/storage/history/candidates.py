@@ -34,7 +34,8 @@ async def messages(
     """Yield the messages that match, in batches."""
     if way.low > way.high:
         return
-    source, piece = await _message_source(reader, filters, way.descending), TimeSlice()
+    source = await _message_source(reader, filters, way.descending)
+    piece = TimeSlice()
     if source is None:
         async with aclosing(reader.stored_messages(way, min(count, _FIRST_BATCH))) as batches:
             async for batch in batches:
@@ -79,7 +80,8 @@ async def _matching(reader: ListReader, filters: ListFilters, batch: list[Metada
     records = [message_info(message, statuses[message.message_id]) for message in candidates]
     if not filters.queues and not filters.statuses:
         return records
-    queues, statuses_filter = frozenset(filters.queues), frozenset(filters.statuses)
+    queues = frozenset(filters.queues)
+    statuses_filter = frozenset(filters.statuses)
 
     def is_wanted(status: QueueStatus) -> bool:
         return (not queues or status.queue in queues) and (not statuses_filter or status.status in statuses_filter)
@@ -160,7 +162,8 @@ async def attempts(
     """Yield the attempts that match, in batches."""
     if way.low > way.high:
         return
-    matches, piece = _attempt_test(filters), TimeSlice()
+    matches = _attempt_test(filters)
+    piece = TimeSlice()
     if not attempt_dimensions(filters):
         async with aclosing(reader.all_attempts(way)) as batches:
             async for batch in batches:
@@ -190,7 +193,9 @@ async def attempt_numbers(
 def _attempt_test(filters: ListFilters) -> Callable[[NumberedAttempt], bool]:
     """Build a function that matches an attempt against all filters but the headers, with a look-up for each field."""
     queues, outcomes, consumers = map(frozenset, (filters.queues, filters.outcomes, filters.consumers))
-    ids, states, exceptions = frozenset(filters.ids), frozenset(filters.states), frozenset(filters.exceptions)
+    ids = frozenset(filters.ids)
+    states = frozenset(filters.states)
+    exceptions = frozenset(filters.exceptions)
 
     def matches(attempt: NumberedAttempt) -> bool:
         row = attempt[1]
@@ -217,7 +222,8 @@ async def _with_headers(
     """
     if not filters.headers or not candidates:
         return candidates
-    metadata, has_headers = await reader.metadata({row.message_id for _, row in candidates}), filters.header_test()
+    metadata = await reader.metadata({row.message_id for _, row in candidates})
+    has_headers = filters.header_test()
     return [
         attempt
         for attempt in candidates

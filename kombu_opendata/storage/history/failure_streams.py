@@ -97,7 +97,8 @@ class FactsCache:
         values = {key: cache[key] for key in wanted if key in cache}
         if len(values) < len(wanted):
             async with self._read_lock:
-                unknown, piece = [key for key in wanted if key not in values], TimeSlice()
+                unknown = [key for key in wanted if key not in values]
+                piece = TimeSlice()
                 for start in range(0, len(unknown), self._read_at_once):
                     part = unknown[start : start + self._read_at_once]
                     values |= {key: cache[key] for key in part if key in cache}  # read by another scan
@@ -136,10 +137,13 @@ class FactsCache:
     def _facts(self, number: int, row: Attempt | None, headers: dict[str, str]) -> Facts:
         if len(self._texts) > KEPT:
             self._texts.clear()
-        task, task_id = self._same(headers.get("task", "")), headers.get("id", "")
+        task = self._same(headers.get("task", ""))
+        task_id = headers.get("id", "")
         if row is None:
             return Facts(task=task, task_id=task_id)
-        exception, worker, is_detailed = self._same(row.exception), self._same(row.consumer), bool(row.state & DETAILED)
+        exception = self._same(row.exception)
+        worker = self._same(row.consumer)
+        is_detailed = bool(row.state & DETAILED)
         return Facts(number, _reason(row), exception, worker, task, task_id, row.runtime_us, is_detailed)
 
     def _same(self, text: str) -> str:

@@ -148,7 +148,8 @@ class FailureView:
             window = window._replace(until_ms=at) if descending else window._replace(since_ms=at)
         async with self._history.reading(indexed=self._history.enabled) as reader:
             list_window = await narrowed(reader, filters, window) if self._history.enabled else window
-            piece, sources = TimeSlice(), self._streams(reader, filters, shows, window, list_window)
+            piece = TimeSlice()
+            sources = self._streams(reader, filters, shows, window, list_window)
             try:
                 async for batch in failure_streams.merged(sources, descending=descending):
                     rest = [failure for failure in batch if after is None or _is_after(failure, after, descending)]

@@ -130,7 +130,9 @@ class _SpaceWriter:
             self._segments.setdefault(segment, []).append(hash)
 
     def finish(self) -> Iterator[None]:
-        low, high, entries = 1 << 64, 0, 0
+        low = 1 << 64
+        high = 0
+        entries = 0
         for page, (hashes, positions) in enumerate(self.pages):
             if hashes:
                 key = keys.history_page_key(self._space, self._run, page)

@@ -50,7 +50,8 @@ async def look_up(store: SlateStore, view: View, space: int, hashes: Iterable[in
 
 def _find(hashes: array[int], positions: array[int], hash: int) -> list[int]:
     """Return the positions of a hash. Searching for its bytes is many times as fast as ``array.index``."""
-    needle, raw = array("Q", (hash,)).tobytes(), hashes.tobytes()
+    needle = array("Q", (hash,)).tobytes()
+    raw = hashes.tobytes()
     matches = []
     at = raw.find(needle)
     while at >= 0:
@@ -111,7 +112,9 @@ class _Output:
 
     def take(self) -> list[tuple[bytes, bytes | None]]:
         """Take the records that were built since the last call."""
-        rows, self._rows, self.size = self._rows, [], 0
+        rows = self._rows
+        self._rows = []
+        self.size = 0
         return rows
 
     def runs(self) -> list[PostingRun]:
@@ -227,7 +230,8 @@ class Sweep:
     async def _sweep_attempts(self) -> None:
         """Remove the index of attempts that are no longer in the log."""
         last = self._index.head.kept >> SEGMENT_BITS
-        prefix, end = keys.history_segment_key(ATTEMPTS), keys.history_segment_key(ATTEMPTS, last, 0)
+        prefix = keys.history_segment_key(ATTEMPTS)
+        end = keys.history_segment_key(ATTEMPTS, last, 0)
         for _ in range(_ROUNDS):
             rows = await self._store.scan(prefix, end, limit=_SEGMENTS)
             if not rows:
@@ -311,7 +315,8 @@ class Sweep:
 
     async def _living(self, runs: list[PostingRun]) -> Set[int]:
         """Return the segments of these runs that have messages or attempts."""
-        low, high = min(run.low for run in runs) >> SEGMENT_BITS, max(run.high for run in runs) >> SEGMENT_BITS
+        low = min(run.low for run in runs) >> SEGMENT_BITS
+        high = max(run.high for run in runs) >> SEGMENT_BITS
         if runs[0].space == MESSAGES:
             return await self.living_segments(low, high)
         return set(range(max(low, self._index.planned.kept >> SEGMENT_BITS), high + 1))
@@ -322,7 +327,8 @@ class Sweep:
         bits = runs[0].page_bits
         extra_bits = _SPLIT_BITS if level > runs[0].level and level >= _SPLIT_LEVEL else 0
         out = _Output(space, self._index.take_runs(1), level, min(bits + extra_bits, _MAX_PAGE_BITS))
-        living, piece = await self._living(runs), TimeSlice()
+        living = await self._living(runs)
+        piece = TimeSlice()
         for page in range(1 << bits) if living else ():
             pages = await _pages(self._store, space, [(run.number, page) for run in runs])
             for columns in pages:

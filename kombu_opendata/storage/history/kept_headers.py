@@ -94,7 +94,9 @@ class CollectedHeaders:
         """
         ids = sorted(self._needed(deleted_ids))
         entries: list[tuple[int, bytes]] = []
-        size, piece, sizes = 0, TimeSlice(), self._sizes
+        size = 0
+        piece = TimeSlice()
+        sizes = self._sizes
         for start in range(0, len(ids), sizes.header_reads):
             batch_ids = ids[start : start + sizes.header_reads]
             records = await read_metadata_records(self._store, self._payloads, batch_ids)

@@ -70,7 +70,8 @@ class ListReader:
 
     async def attempt_range(self, since_ms: int, until_ms: int) -> tuple[int, int]:
         """Return the first and the last number of attempts in the log that ended between two times."""
-        end, low = self.log.end[0], await self.first_attempt_since(since_ms) if since_ms else 0
+        end = self.log.end[0]
+        low = await self.first_attempt_since(since_ms) if since_ms else 0
         high = await self.first_attempt_since(until_ms + 1) if until_ms < FOREVER else end
         return max(low, self.first_kept_attempt), min(high, end) - 1
 
@@ -83,7 +84,8 @@ class ListReader:
         if descending and newest:
             yield newest[::-1]
         first_unsaved = unsaved[0] if unsaved else high + 1
-        first, end = keys.metadata_key(low), keys.metadata_key(min(first_unsaved, MAX_MESSAGE_ID - 1))
+        first = keys.metadata_key(low)
+        end = keys.metadata_key(min(first_unsaved, MAX_MESSAGE_ID - 1))
         rows = self.store.scan_batches(first, end, batch=batch, descending=descending, read_ahead_bytes=1 << 18)
         async with aclosing(rows) as reading:
             async for pairs in reading:

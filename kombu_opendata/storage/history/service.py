@@ -183,7 +183,8 @@ class History:
         """Return a page of the messages in the store, ordered by time of receipt and id."""
         async with self.reading(indexed=True) as reader:
             records: list[MessageInfo] = []
-            size, way = 0, _way(paging, *await reader.message_range(filters.since_ms, filters.until_ms))
+            size = 0
+            way = _way(paging, *await reader.message_range(filters.since_ms, filters.until_ms))
             async with aclosing(messages(reader, filters, way, paging.limit + 1)) as batches:
                 async for batch in batches:
                     records += batch
@@ -258,7 +259,8 @@ async def _attempt_infos(
     infos: list[AttemptInfo] = []
     size = 0
     for number, row in rows:
-        message, failure = metadata.get(row.message_id), failures.get(number, NO_FAILURE)
+        message = metadata.get(row.message_id)
+        failure = failures.get(number, NO_FAILURE)
         event = await _event(reader, message, with_body=bodies) if message is not None else None
         outcome = row.outcome & ~MANUAL
         info = AttemptInfo(

@@ -138,7 +138,8 @@ class Router(EngineService):
     # ------------------------------------------------------------------ steps
     async def step(self, name: str, seconds: float, accepts: Accepts = accept_all) -> Step:
         """Advance a queue's cursor; this blocks the event loop for about ``seconds`` at a time."""
-        cursor, queue = self._state.cursors.get(name), self._state.queues.get(name)
+        cursor = self._state.cursors.get(name)
+        queue = self._state.queues.get(name)
         if cursor is None or queue is None or cursor.is_done:
             self.forget(name)
             return Step([], 0, True)
@@ -213,7 +214,9 @@ class Router(EngineService):
     ) -> tuple[list[QueueRow], list[Taken]]:
         """Return the rows that are added to the queue, and those of them that are taken from its settled lists."""
         assert reader.block is not None
-        letters, membership, collected = self._state.dead_letters, reader.membership, reader.block.collected
+        letters = self._state.dead_letters
+        membership = reader.membership
+        collected = reader.block.collected
         at = self._clock.now_ms()
         accepted: list[QueueRow] = []
         taken_ids: dict[tuple[ListName, int], list[int]] = {}

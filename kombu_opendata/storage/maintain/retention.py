@@ -72,9 +72,12 @@ class LogSweep(EngineService):
 
     async def _step(self, record: LogRetention, now: int) -> int:
         """Sweep the next messages. No checkpoint may be running, so that the store's route counts are current."""
-        start, end = keys.metadata_key(record.position), keys.kind_range(keys.RecordKind.METADATA)[1]
+        start = keys.metadata_key(record.position)
+        end = keys.kind_range(keys.RecordKind.METADATA)[1]
         rows = await self._store.scan(start, end, limit=self._step_rows)
-        position, due, is_over = record.position, [], len(rows) < self._step_rows
+        position = record.position
+        due = []
+        is_over = len(rows) < self._step_rows
         for key, value in rows:
             id = int.from_bytes(key[-8:], "big")
             ends_at = _ends_at(record.retention_ms, key, value)
@@ -174,7 +177,9 @@ class Collector(EngineService):
 
     async def sweep(self) -> int:
         """Make one pass over all queues; return the number of settled messages that were removed."""
-        now, piece, removed_count = self._clock.now_ms(), TimeSlice(), 0
+        now = self._clock.now_ms()
+        piece = TimeSlice()
+        removed_count = 0
         for queue in list(self._state.queues.values()):
             if self._state.queues.get(queue.name) is not queue:
                 continue

@@ -153,7 +153,8 @@ class CursorReader(EngineService):
         cursor_filter = self._filter_of(queue, cursor)
         priority_in, decode = cursor_filter.priority_in, cursor_filter.decode
         window = self.membership.wanted if self.membership is not None else None
-        piece, at = TimeSlice(seconds), self._clock.now_ms()
+        piece = TimeSlice(seconds)
+        at = self._clock.now_ms()
         assert self.block is not None
         block, index = self.block.rows, self.next
         rows: list[QueueRow] = []

@@ -142,7 +142,9 @@ class Payloads:
         Raises:
             StoreError: payloads can't be read now.
         """
-        pending, hot, flushing = self.pending, self._hot, self.flushing
+        pending = self.pending
+        hot = self._hot
+        flushing = self.flushing
         ids = [id for id in ids if id not in hot and id not in pending and id not in flushing]
         records = await self._scan(sorted(ids))
         room = self._cache_bytes // 2

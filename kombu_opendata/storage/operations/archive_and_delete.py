@@ -57,7 +57,9 @@ class SettledMoves(EngineService):
 
         ``on_step``: called with the total number after each step; returns False to stop.
         """
-        log, archived, limit = queue.failed, 0, selection.limit
+        log = queue.failed
+        archived = 0
+        limit = selection.limit
         for number in range(log.first, log.tail + 1):
             async with self._commits.checkpointing, self._buckets.hold(queue, "failed", number) as entries:
                 rows = await self._matching([row for row in entries if selection.takes(row)], selection.selector)

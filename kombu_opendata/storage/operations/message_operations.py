@@ -115,7 +115,8 @@ class Operations:
         now = self._clock.now_ms()
         deadline = retention = 0
         if ttl_ms >= 0:
-            deadline, retention = min(now + ttl_ms, MAX_DEADLINE_MS), retention_of(ttl_ms)
+            deadline = min(now + ttl_ms, MAX_DEADLINE_MS)
+            retention = retention_of(ttl_ms)
             if not is_exact(ttl_ms):
                 headers = {**headers, TTL_HEADER: str(ttl_ms)}
         visible_at = max(visible_at, now)

@@ -91,7 +91,8 @@ class WaitingSource:
         return sorted([*messages.buckets, *(messages.cold if ids is None else messages.cold_buckets_of(ids))])
 
     async def ids_in(self, bucket: int) -> list[int]:
-        rows, ids = await self._pages.rows_in(self.queue, bucket, self._clock.now_ms()), self.selection.ids
+        rows = await self._pages.rows_in(self.queue, bucket, self._clock.now_ms())
+        ids = self.selection.ids
         candidates = (row.id for row in rows if row.id < self.end and row.state in self.states)
         return sorted(id for id in candidates if ids is None or id in ids)
 
@@ -265,7 +266,9 @@ class Moves(EngineService):
     ) -> list[QueueRow]:
         """Return the target's rows for the messages that can be moved; its filter allows only ``fitting`` ones."""
         source, target = move.source.queue, move.way.target
-        at, letters, counts = self._clock.now_ms(), self._state.dead_letters, move.done
+        at = self._clock.now_ms()
+        letters = self._state.dead_letters
+        counts = move.done
         rows = []
         for message in messages:
             id = message.message_id

@@ -162,7 +162,8 @@ class ResultStore(EngineService):
         """Remove expired chords and results; return the number of results."""
         for group in [group for group, chord in self.state.chords.items() if 0 < chord.expires_at_ms <= now]:
             self.close_chord(group)
-        start, end = keys.kind_range(keys.RecordKind.RESULT_EXPIRY)[0], keys.result_expiry_key(now + 1, b"")
+        start = keys.kind_range(keys.RecordKind.RESULT_EXPIRY)[0]
+        end = keys.result_expiry_key(now + 1, b"")
         removed_count = examined = 0
         # The first read is outside of the lock, so commits wait only if results have expired. No checkpoint runs during
         # the block: results that are stored then remain in memory, where `_expire` finds them.

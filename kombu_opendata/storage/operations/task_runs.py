@@ -72,7 +72,8 @@ class TaskRuns(EngineService):
 
     def finish(self, lease: Lease, report: TaskReport) -> RunningTask | None:
         """End a started task; return its record, or None if it does not run."""
-        at, has_failed = self._clock.now_ms(), report.exception or report.error or report.traceback
+        at = self._clock.now_ms()
+        has_failed = report.exception or report.error or report.traceback
         if has_failed:
             report = self._fitting(report)
         task = task_effects.finish(self._state, lease, at, report)
@@ -130,7 +131,8 @@ class TaskRuns(EngineService):
         """Return the report, with its texts shortened or removed if there is no room for them."""
         if not (report.error or report.traceback):
             return report
-        commits, size = self._commits, len(report.error) + len(report.traceback)
+        commits = self._commits
+        size = len(report.error) + len(report.traceback)
         try:
             commits.check_room(size)
         except StoreFull:

@@ -136,7 +136,9 @@ async def read_block(
         if len(rows) >= block_rows:
             return rows, low
     size = row_bytes * len(rows)
-    start, end, count = keys.metadata_key(low), keys.metadata_key(high), min(block_rows, _CALL_ROWS)
+    start = keys.metadata_key(low)
+    end = keys.metadata_key(high)
+    count = min(block_rows, _CALL_ROWS)
     batch = max(min(count, _CALL_BYTES // row_bytes), 1)
     batches = store.scan_batches(start, end, batch=batch, read_ahead_bytes=_READ_AHEAD_BYTES, in_thread=True)
     async with aclosing(batches) as reading:

@@ -80,7 +80,8 @@ async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[
 
 async def matching(selector: Selector, messages: Iterable[Metadata]) -> set[int]:
     """Return the ids of the messages whose headers match. Other tasks run after each slice of a millisecond."""
-    piece, ids = TimeSlice(), set()
+    piece = TimeSlice()
+    ids = set()
     for message in messages:
         if selector.matches(message.headers):
             ids.add(message.message_id)
@@ -121,7 +122,9 @@ def row_of(message: Metadata, priority: int, queue: Queue, at: int, visible_at: 
 def place(queue: Queue, rows: list[QueueRow]) -> None:
     """Choose the bucket of each row."""
     messages = queue.messages
-    tail, entries, limit = messages.tail, messages.tail_used, messages.bucket_entries
+    tail = messages.tail
+    entries = messages.tail_used
+    limit = messages.bucket_entries
     for row in rows:
         if entries >= limit:
             tail, entries = tail + 1, 0

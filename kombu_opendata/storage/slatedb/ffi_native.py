@@ -209,7 +209,9 @@ class FastBatch(WriteBatch):
         self._reset_status()
 
     def put(self, key: bytes, value: bytes) -> None:
-        native, reference, size = self._native, self._reference, len(key) + len(value)
+        native = self._native
+        reference = self._reference
+        size = len(key) + len(value)
         if size > LARGEST:
             raise ValueError(f"{size} bytes are too many for one row: at most {LARGEST}")
         for argument, data in ((self._key, key), (self._value, value)):

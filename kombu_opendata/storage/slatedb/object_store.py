@@ -91,7 +91,8 @@ def _memory(name: str) -> Any:
 
 
 def _bucket(url: str) -> Any:
-    u, parts = ffi.public(), urlsplit(url)
+    u = ffi.public()
+    parts = urlsplit(url)
     read_credential_files()
     try:
         builder = u.ObjectStoreBuilder.from_env(u.ObjectStoreType[_PROVIDERS[parts.scheme]])

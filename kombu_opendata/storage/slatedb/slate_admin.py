@@ -280,13 +280,15 @@ def _checkpoint(record: Any) -> Checkpoint:
 def _manifest(record: Any) -> Manifest:
     views = [*record.l0, *(view for run in record.compacted for view in run.sst_views)]
     tables = {view.sst.id.value: view.estimated_size_bytes for view in views}
-    runs, unsorted = tuple(run.id for run in record.compacted), tuple(view.id for view in record.l0)
+    runs = tuple(run.id for run in record.compacted)
+    unsorted = tuple(view.id for view in record.l0)
     checkpoints = tuple(map(_checkpoint, record.checkpoints))
     return Manifest(record.id, tables, runs, unsorted, checkpoints, record.replay_after_wal_id)
 
 
 def _compaction(record: Any) -> Compaction:
-    status, at_ms = record.status.name.lower(), ulid_time_ms(record.id)
+    status = record.status.name.lower()
+    at_ms = ulid_time_ms(record.id)
     return Compaction(status, at_ms, len(record.spec.sources), record.bytes_processed, record.active)
 
 

@@ -49,8 +49,9 @@ class SlateSettings:
         replaced_seconds: the lifetime of a compaction's checkpoint, which keeps the tables that it replaced; see
             :meth:`.store_writer.SlateStore.collect_garbage`, which relies on it.
         table_min_age_seconds: younger tables are not deleted, as SlateDB may be about to add them to the manifest.
-        block_cache_bytes: bound of the cache of data blocks, which take about twice as much memory; None for 8 MiB in
-            a local folder, whose files the system caches, and 32 MiB elsewhere; 0 means no cache, not even of indexes.
+        block_cache_bytes: bound of the cache of data blocks, which take about twice as much memory. None means 8 MiB
+            in a local folder, whose files the system caches, and 32 MiB elsewhere. 0 means no cache, not even of
+            indexes.
         cache_folder: the folder of parts of a bucket's tables, see :mod:`.caches`; empty for no such cache.
         cache_bytes: the approximate size limit of that folder.
         metrics: keep SlateDB's own metrics, see :meth:`.store_writer.SlateStore.metrics`.
