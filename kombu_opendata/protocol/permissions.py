@@ -192,8 +192,9 @@ def _takes_all(arguments: Mapping[str, Any]) -> bool:
 def alter_queue(rights: AccessRights, message: Any) -> None:
     """Require ``configure`` on the queue, or ``operator``.
 
-    Without the role, what a declaration with these arguments needs is required as well. With it, another dead-letter
-    exchange needs ``read`` on the queue, and another filter in mode ``any`` needs ``read`` on ``amq.all``.
+    A user without the role needs the rights for a declaration with the altered arguments. A user with the role needs
+    ``read`` on the queue for another dead-letter exchange, and ``read`` on ``amq.all`` for another filter in mode
+    ``any``.
     """
     rights.check("configure", "queue", message.queue, or_role="operator")
 
@@ -236,8 +237,8 @@ def bind(rights: AccessRights, message: Any) -> None:
 def replay(rights: AccessRights, message: Any) -> None:
     """Require ``configure`` and ``read`` on the queue, or ``operator``.
 
-    These also permit to declare the queue again with an ``x-start`` in the past. A filter on headers needs ``read`` in
-    any case, because the number of matches reveals the headers.
+    These also permit a new declaration of the queue with an ``x-start`` in the past. The role does not replace ``read``
+    for a filter on headers, because the number of matches reveals the headers.
     """
     rights.check("configure", "queue", message.queue, or_role="operator")
     rights.check("read", "queue", message.queue, or_role="" if message.selector else "operator")
@@ -258,15 +259,15 @@ def _redrive(rights: AccessRights, queue: str, target: str, selector: str) -> No
 def redrive(rights: AccessRights, message: Any) -> None:
     """Require ``read`` and ``write`` on the queue, or ``operator``.
 
-    Into another queue, or by a filter on headers, ``read`` is required in any case; ``write`` on the queue that gets
-    the messages, or ``operator``.
+    The role does not replace ``read`` if the messages move to another queue, or are selected by a filter on headers.
+    ``write`` is required on the queue that gets the messages.
     """
     _redrive(rights, message.queue, message.target, message.selector)
 
 
 @permission(read="", write="operator")
 def move(rights: AccessRights, message: Any) -> None:
-    """Require ``read`` on the queue; ``write`` on the one that gets the messages, or ``operator``."""
+    """Require ``read`` on the queue, and ``write`` (or ``operator``) on the queue that gets the messages."""
     _redrive(rights, message.queue, message.target, message.selector)
 
 
@@ -282,8 +283,8 @@ def archive_failed(rights: AccessRights, message: Any) -> None:
 def retry_failures(rights: AccessRights, message: Any) -> None:
     """Require ``read`` and ``write`` on each queue, or ``operator``; for all queues, ``operator``.
 
-    Into another queue, or by a filter on headers, ``read`` on each queue is required in any case, for all queues on
-    ``amq.all``; ``write`` on the queue that gets the messages, or ``operator``.
+    The role does not replace ``read`` if the messages move to another queue, or are selected by a filter on headers;
+    for all queues, ``read`` on ``amq.all`` is then required. ``write`` is required on the queue that gets the messages.
     """
     if not message.queues:
         rights.check_role("operator", "retry the failures of all queues")
@@ -320,9 +321,9 @@ def _read(rights: AccessRights, queues: Iterable[str], or_role: str = "") -> Non
 
 @permission(read="monitor")
 def history(rights: AccessRights, message: Any) -> None:
-    """Require ``read`` on each queue, for all queues on ``amq.all``; or ``monitor``, which does not show task errors.
+    """Require ``read`` on each queue (for all queues, on ``amq.all``) or ``monitor``, which does not show task errors.
 
-    Bodies, and a search by a header of the application, need ``read`` in any case.
+    The role does not replace ``read`` for bodies, and for a search by a header of the application.
     """
     is_shown = not getattr(message, "bodies", False) and SHOWN_HEADERS.issuperset(message.headers)
     _read(rights, message.queues, "monitor" if is_shown else "")
@@ -330,9 +331,9 @@ def history(rights: AccessRights, message: Any) -> None:
 
 @permission(read="monitor")
 def failures(rights: AccessRights, message: Any) -> None:
-    """Require ``read`` on each queue, for all queues on ``amq.all``; or ``monitor``, which does not show exceptions.
+    """Require ``read`` on each queue (for all queues, on ``amq.all``) or ``monitor``, which does not show exceptions.
 
-    Tracebacks, and a filter on headers, need ``read`` in any case.
+    The role does not replace ``read`` for tracebacks, and for a filter on headers.
     """
     is_shown = not message.selector and not getattr(message, "tracebacks", False)
     _read(rights, message.queues, "monitor" if is_shown else "")
@@ -347,9 +348,10 @@ def get_message(rights: AccessRights, message: Any) -> None:
 
 @permission(read="monitor")
 def explain(rights: AccessRights, message: Any) -> None:
-    """Require ``read`` on the queue, for a filter without a queue on ``amq.all``; or ``monitor``.
+    """Require ``read`` on the queue (for a filter without a queue, on ``amq.all``) or ``monitor``.
 
-    A stored message needs ``read`` in any case, also on the exchange that it was sent to, or on ``amq.all``.
+    The role does not replace ``read`` for a stored message, which also needs ``read`` on the exchange that it was sent
+    to, or on ``amq.all``.
     """
     _read(rights, [message.queue] if message.queue else [], "monitor" if message.message_id < 0 else "")
 

@@ -33,6 +33,7 @@ class Audit:
         self._changes: dict[str, int] = {}  # number by user
 
     def refused(self, exc: AccessRefused, client: str) -> None:
+        """Record a call that was refused for a missing right."""
         right, kind, name, user, instance = (
             str(exc.values.get(field, "")) for field in ("right", "kind", "name", "user", "instance")
         )

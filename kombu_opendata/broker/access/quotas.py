@@ -151,6 +151,7 @@ class Quotas:
         )
 
     def of(self, user: str, instance: str) -> SessionQuotas:
+        """Return the quotas for a new session of a user in an instance."""
         if user not in self._of_users:
             limits = self._users[user].limits if user in self._users else NO_LIMITS
             self._of_users[user] = Quota(f"user {user!r}" if user else "everybody", limits)

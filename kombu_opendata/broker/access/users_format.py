@@ -42,6 +42,7 @@ class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     instances: dict[str, Patterns] = {}  # patterns by instance; ``*`` means any instance without its own patterns
 
     def __repr__(self) -> str:
+        """Return the table without the hash."""
         return f"UserTable(roles={sorted(self.roles)}, instances={self.instances})"
 
 

@@ -35,6 +35,7 @@ class Holders:
         self._sessions, self._timed = sessions, timed
 
     def of(self, entry: QueueEntry) -> Session:
+        """Return the holder of a message, as a session."""
         return self._sessions.get(entry.session) or self._timed.holder(entry)
 
     def name(self, holder: bytes) -> str:

@@ -167,6 +167,7 @@ def _new_row(worker: bytes) -> dict[str, Any]:
 
 
 def _note(row: dict[str, Any], at_ms: int, id: int) -> None:
+    """Note a message if it is the oldest one of a worker."""
     row["oldest"] = min(row["oldest"] or (at_ms, id), (at_ms, id))
 
 
