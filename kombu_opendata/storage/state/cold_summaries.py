@@ -27,9 +27,9 @@ heap            ordered by              a pair is valid as long as
 ==============  ======================  ========================================================================
 
 Loading a bucket would have to search each heap for its pairs, so it leaves them: a pair is checked, and dropped if it
-is stale, only when it reaches the top. If the last bucket is loaded the heaps are cleared; ``_deadlines``, whose top
-may stay for days, is also rebuilt when most of its pairs are stale. The other two have no such bound: each eviction of
-a bucket adds up to two pairs, also if it was cold before. All methods take a time logarithmic in the pairs, or less.
+is stale, only when it reaches the top. If the last bucket is loaded the heaps are cleared. As the top may stay for
+days, :meth:`ColdSummaries.note` also rebuilds a heap in which most pairs are stale or repeated. On average all methods
+take a time logarithmic in the pairs, or less.
 
 **A delayed message that becomes due** does not load its bucket: a million messages with ETAs in one minute would load
 thousands of buckets together. ``wanted`` only moves the bucket's pair from ``_delayed`` to ``_ready``, with its best
@@ -58,7 +58,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from ..records.active import Columns
@@ -176,11 +176,14 @@ class ColdSummaries(dict[int, Summary]):
         if summary.next_visible_at is not None:
             heappush(self._delayed, (summary.next_visible_at, number))
         if summary.next_deadline:
-            if len(self._deadlines) > 2 * len(self) + 64:  # most are of buckets that were loaded since
-                self._deadlines = [(s.next_deadline, n) for n, s in self.items() if s.next_deadline]
-                heapify(self._deadlines)
-            else:
-                heappush(self._deadlines, (summary.next_deadline, number))
+            heappush(self._deadlines, (summary.next_deadline, number))
+        largest = 4 * len(self) + 64  # twice the most valid pairs
+        if len(self._ready) > largest:
+            self._ready = sorted({pair for pair in self._ready if self._is_ready(*pair)})
+        if len(self._delayed) > largest:
+            self._delayed = sorted({pair for pair in self._delayed if self._is_delayed(*pair)})
+        if len(self._deadlines) > largest:
+            self._deadlines = sorted((s.next_deadline, n) for n, s in self.items() if s.next_deadline)
 
     def take(self, number: int) -> array[int] | None:
         """Remove a bucket that is loaded, if it was cold; return the sizes of its messages, if they are known."""
@@ -233,24 +236,30 @@ class ColdSummaries(dict[int, Summary]):
         """Return the bucket that may have the best visible message."""
         ready = self._ready
         while ready:
-            priority, id, number = ready[0]
-            summary = self.get(number)
-            if summary is not None and (priority, id) in (summary.best, summary.best_delayed):
-                return number
+            if self._is_ready(*ready[0]):
+                return ready[0][2]
             heappop(ready)
         return None
+
+    def _is_ready(self, priority: int, id: int, number: int) -> bool:
+        """Return True if a pair of the heap is valid."""
+        summary = self.get(number)
+        return summary is not None and (priority, id) in (summary.best, summary.best_delayed)
 
     @property
     def next_visible_at(self) -> int | None:
         """The time at which the next message may become visible."""
         delayed = self._delayed
         while delayed:
-            visible_at, number = delayed[0]
-            summary = self.get(number)
-            if summary is not None and visible_at in (summary.next_visible_at, summary.last_visible_at):
-                return visible_at
+            if self._is_delayed(*delayed[0]):
+                return delayed[0][0]
             heappop(delayed)
         return None
+
+    def _is_delayed(self, visible_at: int, number: int) -> bool:
+        """Return True if a pair of the heap is valid."""
+        summary = self.get(number)
+        return summary is not None and visible_at in (summary.next_visible_at, summary.last_visible_at)
 
     def due(self, now: int) -> int | None:
         """Return a bucket in which a message has expired."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kombu_opendata.storage.engine_sizes import EngineSizes
-from kombu_opendata.storage.state.cold_summaries import Summary
+from kombu_opendata.storage.state.cold_summaries import ColdSummaries, Summary
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.queue_state import QueueState
 
@@ -226,3 +226,27 @@ def test_each_change_is_noted_for_the_next_checkpoint() -> None:
         changed.clear()
         step()
         assert changed == {"q"}
+
+
+def test_a_bucket_that_is_evicted_again_and_again_takes_no_more_memory() -> None:
+    def summary(number: int, now: int) -> Summary:
+        return Summary.of(
+            [(3 * number, 10, 0, 0, 0), (3 * number + 1, 9, 50, 0, 0), (3 * number + 2, 10, 80, 0, 0)], now
+        )
+
+    cold, fresh = ColdSummaries(), ColdSummaries()
+    for number in range(20):
+        cold.note(number, summary(number, 0))
+    for now in range(70):
+        assert cold.wanted(now, None) is not None
+        for number in range(1, 20):  # another bucket stays cold, so the heaps are not cleared
+            cold.take(number)
+            cold.note(number, summary(number, now))
+    assert len(cold._ready) + len(cold._delayed) < 400
+    for number in range(20):
+        fresh.note(number, summary(number, 0 if number == 0 else 69))
+    while (wanted := cold.wanted(90, None)) is not None:
+        assert wanted == fresh.wanted(90, None)
+        cold.take(wanted)
+        fresh.take(wanted)
+    assert not cold
