@@ -226,8 +226,8 @@ class Reading(Base):
             * ``matches``: True if the queue receives the message, also through alternate exchanges.
             * ``filter``: the explanation of the filter; None if the queue has none.
             * ``mode``: the queue's filter mode, ``any`` or ``all``.
-            * ``bindings``: ``exchange``, ``type`` and ``routing_key`` of each binding, whether it ``matches``, and an
-              ``explanation``. There are at most 50, those that match first.
+            * ``bindings``: at most 50, those that match first: ``exchange``, ``type``, ``routing_key``, whether each
+            ``matches``, and an ``explanation``.
             * ``bindings_omitted``: the number of further bindings.
 
             An explanation has these keys; see :meth:`kombu_opendata.selectors.Explanation.from_dict`:
