@@ -1,14 +1,14 @@
 """Errors of kombu-opendata, grouped by the required action of the caller.
 
-======================  =================================================
-group                   what to do
-======================  =================================================
-:class:`RetryLater`     wait and try the same call again
-:class:`RequestError`   fix the call: the same one will fail again
-:class:`ConnectionLost` reconnect (the client tries that first)
-:class:`StartError`     fix the broker's configuration or environment
-:class:`StoreError`     restore or fix the data
-======================  =================================================
+=======================  =================================================
+group                    what to do
+=======================  =================================================
+:class:`RetryLater`      wait and try the same call again
+:class:`RequestError`    fix the call: the same call will fail again
+:class:`ConnectionLost`  reconnect (the client tries that first)
+:class:`StartError`      fix the broker's configuration or environment
+:class:`StoreError`      restore or fix the data
+=======================  =================================================
 
 Every error has its values, such as a queue's name, in the dictionary ``values``. The values that a class annotates are
 also attributes of its errors; an attribute is None if the error has no such value. The wire form of an error is

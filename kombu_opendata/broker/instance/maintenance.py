@@ -5,7 +5,7 @@ duty               work                                                         
 =================  ===================================================================  ============================
 ``route``          routes stored messages that their publish did not route              immediately
 ``expire_leases``  ends the leases of sessions that did not reconnect                   every half second
-``collect``        removes messages past their retention or deadline, frees their space  every ten seconds
+``collect``        removes messages past their retention or deadline, and frees space    every ten seconds
 =================  ===================================================================  ============================
 
 Runs of one duty do not overlap. A request that arrives during a run waits for it and gets the same report. A report

@@ -8,8 +8,8 @@ this broker           does                                             becomes
 ====================  ===============================================  ================================================
 starting              reads the record                                 active if it is free: none, ``stopped``, handed
                                                                        over to it, or of a process that has ended here
-standing by           follows the active broker over a connection, and active by its ``TakeOver``; claiming if the
-                      sends clients there                              connection is lost
+standing by           follows the active broker over a connection,     active by its ``TakeOver``; claiming if the
+                      and sends clients there                          connection is lost
 claiming              writes its claim, waits longer than the lease,   active if nothing changed; standing by, or ended
                       and reads ahead what opening will need           without ``--standby``, if the claim was withdrawn
 active                reads the record once per period, withdraws a    fenced if the record is of another broker, or has

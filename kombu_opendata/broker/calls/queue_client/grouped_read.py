@@ -1,7 +1,8 @@
 """Reads by groups: messages with the same value of a header are delivered in the order of their ids.
 
-A group is blocked while one of its messages is in flight, or its first message is delayed; otherwise it is free. Only
-one search of a queue runs at a time, so two readers never share a group. Reads without groups do not wait for a search.
+A group is blocked while one of its messages is in flight; otherwise it is free. A delayed message blocks the later
+messages of its group. Only one search of a queue runs at a time, so two readers never share a group. Reads without
+groups do not wait for a search.
 """
 
 from __future__ import annotations
