@@ -96,7 +96,7 @@ class QueuePast:
         self.slots = slots  # the number of its rows
         self.known_from = 0  # number of its first sample
         self.changed_in = 0  # number of the last sample that differed from the one before it
-        self.delays = 0  # value of ``messages.delays`` at the last sample
+        self.delays = -1  # value of ``messages.delays`` at the last sample; -1 if no sample has counted the levels
 
     def knows(self, number: int, last: int) -> bool:
         """Return True if a sample is available; ``last`` is the number of the last complete sample."""

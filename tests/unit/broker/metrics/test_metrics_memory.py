@@ -115,6 +115,18 @@ def test_messages_that_become_ready() -> None:
     run(test)
 
 
+def test_messages_that_were_delayed_at_startup_are_not_ready() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q")
+        memory.send("q", 3)
+        memory.send("q", 2, due_in_ms=3_600_000)
+        memory.figures = MetricsMemory(memory.instance.queues, memory.clock)
+        await memory.sample(2)
+        assert (memory.of("q")["ready"], memory.of("q")["delayed"]) == ([3, 3], [2, 2])
+
+    run(test)
+
+
 def test_ten_minutes_are_kept_and_a_queue_at_rest_has_all_of_them() -> None:
     async def test(memory: Memory) -> None:
         memory.declare("busy", "rests")
