@@ -30,8 +30,8 @@ class Worker:
         running: the number of its running tasks.
         consumers: the queues that it consumes.
         reader: whether it holds messages by reads and not only as a consumer.
-        prefetch: the total limit for messages that its consumers of stored queues may hold; 0 means no limit, None that
-            it has no such consumer.
+        prefetch: the total limit for messages that its consumers of stored queues may hold; 0 means no limit, and None
+            means that it has no such consumer.
         oldest_since: the time from which it holds or runs its oldest message.
         oldest_id: the id of that message.
         done_per_minute: the number of messages and tasks that it finished, in the last minute.

@@ -108,10 +108,13 @@ class Replaying(Base):
             states: only messages in one of these states.
 
         Returns:
-            ``count``, the number of moved messages, and the numbers of those that stayed: ``already`` if the target has
-            them, ``expired``, ``waiting`` for dead letters that are not published yet, and ``unmatched`` if the target
-            accepts only messages that match its filter. ``is_full`` is True if the target reached its maximum length;
-            repeat the call later to move the rest.
+            The number of moved messages as ``count``, and ``is_full``, which is True if the target reached its maximum
+            length; repeat the call later to move the rest. The other fields count the messages that stayed:
+
+            * ``already``: the target has them.
+            * ``expired``: their time to live has ended.
+            * ``waiting``: they are dead letters that are not published yet.
+            * ``unmatched``: every message of the target must match its filter, and they do not.
 
         Raises:
             QueuePaused: publishes to the target are paused.

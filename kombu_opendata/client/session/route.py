@@ -22,7 +22,7 @@ from ..socket.dial import Endpoint, dial, resolve
 FIRST_BACKOFF_SECONDS = 0.05
 MAX_BACKOFF_SECONDS = 1.0
 Attempt = tuple[Endpoint, socket.socket | OpenDataError, float]
-#: longest interval of heartbeats if the URL has several hosts, because another host may have the active broker by then
+#: longest interval of heartbeats if the URL has several hosts, so that the client soon tries them after the loss of one
 LIST_HEARTBEAT_SECONDS = 5.0
 
 

@@ -371,9 +371,9 @@ class ClientSession:
     def redeclarations(self, welcome: Welcome) -> list[bytes]:
         """Return the frames that restore the state of the old connection; ``redeclaring`` awaits their replies.
 
-        With ``again``, a declaration does not create an entity that was deleted during the break. It is set for durable
-        exchanges, which survive a restart of the broker, and within one run of the instance for all other entities,
-        except those that ended with the session and must be created again.
+        With ``again``, a declaration does not create an entity that was deleted during the break. It is always set for
+        durable exchanges, because they survive a restart of the broker. Within one run of the instance, it is set for
+        all other entities as well, except those that ended with the session and must be created again.
         """
         self.redeclaring.clear()
         ended = () if welcome.session_known else self.declared.ended_with_session(self._consumed())

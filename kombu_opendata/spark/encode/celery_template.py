@@ -148,8 +148,8 @@ def make_template(
         app: a Celery app; its routes, queues and the task's own options apply as in ``apply_async``.
         args, kwargs: sample values of the rows' types.
         options: options of ``apply_async``: ``queue``, ``priority``, ``eta``, ``headers``, …
-        any_task: send the task by its name, even if the app does not have it, as for the default app: its tasks are the
-            shared tasks of the libraries that this process imported.
+        any_task: send the task by its name even if the app does not have it. This is for the default app, whose only
+            tasks are the shared tasks of the libraries that this process imported.
 
     Raises:
         RequestError: the app has other tasks but not this one, runs tasks eagerly, or uses Celery's protocol 1.

@@ -68,7 +68,7 @@ class PublishAction(MessageFields):
 
 # ---------------------------------------------------------------------- messages by their ids
 class OnMessages(OnQueue):
-    """A settlement by a method of the client; ``effect`` and ``result`` say what will happen, and what did."""
+    """A settlement by a method of the client. ``effect`` describes it before it happens, and ``result`` afterwards."""
 
     ids: Ids = Field(title="Messages", min_length=1)
     result: ClassVar[str]

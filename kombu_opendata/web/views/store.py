@@ -25,7 +25,7 @@ class StoreMaintenance:
             startup.
         tables: files of the store; ``unsorted_tables`` of them are not compacted yet.
         runs: sorted runs of tables; each read consults all of them.
-        compactions: running compactions: the number of tables and runs that each merges.
+        compactions: for each running compaction, the number of tables and runs that it merges.
         compacted_at: the time when the last ended compaction was planned; None if none is known.
         failed_compactions: the number of known compactions that failed.
         journal_limit_bytes: with a journal of this size, commits wait for the next checkpoint.
