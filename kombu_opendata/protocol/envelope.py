@@ -99,8 +99,8 @@ def open_envelope(envelope: bytes, max_bytes: int = 0) -> Opened | None:
     Extensions in headers and properties stay :class:`msgspec.msgpack.Ext`.
 
     Args:
-        max_bytes: limit for headers and properties, which are decoded completely. With 0, the limits of a publish
-            apply, and large headers are decoded as by :func:`open_headers`.
+        max_bytes: limit for headers and properties, which are decoded completely. With 0, the limits of a stored
+            envelope apply, and large headers are decoded as by :func:`open_headers`.
     """
     try:
         if not max_bytes:

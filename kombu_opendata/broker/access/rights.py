@@ -68,9 +68,8 @@ class Rights:
 
     def __init__(self, user: str, instance: str, patterns: Patterns, roles: Collection[Role] = ()) -> None:
         self.user, self.instance = user, instance
-        #: the user's roles, and the roles that these include. ``monitor`` permits to see queues, and messages without
-        #: their contents; ``operator`` to settle, purge, redrive and replay messages and to control workers; ``admin``
-        #: permits everything.
+        #: the user's roles, and the roles that these include: ``monitor`` (see queues, and messages without contents),
+        #: ``operator`` (settle, purge, redrive and replay messages, control workers), ``admin`` (everything)
         self.roles = frozenset(ROLES[: 1 + max(map(ROLES.index, roles))]) if roles else frozenset()
         self.permits_all = "admin" in self.roles  # True if no checks are necessary
         valid = Patterns(EVERYTHING, EVERYTHING, EVERYTHING) if self.permits_all else patterns

@@ -54,7 +54,7 @@ class DueCountsReply(Numbered, tag=183):
         later: the number of messages that are due after the last bucket.
         is_estimate: True if some messages are not in memory. These are counted in groups of up to 256 messages, as if
             the due times of a group were distributed evenly between its first and its last one. The sum of all counts
-            is exact.
+            matches the queue's metrics.
     """
 
     at_ms: int
