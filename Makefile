@@ -42,6 +42,11 @@ coverage: $(VENV)/.test ## test-long and test again, measured with all processes
 	$(BIN)/coverage combine --quiet && $(BIN)/coverage json --quiet -o coverage.json
 	$(BIN)/python tools/coverage_floor.py coverage.json
 
+test-pythons: $(VENV)/.dev ## the clients and a worker with each Python of 3.12 and 3.13 that is installed, also by pyenv
+	@path="$$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.1[23].*/bin 2>/dev/null | paste -sd: -):$$PATH"; \
+	envs=$$(for v in 12 13; do PATH="$$path" python3.$$v -c "" 2>/dev/null && echo py3$$v-smoke; done | paste -sd, -); \
+	[ -z "$$envs" ] && echo "neither Python 3.12 nor 3.13 is installed" || PATH="$$path" $(BIN)/tox run -e "$$envs"
+
 lint: $(VENV)/.dev ## ruff, the import contracts of pyproject.toml, the workflows
 	$(BIN)/ruff check $(ARGS) .
 	$(BIN)/lint-imports --no-logo

@@ -11,6 +11,7 @@ import pytest
 from celery import chain, chord, chunks, group, states, xmap, xstarmap
 
 from ..support.broker import EmbeddedBroker
+from ..support.celery_versions import from_celery_57
 from ..support.ledger import Ledger
 from ..support.orchard import SECONDS, Orchard, OrchardWorker, asking, orchard
 from ..support.processes import children, wait_until
@@ -89,10 +90,14 @@ def test_chords_in_chords(grove: Orchard) -> None:
     assert chord(inner, grove.sig("same")).apply_async().get(timeout=SECONDS) == [3, 6, 9]
 
 
-def test_groups_in_groups_and_in_a_chords_header(grove: Orchard) -> None:
+def test_groups_in_groups(grove: Orchard) -> None:
     inner = group(grove.sig("add", number, 1) for number in range(3))
     nested = group([inner, grove.sig("add", 9, 9)]).apply_async()
     assert nested.get(timeout=SECONDS) in ([[1, 2, 3], 18], [1, 2, 3, 18])
+
+
+@from_celery_57
+def test_a_group_at_the_end_of_a_chain_in_a_header(grove: Orchard) -> None:
     header = [chain(grove.sig("add", 1, 1), group(grove.sig("add", 1), grove.sig("add", 2))), grove.sig("same", 7)]
     assert chord(header, grove.sig("same")).apply_async().get(timeout=SECONDS) == [[3, 4], 7]
 
@@ -147,6 +152,7 @@ def test_a_failing_chain_in_a_header_fails_the_chord(grove: Orchard) -> None:
     wait_until(lambda: result.state == states.FAILURE, SECONDS, lambda: result.state)
 
 
+@from_celery_57
 def test_a_frozen_chord_that_is_applied_twice(grove: Orchard) -> None:
     """Its second run counts anew, from the first task on."""
     work = chord([grove.sig("add", number, 0) for number in range(5)], grove.sig("total"))

@@ -18,6 +18,7 @@ from kombu_opendata.protocol.messages import AttemptInfo
 from tests.support.ticks import wait_expired
 
 from ..support.broker import EmbeddedBroker
+from ..support.celery_versions import from_celery_57
 from ..support.farm import Farm
 from ..support.kombu_client import connected
 from ..support.ledger import Ledger
@@ -286,8 +287,10 @@ def test_messages_that_are_no_tasks(farm: Reported) -> None:
 # ---------------------------------------------------------------------- workers of their own
 @pytest.mark.parametrize(
     "settings",
-    [{"broker_transport_options": {"task_outcomes": False}}, {"task_queues": {"celery": {"no_ack": True}}}],
-    ids=["option", "no_ack"],
+    [
+        pytest.param({"broker_transport_options": {"task_outcomes": False}}, id="option"),
+        pytest.param({"task_queues": {"celery": {"no_ack": True}}}, id="no_ack", marks=from_celery_57),
+    ],
 )
 def test_a_worker_that_reports_nothing(
     settings: dict[str, Any], store_folder: Path, broker_url: str, tmp_path: Path

@@ -19,6 +19,7 @@ from celery.exceptions import ImproperlyConfigured
 from kombu_opendata.broker import memory
 from kombu_opendata.celery_integration.backend import OpenDataBackend, ResultTooLarge
 from kombu_opendata.errors import ConnectionLost
+from tests.support.celery_versions import from_celery_57
 
 
 @pytest.fixture
@@ -147,6 +148,7 @@ def test_serializers(url: str, serializer: str) -> None:
     assert backend.get_result("task") == {"a": [1, 2]}
 
 
+@from_celery_57
 def test_compression(url: str) -> None:
     backend = backend_of(url, result_compression="gzip")
     backend.store_result("task", "x" * 10_000, states.SUCCESS)
