@@ -121,10 +121,11 @@ def _locked(root: Path) -> Iterator[None]:
     """Hold the lock of a store's folder, so that no broker starts."""
     descriptor = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise StoreInUse(f"a broker runs on {root}: stop it, then repair the store", path=str(root)) from exc
         yield
-    except BlockingIOError as exc:
-        raise StoreInUse(f"a broker runs on {root}: stop it, then repair the store", path=str(root)) from exc
     finally:
         os.close(descriptor)
 

@@ -84,10 +84,11 @@ def _flock(target: BackupFolder) -> Iterator[None]:
         target.make_folder(target.root)
     fd = os.open(target.root / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise _in_use(target, "") from exc
         yield
-    except BlockingIOError as exc:
-        raise _in_use(target, "") from exc
     finally:
         os.close(fd)
 

@@ -66,10 +66,13 @@ def _alone(place: Folder) -> Iterator[None]:
     folder = PrivateFolder(str(place.root))
     fd = folder.open_file(LOCK_NAME, os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise RetryLater(
+                f"a broker, or another restore, uses {place.name}: stop it first", path=place.name
+            ) from exc
         yield
-    except BlockingIOError as exc:
-        raise RetryLater(f"a broker, or another restore, uses {place.name}: stop it first", path=place.name) from exc
     finally:
         os.close(fd)
         folder.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from kombu_opendata.errors import CorruptRecord
+from kombu_opendata.offline.repair import repair
 from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.commit.journal_format import RECORD_BYTES, JournalRecord, complete_records
 from kombu_opendata.storage.engine import Engine
@@ -168,6 +170,17 @@ def test_a_sound_journal_and_one_in_use_are_left_alone(store: Killed) -> None:
         assert "a broker runs on" in refused.output
     assert "not damaged" in command("repair", store.root).output
     assert opened(store.root) == store.ids
+
+
+def test_an_error_of_the_file_system_is_not_reported_as_a_running_broker(
+    store: Killed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sync(_descriptor: int) -> None:
+        raise BlockingIOError("the file system is busy")
+
+    monkeypatch.setattr(os, "fsync", sync)
+    with pytest.raises(BlockingIOError, match="the file system is busy"):
+        asyncio.run(repair(store.root, delete_damaged=True))
 
 
 def test_a_bucket_has_no_journal() -> None:
