@@ -79,22 +79,26 @@ class HistoryFamily(Family):
         for id in twice:
             text = f"headers of message {id} are kept more than once"
             self.add("history-wrong", text, key=self._key_of(id), message_id=id)
+        if self.context.sees(*_PLACES):
+            self._compare_ends()
+        self._compare_failures()
+
+    def _compare_ends(self) -> None:
+        """Check that no record has attempts after the end of the log, and that the index still needs the headers."""
         indexed = self._head.attempt
         end = max(self._end, indexed)
-        for raw, attempt, _ids in self._records if self.context.sees(*_PLACES) else ():
+        for raw, attempt, _ids in self._records:
             if attempt > end:
                 text = f"headers are kept for attempts before {attempt}, but the log ends before {end}"
                 self.add("history-wrong", text, key=raw)
             elif attempt <= indexed:
                 text = f"headers are kept for attempts before {attempt}, but the index has all before {indexed}"
                 self.add("history-wrong", text, key=raw)
-
-        for raw, number in self._marked.items() if self.context.sees(*_PLACES) else ():
+        for raw, number in self._marked.items():
             if number >= end:
                 self.add("history-wrong", f"attempt {number} was handled, but the log ends before {end}", key=raw)
-        self._compared_failures()
 
-    def _compared_failures(self) -> None:
+    def _compare_failures(self) -> None:
         if not self.context.sees(RecordKind.HISTORY_LOG, RecordKind.HISTORY_HEAD, RecordKind.TASK_FAILURE):
             return
         failed, stored = set(self._failed), set(self._failures)

@@ -38,8 +38,9 @@ class RouteEffect(Effect, tag=41):
         for part in self.taken:
             queue.settled_list(part.which).take(part.bucket, part.ids)
             taken_ids.update(part.ids)
-            for id in part.ids if staged.active else ():
-                staged.back(name, id, _KINDS[part.which])
+            if staged.active:
+                for id in part.ids:
+                    staged.back(name, id, _KINDS[part.which])
         for row in self.rows:
             is_new = row.id not in taken_ids
             _add(state, queue, row, at, int(is_new))

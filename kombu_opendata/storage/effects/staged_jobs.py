@@ -179,8 +179,9 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
                 add_message(state, id, places, priority, visible, deadline, received, large=large, size=size)
             id += 1
         for target, count in zip(self.runs[::2], self.runs[1::2], strict=True):
-            for name in targets[target] if target >= 0 else ():
-                state.staged.jobs[self.job_id].add_routed(name, count)
+            if target >= 0:
+                for name in targets[target]:
+                    state.staged.jobs[self.job_id].add_routed(name, count)
         damaged = block is None
         state.staged.routed(self.job_id, self.rows, self.rows if damaged else unroutable, damaged, self.at_ms)
 

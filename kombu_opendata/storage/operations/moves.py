@@ -220,8 +220,10 @@ class Moves(EngineService):
             ids_by_bucket: list[tuple[int, list[int]]] = []
             ids: set[int] = set()
             while buckets and len(ids) < _WINDOW:
-                ids_by_bucket.append((bucket := buckets.pop(0), await source.ids_in(bucket)))
-                ids.update(ids_by_bucket[-1][1])
+                bucket = buckets.pop(0)
+                bucket_ids = await source.ids_in(bucket)
+                ids_by_bucket.append((bucket, bucket_ids))
+                ids.update(bucket_ids)
             if not await self._window(move, ids_by_bucket, ids):
                 break
         return move.done

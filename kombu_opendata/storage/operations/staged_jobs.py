@@ -191,7 +191,9 @@ def _choose_places(targets: list[list[Queue]], runs: list[int]) -> dict[str, lis
     """Return the buckets for the rows of a chunk, by queue."""
     filling: dict[str, _Filling] = {}
     for target, rows in zip(runs[::2], runs[1::2], strict=True):
-        for queue in targets[target] if target >= 0 else ():
+        if target < 0:
+            continue
+        for queue in targets[target]:
             buckets = filling.get(queue.name)
             if buckets is None:
                 buckets = filling[queue.name] = _Filling(queue.messages)

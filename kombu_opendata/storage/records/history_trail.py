@@ -83,7 +83,9 @@ def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[TrailEvent
     low = value[start:whats]
     events = []
     for id in ids:
-        for at in _places(low, id & _LOW) if id >> BLOCK_BITS == block else ():
+        if id >> BLOCK_BITS != block:
+            continue
+        for at in _places(low, id & _LOW):
             (queue,) = _SHORT.unpack_from(value, queues + 2 * at)
             if queue >= len(names):
                 raise field_types.corrupt(key, start, f"an event in queue {queue} of {len(names)}")

@@ -202,9 +202,10 @@ class Topology:
 
     def remove_exchange(self, name: str) -> None:
         exchange = self.exchanges.pop(name, None)
-        for bound in exchange.bindings.values() if exchange is not None else ():
-            for queue, bindings in bound.items():
-                self._count(queue, -len(bindings))
+        if exchange is not None:
+            for bound in exchange.bindings.values():
+                for queue, bindings in bound.items():
+                    self._count(queue, -len(bindings))
         self.changed()
 
     def add_queue(self, name: str, arguments: Mapping[str, Any] | None = None) -> None:
