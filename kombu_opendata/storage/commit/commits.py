@@ -66,7 +66,7 @@ class Commits:
         room_bytes: a lower bound of the journal's room, without its reserve; :meth:`check_room` corrects it.
         batch: records for the next checkpoint.
         text_bytes: the size of the tasks' reports that the next checkpoint adds to the batch.
-        checkpointing: a lock, held during a checkpoint, while the dirty sets are empty but the store lacks the changes.
+        checkpointing: a lock, held while a checkpoint has taken changes from the dirty sets that the store lacks.
         tidying: a lock, held while the memtable is flushed or the store is reopened. Acquired before ``checkpointing``.
         count: the number of appends to the journal, or of batches if there is no journal.
         is_large: set while the next checkpoint's batch is large; only with a journal.
