@@ -49,6 +49,18 @@ def test_a_number_that_the_broker_has_forgotten_is_not_used_again() -> None:
     assert publish(session, b"x") == last + 1
 
 
+def test_a_forgotten_number_behind_a_newer_one_is_not_used_again() -> None:
+    session = ClientSession(bytes(16))
+    bodies = [b"x", b"y", *(b"%d" % number for number in range(50)), b"x"]
+    in_flight = [message(body) for body in bodies]
+    for sent in in_flight:
+        session.start_publish(sent)
+    session.receive([Failed(sent.rid, StoreStalled.code, "text", {"uncertain": True}) for sent in in_flight])
+    while (last := publish(session, b"z")) < 1040:
+        pass
+    assert publish(session, b"y") == last + 1
+
+
 def test_pipelined_publishes_are_noted_too() -> None:
     session = ClientSession(bytes(16))
     failures: list[FailedPublish] = []
