@@ -20,7 +20,7 @@ The broker retains one reply per session, because a client sends such calls one 
 sessions take at most :data:`_RETAINED_BYTES`; beyond that the oldest are deleted, and a repeated call runs again. The
 key of a reply is the session's id and not the session object, because a client that reconnects late gets a new object.
 The replies are only in memory. After a restart of the broker, the records of repeated calls
-(:mod:`kombu_opendata.storage.operations.repeated_calls`) let an interrupted call continue.
+(:mod:`kombu_opendata.storage.operations.repeated_requests`) let an interrupted call continue.
 
 Numbers on replies, by which a client drops duplicates, would not help: the reply is lost, not duplicated. Replies in
 the store would need a commit for each call, although nearly all replies arrive.
