@@ -95,8 +95,8 @@ class Reading(Base):
     def pop(self, queue: str, qty: int = 1) -> list[Message]:
         """Take up to ``qty`` messages and acknowledge them immediately.
 
-        They are kept as done, so a message that this client does not process can be replayed. If the connection is
-        lost during the call, the resumed call returns the same messages.
+        They are kept as done, so a message that this client does not process can be recovered. No message is lost with
+        the connection. If the broker is killed during the call, some messages may be done that the call did not return.
         """
         return self._read(queue, 60, qty, pop=True)
 
