@@ -296,7 +296,7 @@ def _too_deep() -> InvalidMessage:
 
 
 def _too_many(count: int) -> InvalidMessage:
-    text = f"the message has {count} headers; the limit is {MAX_HEADERS} (four of them are the broker's own)"
+    text = f"the message has {count} headers; the limit is {MAX_HEADERS} (up to five of them are the broker's own)"
     return InvalidMessage(text, count=count, limit=MAX_HEADERS)
 
 

@@ -167,7 +167,7 @@ def too_long(body: Any, exc: msgspec.ValidationError) -> Refused | None:
         return None
     number = int(limit.partition(" ")[0])
     if number == MAX_HEADERS:
-        text = f"a message may have at most {MAX_HEADERS} headers (four of them are the broker's own)"
+        text = f"a message may have at most {MAX_HEADERS} headers (up to five of them are the broker's own)"
         return _refusal(body, InvalidMessage(text, limit=MAX_HEADERS))
     return _refusal(body, RequestError(f"a list in this call has more than {number} items: send several", limit=number))
 

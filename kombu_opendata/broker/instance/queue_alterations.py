@@ -236,4 +236,4 @@ def _notes(findings: Findings, now: QueueArguments, then: QueueArguments) -> Ite
     for which, count in (("archived", findings.done), ("failed", findings.failed)):
         if count:
             suffix = " or more" if count >= MAX_SETTLED else ""
-            yield f"{count:,}{suffix} {which} messages are past the new retention and are deleted with the next sweep"
+            yield f"{count:,}{suffix} {which} messages are past the new retention: the next collection deletes them"

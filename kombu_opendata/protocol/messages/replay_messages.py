@@ -107,7 +107,7 @@ class DeleteSettled(Request[SettledDeleted], tag=94):
     all: bool = False
 
 
-@operation("archive failed messages", permissions.archive_failed, query=True, large=True)
+@operation("archive failed messages", permissions.archive_failed, query=True, large=True, filter="selector")
 class ArchiveFailed(Request[Count], tag=100):
     """Request to archive failed messages with all their data. The work stops if the connection ends."""
 
