@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ..errors import ConnectionInUse, ConnectionLost, ProtocolError
+from ..errors import ConnectionInUse, ConnectionLost, OpenDataError, ProtocolError
 from ..protocol import messages as m
 from ..url import Address
 from .client_clock import SYSTEM, ClientClock
@@ -250,7 +250,11 @@ class ResultClient:
                     large.append(name)
                 else:
                     changes.append((name, value))
-        large_results = zip(large, self.get(large), strict=True)
+        try:
+            large_results = zip(large, self.get(large), strict=True)
+        except OpenDataError:  # the caller receives none of the changes: the broker must push them again
+            self._to_watch.update(dict.fromkeys([name for name, _value in changes] + large))
+            raise
         return changes + [(name, value) for name, value in large_results if value is not None]
 
     def watch_messages(self) -> list[m.WatchResults]:

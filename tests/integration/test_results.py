@@ -14,7 +14,7 @@ from kombu_opendata import QueueClient
 from kombu_opendata.broker import memory
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.result_client import ResultClient
-from kombu_opendata.errors import MessageTooLarge, RequestError
+from kombu_opendata.errors import MessageTooLarge, RequestError, StoreError
 from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from kombu_opendata.protocol.messages import (
     ChordParts,
@@ -125,6 +125,25 @@ def test_a_large_result_is_asked_for(folder: Path, stack: ExitStack, raw: RawCli
         raw.call(store(name, value))
     assert take_all(client, 3) == list(zip(names, large, strict=True))
     assert client.get(names) == large, "in pages"
+
+
+def test_results_are_pushed_again_if_the_request_for_a_large_one_fails(
+    folder: Path, stack: ExitStack, raw: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = a_client(f"opendata://{folder}", stack)
+    values = {b"small": b"x", b"large": bytes(1 << 20)}
+    for name, value in values.items():
+        raw.call(store(name, value))
+        client.watch(name)
+
+    def get(_names: list[bytes]) -> list[bytes | None]:
+        raise StoreError("the store does not answer")
+
+    monkeypatch.setattr(client, "get", get)
+    with pytest.raises(StoreError):
+        take_all(client, 2)
+    monkeypatch.undo()
+    assert dict(take_all(client, 2)) == values
 
 
 def test_what_is_stored_survives_a_kill_and_watches_go_on(folder: Path, stack: ExitStack) -> None:
