@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from ...errors import OpenDataError
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
 from ...protocol.queue_arguments import QueueArguments
@@ -160,7 +161,12 @@ class StoredQueue(BrokerQueue):
         """Do nothing: the queue is stored."""
 
     async def delete(self, call: Call | None) -> int:
-        return await self._storage.definitions.delete_queue(self.stored, call)
+        try:
+            return await self._storage.definitions.delete_queue(self.stored, call)
+        except OpenDataError:
+            # its remaining messages may be used, or deleted by another attempt
+            self.deleting = self._storage.state.queues.get(self.name) is not self.stored
+            raise
 
     # ------------------------------------------------------------------ cold buckets
     async def load_bucket(self, number: int) -> None:

@@ -11,9 +11,11 @@ import pytest
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.queue import BrokerQueue
 from kombu_opendata.broker.model.sessions import Session
-from kombu_opendata.protocol.messages import DeclareQueue, Get, Outcome, Publish, PurgeQueue
+from kombu_opendata.errors import StoreError
+from kombu_opendata.protocol.messages import DeclareQueue, DeleteQueue, Get, Outcome, Publish, PurgeQueue
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.slatedb.store_writer import SlateStore
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.queue_counters import QueueCounts
 from tests.support.caller import Caller
@@ -162,3 +164,22 @@ def test_counters_add_up() -> None:
     total.add(one)
     assert {name for name, value in total.as_dict().items() if value} == {"published", "purged"}
     assert (total.published, total.purged) == (6, 2)
+
+
+def test_a_queue_that_could_not_be_deleted_takes_messages_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scan(*_args: object, **_options: object) -> None:
+        raise StoreError("the store does not answer")
+
+    async def steps(world: World) -> None:
+        world.publish()
+        with monkeypatch.context() as patch:
+            patch.setattr(SlateStore, "scan", scan)
+            world.call(DeleteQueue(9, "q", False, False))
+            await world.call.done()
+        world.publish()
+        assert (world.queue.counts.published, len(world.queue.messages)) == (2, 2)
+        world.call(DeleteQueue(10, "q", False, False))
+        await world.call.done()
+        assert "q" not in world.instance.queues
+
+    run(True, steps)
