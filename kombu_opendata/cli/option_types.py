@@ -91,7 +91,7 @@ def _read_selector(value: str) -> str:
     return value
 
 
-class StateChoice(click.Choice[str]):
+class StateChoice(click.Choice):  # type: ignore[type-arg]  # no generic class before click 8.2
     """Choice of message states by their names for users; the value is the name in the protocol."""
 
     def __init__(self, *states: str) -> None:

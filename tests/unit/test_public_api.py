@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tools import public_api
-
 ROOT = Path(__file__).resolve().parents[2]
+# Not on the path where the wheel is tested.
+TOOL: dict[str, Any] = runpy.run_path(str(ROOT / "tools/public_api.py"))
 
 
 def test_a_change_of_the_public_api_is_part_of_the_commit() -> None:
     golden = (ROOT / "tests/golden/public_api.txt").read_text()
-    assert public_api.public_api() == golden, "run `python -m tools.public_api > tests/golden/public_api.txt`"
+    assert TOOL["public_api"]() == golden, "run `python -m tools.public_api > tests/golden/public_api.txt`"
 
 
 def test_the_documentation_names_the_public_modules() -> None:
     rows = re.findall(r"(?m)^\| `([\w.]+)` \|", (ROOT / "docs/public-api.md").read_text())
-    assert sorted(rows) == sorted(public_api.MODULES)
+    assert sorted(rows) == sorted(TOOL["MODULES"])
 
 
 class Base:
@@ -30,7 +32,8 @@ class Base:
 
 class Derived(Base):
     @classmethod
-    def make(cls, size: int = 3) -> Derived: ...
+    def make(cls, size: int = 3) -> Derived:
+        return cls()
 
 
 Base.__module__ = Derived.__module__ = "kombu_opendata.example"
@@ -44,4 +47,4 @@ Base.__module__ = Derived.__module__ = "kombu_opendata.example"
     ],
 )
 def test_a_class_lists_what_no_described_base_has(described: set[type], lines: list[str]) -> None:
-    assert list(public_api.members(Derived, described)) == lines
+    assert list(TOOL["members"](Derived, described)) == lines
