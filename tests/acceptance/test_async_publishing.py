@@ -164,8 +164,9 @@ def test_a_cancelled_publish_that_is_refused_says_so(app: Celery, store_folder: 
             await kombu_opendata.apply_async(signature)
         pid = frozen(EmbeddedBroker(store_folder))
         try:
+            before = unread_bytes()
             publishing = asyncio.create_task(kombu_opendata.apply_async(signature))
-            await until(unread_bytes)
+            await until(lambda: unread_bytes() > before)
             publishing.cancel()
             asyncio.get_running_loop().call_later(0.2, os.kill, pid, signal.SIGCONT)
             with pytest.raises(asyncio.CancelledError) as caught:
