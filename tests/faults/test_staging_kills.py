@@ -129,8 +129,9 @@ def test_a_commit_whose_answer_is_lost_is_answered_again(
     os.kill(pid, signal.SIGSTOP)
     answers: list[JobInfo] = []
     driver = threading.Thread(target=lambda: answers.append(client.commit_job("job", infos)))
+    before = unread_bytes()
     driver.start()
-    wait_until(lambda: unread_bytes() or not driver.is_alive(), 60, "the request in the broker's socket")
+    wait_until(lambda: unread_bytes() > before or not driver.is_alive(), 60, "the request in the broker's socket")
     os.kill(pid, signal.SIGKILL)
     os.kill(pid, signal.SIGCONT)
     driver.join(60)
