@@ -90,23 +90,28 @@ class MessageSpans:
         self._reads = 0
 
     async def run(self) -> None:
-        """Make spans of stored rows, in slices.
-
-        Raises:
-            StoreError: the store failed permanently.
-        """
+        """Make spans of stored rows, in slices. An error is logged: a broker does not stop for want of spans."""
         while True:
             await asyncio.sleep(_PAUSE_SECONDS)
-            self.skip_some()
             self._reads = _MAX_READS
             while self._chunks:
-                await self._export(self._chunks.popleft())
+                self.skip_some()
+                try:
+                    await self._export(self._chunks.popleft())
+                except Exception as exc:
+                    self._log_missing(exc)
 
     def slow_commit(self, commit: SlowCommit) -> None:
-        """Make the span of a slow commit."""
+        """Make the span of a slow commit; an error is logged."""
         end_ms = self._clock.now_ms() - int(1000 * (stopwatch() - commit.ended_at))
         attributes = {"opendata_queue.commit.effects": commit.effects, "opendata_queue.commit.bytes": commit.size}
-        self._span("slow commit", Context(), end_ms - int(1000 * commit.seconds), end_ms, attributes=attributes)
+        try:
+            self._span("slow commit", Context(), end_ms - int(1000 * commit.seconds), end_ms, attributes=attributes)
+        except Exception as exc:  # of the SDK
+            self._log_missing(exc)
+
+    def _log_missing(self, error: Exception) -> None:
+        self._notices.say(logging.ERROR, "missing spans", "some spans are missing: %r", error)
 
     def skip_some(self) -> None:
         """Skip the oldest rows if too many wait, and log the number of their traced messages."""
