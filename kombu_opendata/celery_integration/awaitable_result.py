@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -109,6 +109,7 @@ class ResultReader:
         self._threads = ThreadPoolExecutor(2, "opendata-results")
         self._lock = threading.Lock()
         self._waits: set[ResultWait] = set()
+        self._waits_by_result: Counter[int] = Counter()  # by the id() of the result: several callers may share one
         self._is_draining = False
 
     async def wait(self, backend: OpenDataBackend, results: list[AsyncResult]) -> None:
@@ -117,6 +118,7 @@ class ResultReader:
         wait = ResultWait(self, results, loop)
         with self._lock:
             self._waits.add(wait)
+            self._waits_by_result.update(map(id, results))
             is_draining, self._is_draining = self._is_draining, True
         if not is_draining:
             self._threads.submit(self._drain, backend)
@@ -125,9 +127,17 @@ class ResultReader:
             await wait.done
         finally:
             self.forget(wait)
+            self._unwatch(backend, results)
+
+    def _unwatch(self, backend: OpenDataBackend, results: list[AsyncResult]) -> None:
+        """Stop watching those of a wait's results that have not arrived and that no other wait needs."""
+        with self._lock:
+            self._waits_by_result.subtract(map(id, results))
             for result in results:
-                if not result.on_ready.ready:
-                    backend.remove_pending_result(result)
+                if not self._waits_by_result[id(result)]:
+                    del self._waits_by_result[id(result)]
+                    if not result.on_ready.ready:
+                        backend.remove_pending_result(result)
 
     def forget(self, wait: ResultWait) -> None:
         """End a wait."""
