@@ -78,9 +78,7 @@ async def apply_async(
     task_id = options["task_id"] = options.get("task_id") or uuid()
     app = _app_of(task)
     parent = app.current_worker_task
-    if parent is not None:
-        options.setdefault("root_id", parent.request.root_id or parent.request.id)
-        options.setdefault("parent_id", parent.request.id)
+    options = _parent_ids(parent) | options
     result = await _publish(app, lambda: task.apply_async(args, kwargs, **options), f"task {task_id}")
     if parent is not None and options.get("add_to_parent", True):
         parent.add_trail(result)
@@ -97,11 +95,25 @@ async def apply_async_many(signatures: Iterable[Any]) -> list[AwaitableResult]:
     if not signatures:
         return []
 
-    def publish_all() -> list[Any]:
-        return [signature.apply_async() for signature in signatures]
+    app = _app_of(signatures[0])
+    parent = app.current_worker_task
+    options = _parent_ids(parent)
 
-    results = await _publish(_app_of(signatures[0]), publish_all, f"{len(signatures)} tasks")
+    def publish_all() -> list[Any]:
+        return [signature.apply_async(**options) for signature in signatures]
+
+    results = await _publish(app, publish_all, f"{len(signatures)} tasks")
+    if parent is not None:
+        for result in results:
+            parent.add_trail(result)
     return [AwaitableResult(result) for result in results]
+
+
+def _parent_ids(parent: Any) -> dict[str, Any]:
+    """Return the options that Celery takes from the running task, which the publishing thread does not know."""
+    if parent is None:
+        return {}
+    return {"root_id": parent.request.root_id or parent.request.id, "parent_id": parent.request.id}
 
 
 def _app_of(task: Any) -> Any:

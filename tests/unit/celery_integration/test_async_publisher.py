@@ -182,13 +182,31 @@ def test_eager_tasks_run_here(app: Celery) -> None:
 def test_parents_of_tasks_that_publish(app: Celery) -> None:
     @app.task(name="parent", bind=True, shared=False)
     def parent(self: Any) -> Any:
-        result = run(kombu_opendata.apply_async(app.tasks["add"], (1, 2)))
-        return self.request.id, [child.id for child in self.request.children], result.id
+        async def work() -> list[str]:
+            add = app.tasks["add"]
+            first = await kombu_opendata.apply_async(add, (1, 2))
+            return [result.id for result in (first, *await kombu_opendata.apply_async_many([add.s(3, 4), add.s(5, 6)]))]
 
-    parent_id, children, child_id = parent.apply().get()
-    assert children == [child_id]
-    (message,) = take(app)
-    assert message.headers["parent_id"] == message.headers["root_id"] == parent_id
+        child_ids = run(work())
+        return self.request.id, [child.id for child in self.request.children], child_ids
+
+    parent_id, children, child_ids = parent.apply().get()
+    assert children == child_ids
+    for message in take(app):
+        assert message.headers["id"] in child_ids
+        assert message.headers["parent_id"] == message.headers["root_id"] == parent_id
+
+
+def test_a_caller_that_gives_up_leaves_the_result_to_the_others(app: Celery) -> None:
+    async def work() -> Any:
+        result = await kombu_opendata.apply_async(app.tasks["add"], (1, 2))
+        waiting = asyncio.create_task(result.get(20))
+        with pytest.raises(TimeoutError):
+            await result.get(0.1)
+        await asyncio.to_thread(app.backend.mark_as_done, result.id, 3)
+        return await waiting
+
+    assert run(work()) == 3
 
 
 def test_refusals_are_raised_in_their_callers(app: Celery) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from opentelemetry import trace
 
 from kombu_opendata.broker.delivery.rate_limited_log import Notices
 from kombu_opendata.broker.metrics import message_spans
@@ -71,7 +72,7 @@ def test_an_error_of_the_sdk_does_not_end_the_brokers_work(
         raise ValueError("a processor is broken")
 
     tracer = SimpleNamespace(start_span=start_span)
-    monkeypatch.setattr(message_spans.trace, "get_tracer", lambda *_args: tracer)
+    monkeypatch.setattr(trace, "get_tracer", lambda *_args: tracer)
     spans, _chunks = spans_of_chunks()
     spans.slow_commit(SlowCommit(1.0, 1, 1, 0.0))
     (record,) = caplog.records
