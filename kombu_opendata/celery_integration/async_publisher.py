@@ -17,6 +17,8 @@ done          confirmed, or failed                        has no effect
 
 **Why a thread.** Celery declares queues, opens chords and calls signal handlers in the middle of a publish, and an
 unreachable broker blocks it until the connection is resumed. On the event loop, each of these would stop all tasks.
+It is a daemon, because the end of the process must not wait for a broker that does not answer: the pipeline waits for
+the messages in flight for as long as for a resume.
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from celery.utils import uuid
 from kombu.exceptions import OperationalError
@@ -209,7 +213,9 @@ class AsyncPublisher:
 
     def __init__(self, like: Batch) -> None:
         self._like = like
-        self._thread = ThreadPoolExecutor(1, "opendata-publishes")
+        self._works: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=_run_all, args=(self._works,), name="opendata-publishes", daemon=True).start()
+        finalize(self, self._works.put, None)
         self._waker = Waker()
         self._lock = threading.Lock()
         self._queued: deque[PublishCall] = deque()
@@ -224,7 +230,7 @@ class AsyncPublisher:
             is_running, self._is_running = self._is_running, True
             is_waiting, self._is_waiting = self._is_waiting, False
         if not is_running:
-            self._thread.submit(self._run, app)
+            self._works.put(partial(self._run, app))
         elif is_waiting:
             self._waker.wake()
         return call
@@ -247,7 +253,6 @@ class AsyncPublisher:
                     self._wait()
         except BaseException as exc:
             self._fail(calls, exc)
-            raise
 
     def _start(self, app: Any, calls: list[PublishCall]) -> None:
         """Connect, and run the calls; if the broker is unreachable, all of them fail."""
@@ -283,6 +288,13 @@ class AsyncPublisher:
         for call in calls:
             if not call.future.done() and (call.future.running() or call.future.set_running_or_notify_cancel()):
                 call.future.set_exception(error)
+
+
+def _run_all(works: SimpleQueue[Callable[[], None] | None]) -> None:
+    """Run the work of a publisher until it ends with None. Between works, the thread does not refer to an app."""
+    while (work := works.get()) is not None:
+        work()
+        del work
 
 
 def _unwrapped(error: BaseException) -> BaseException:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -151,6 +153,35 @@ def test_a_cancelled_publish_is_stored_once_and_says_so(app: Celery, store_folde
     ids = stored_ids(app.conf.broker_url)
     assert len(ids) == 3
     assert ids.count(task_id) == 1
+
+
+def test_a_process_ends_although_the_broker_does_not_answer(app: Celery, store_folder: Path) -> None:
+    program = """
+import asyncio, os, signal, sys
+from celery import Celery
+import kombu_opendata
+
+url, pid = sys.argv[1:]
+app = Celery(broker=url)
+app.conf.broker_transport_options = {"reconnect_timeout": 1}
+
+async def work():
+    await kombu_opendata.apply_async(app.signature("add"))
+    os.kill(int(pid), signal.SIGSTOP)
+    async with asyncio.timeout(0.1):
+        await kombu_opendata.apply_async(app.signature("add"))
+
+asyncio.run(work())
+"""
+    asyncio.run(kombu_opendata.apply_async(app.signature("add")))
+    pid = EmbeddedBroker(store_folder).wait_up()
+    try:
+        words = (sys.executable, "-c", program, app.conf.broker_url, str(pid))
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert "TimeoutError" in ended.stderr
+    assert "1 publishes were not confirmed" in ended.stderr
 
 
 def test_a_cancelled_publish_that_is_refused_says_so(app: Celery, store_folder: Path) -> None:
