@@ -65,8 +65,8 @@ class AwaitableResult:
             ConnectionLost: the broker is unreachable.
         """
         async with asyncio.timeout(timeout):
-            await _ready(list(_tasks_of(self.celery_result)))
-        return _value(self.celery_result, propagate)
+            ready = await _ready(list(_tasks_of(self.celery_result)))
+        return _value(self.celery_result, propagate, ready)
 
 
 def _tasks_of(result: Any) -> Iterator[AsyncResult]:
@@ -78,19 +78,20 @@ def _tasks_of(result: Any) -> Iterator[AsyncResult]:
         yield result
 
 
-def _value(result: Any, propagate: bool) -> Any:
+def _value(result: Any, propagate: bool, ready: dict[str, AsyncResult]) -> Any:
     if isinstance(result, ResultSet):
-        return [_value(member, propagate) for member in result.results]
+        return [_value(member, propagate, ready) for member in result.results]
     if result.ignored:
         return None
-    return result.maybe_throw(propagate=propagate)
+    return ready.get(result.id, result).maybe_throw(propagate=propagate)
 
 
-async def _ready(tasks: list[AsyncResult]) -> None:
-    """Wait for the results of these tasks."""
+async def _ready(tasks: list[AsyncResult]) -> dict[str, AsyncResult]:
+    """Wait for the results of these tasks; return them by id."""
     by_backend: defaultdict[Any, list[AsyncResult]] = defaultdict(list)
     for task in tasks:
         by_backend[task.backend].append(task)
+    ready: dict[str, AsyncResult] = {}
     for backend, results in by_backend.items():
         if not isinstance(backend, OpenDataBackend):
             raise RequestError(
@@ -99,26 +100,32 @@ async def _ready(tasks: list[AsyncResult]) -> None:
             )
         if (reader := _readers.get(backend)) is None:
             reader = _readers[backend] = ResultReader()
-        await reader.wait(backend, results)
+        ready.update((result.id, result) for result in await reader.wait(backend, results))
+    return ready
 
 
 class ResultReader:
-    """Threads that wait for the results of one backend."""
+    """Threads that wait for the results of one backend.
+
+    All waits for a task share the AsyncResult of the first: before Celery 5.7, a backend passes a result to only one.
+    """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(2, "opendata-results")
         self._lock = threading.Lock()
         self._waits: set[ResultWait] = set()
-        self._waits_by_result: Counter[int] = Counter()  # by the id() of the result: several callers may share one
+        self._watched: dict[str, AsyncResult] = {}
+        self._waits_by_id: Counter[str] = Counter()  # of the task
         self._is_draining = False
 
-    async def wait(self, backend: OpenDataBackend, results: list[AsyncResult]) -> None:
-        """Wait until the backend has passed on all of these results."""
+    async def wait(self, backend: OpenDataBackend, results: list[AsyncResult]) -> list[AsyncResult]:
+        """Wait until the backend has passed on the results of these tasks; return them, maybe as other objects."""
         loop = asyncio.get_running_loop()
-        wait = ResultWait(self, results, loop)
         with self._lock:
+            results = [self._watched.setdefault(result.id, result) for result in results]
+            self._waits_by_id.update(result.id for result in results)
+            wait = ResultWait(self, results, loop)
             self._waits.add(wait)
-            self._waits_by_result.update(map(id, results))
             is_draining, self._is_draining = self._is_draining, True
         if not is_draining:
             self._threads.submit(self._drain, backend)
@@ -128,14 +135,16 @@ class ResultReader:
         finally:
             self.forget(wait)
             self._unwatch(backend, results)
+        return results
 
     def _unwatch(self, backend: OpenDataBackend, results: list[AsyncResult]) -> None:
         """Stop watching those of a wait's results that have not arrived and that no other wait needs."""
         with self._lock:
-            self._waits_by_result.subtract(map(id, results))
+            self._waits_by_id.subtract(result.id for result in results)
             for result in results:
-                if not self._waits_by_result[id(result)]:
-                    del self._waits_by_result[id(result)]
+                if not self._waits_by_id[result.id]:
+                    del self._waits_by_id[result.id]
+                    self._watched.pop(result.id, None)
                     if not result.on_ready.ready:
                         backend.remove_pending_result(result)
 
