@@ -78,7 +78,7 @@ build: $(VENV)/.dev ## wheel and source distribution in dist/, checked as a pack
 
 sbom: $(VENV)/.dev ## what a user installs with all extras but Spark, as CycloneDX in build/sbom.json
 	rm -rf build/sbom && $(PYTHON) -m venv build/sbom
-	build/sbom/bin/python -m pip install --quiet $(LOCKED) '.[objectstore,web]'
+	build/sbom/bin/python -m pip install --quiet $(LOCKED) '.[objectstore,otel,web]'
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file build/sbom.json \
 	  build/sbom/bin/python
 

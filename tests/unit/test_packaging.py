@@ -41,6 +41,13 @@ def test_tox_has_each_python_of_the_classifiers() -> None:
     assert environments == [version.removeprefix("3.") for version in pythons]
 
 
+def test_the_sbom_has_each_extra_of_users_but_spark() -> None:
+    recipe = (ROOT / "Makefile").read_text().split("\nsbom:")[1].split("\n\n")[0]
+    (extras,) = re.findall(r"'\.\[([^]]+)\]'", recipe)
+    of_developers = {"dev", "docs", "downstream", "test"}
+    assert extras.split(",") == sorted(set(PROJECT["optional-dependencies"]) - of_developers - {"spark"})
+
+
 def _tool(name: str) -> Callable[..., list[str]]:
     """`reasons_against` of a program in `tools`, which is not on the path where the wheel is tested."""
     reasons_against: Callable[..., list[str]] = runpy.run_path(str(ROOT / "tools" / f"{name}.py"))["reasons_against"]
