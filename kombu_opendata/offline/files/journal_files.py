@@ -20,10 +20,13 @@ from ...storage.commit import checkpoint, journal_format, recovery
 from ...storage.commit.journal_format import JournalRecord
 from ...storage.effects import codec
 from ...storage.effects.codec import Commit
+from ...storage.history.history_index import Index
+from ...storage.history.service import end_of_log
 from ...storage.records import keys
 from ...storage.records.payload import NewMessage, message_rows
 from ...storage.slatedb.ffi import WriteBatch
 from ...storage.slatedb.store_reads import Reads
+from ...storage.state.history_log import HistoryLog
 from ...storage.state.store_state import StoreState
 from ..findings import Finding, finding
 
@@ -257,13 +260,17 @@ async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock)
     """
     try:
         state = StoreState()
-        await recovery.rebuild(state, store, commits, clock)
+        index, history = Index(), HistoryLog()
+        await index.load(store)
+        history.begin_at(await end_of_log(store, index.head))
+        await recovery.rebuild(state, store, commits, clock, history)
         batch = MemoryBatch()
         fresh: dict[int, bytes] = {}
         for effects in commits:
             for effect in effects:
                 _put(effect.new_messages(), batch, fresh)
         dirty = checkpoint.snapshot(state, batch, last, clock.now_ms())
+        history.snapshot(batch)
         await checkpoint.resolve(dirty, batch, store, fresh, state)
     except CONTRADICTIONS as exc:
         raise CorruptRecord(f"the journal contradicts the store: {exc!r}", key=b"", offset=0) from exc

@@ -20,11 +20,13 @@ from ...protocol.task_reports import STATES
 from ..messages.payloads import Payloads
 from ..records import history_log, keys
 from ..records.failures import NO_FAILURE
+from ..records.history_index import IndexHead
 from ..records.history_log import DETAILED, MANUAL, OUTCOMES, REJECTED
 from ..records.metadata import Metadata
 from ..slatedb.ffi import WriteBatch
+from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
-from ..state.history_log import HistoryLog, LogChunk
+from ..state.history_log import HistoryLog, LogChunk, Place
 from ..state.store_state import StoreState
 from . import query
 from .candidates import NumberedAttempt, attempt_dimensions, attempts, message_info, messages
@@ -64,6 +66,15 @@ class ListPage(NamedTuple, Generic[T]):
     items: list[T]
     next: str | None
     prev: str | None
+
+
+async def end_of_log(store: Reads, head: IndexHead) -> Place:
+    """Return the end of the stored log; retention may have removed all records that are indexed."""
+    end = head.attempt, head.row
+    for key, value in await store.scan(*keys.kind_range(keys.RecordKind.HISTORY_LOG), limit=1, descending=True):
+        attempt, row = keys.parse(key).numbers or (0, 0)
+        end = max(end, LogChunk.of((attempt, row), history_log.decode(key, value)).end)
+    return end
 
 
 class History:
@@ -106,13 +117,7 @@ class History:
         await self.collected.load()
         head = self.index.head
         self.indexer.place = head.attempt, head.row
-        self.log.begin_at(self.indexer.place)
-        rows = await self._store.scan(*keys.kind_range(keys.RecordKind.HISTORY_LOG), limit=1, descending=True)
-        for key, value in rows:
-            attempt, row = keys.parse(key).numbers or (0, 0)
-            last = LogChunk.of((attempt, row), history_log.decode(key, value))
-            if last.end > self.indexer.place:
-                self.log.begin_at(last.end)
+        self.log.begin_at(await end_of_log(self._store, head))
         self.log.indexed(self.indexer.place)
         return self.log
 
