@@ -7,9 +7,14 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
 from ..errors import NotFound
+from ..protocol.task_reports import FAILED, TaskState
 from ..staging import Blocked, JobInfo, JobQueueCounts
 from .broker_access import BrokerAccess, access_of
 from .encode.row_encoder import task_id
@@ -20,6 +25,9 @@ _FIRST_POLL_SECONDS = 0.02
 POLL_SECONDS = 0.5
 #: seconds after which a blocked job is reported; shorter ones are normal, because workers free capacity
 _BLOCKED_SECONDS = 2.0
+#: final states of acknowledged tasks that did not succeed
+_NOT_SUCCEEDED = [state.name.lower() for state in (*FAILED, TaskState.REVOKED)]
+_REPORT = ("state", "outcome", "exception", "error", "traceback", "ended_at", "consumer")
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +52,7 @@ class SubmitResult:
         self.added = job.added
         self.rows = job.rows
         self.first_message_id = job.first_id
+        self._committed_at = datetime.fromtimestamp(job.committed_at_ms / 1000, UTC)
 
     def __repr__(self) -> str:
         return f"<SubmitResult {self.job_id!r}: {self.rows} tasks{'' if self.added else ', added before'}>"
@@ -118,16 +127,53 @@ class SubmitResult:
 
     def messages(self, *columns: str) -> Any:
         """Return the job's messages that are still stored, as a frame of the table ``messages``."""
-        return self._read("messages", tuple(dict.fromkeys(columns))).select(*(columns or "*"))
+        return self._read("messages", tuple(dict.fromkeys(columns)), last_id=self._last_id).select(*(columns or "*"))
 
     def failed(self) -> Any:
-        """Return the job's failed tasks as a frame of queue, message_id, failed_at, attempts, task and task_id."""
-        return self._read("failed").join(self.messages("message_id", "task", "task_id"), "message_id", "left")
+        """Return a frame of the job's tasks that did not succeed: failed messages, and acknowledged ones by state.
 
-    def _read(self, table: str, columns: Sequence[str] = ()) -> Any:
-        first, last = self.first_message_id, self.first_message_id + self.rows - 1
-        store, instance = self.store(), self._access.instance
-        return read_table(self._spark, store, table, columns=columns, first_id=first, last_id=last, instance=instance)
+        The states are raised, timed_out, lost, rejected and revoked. The last message of a task decides, so a task that
+        succeeds when it is retried is not included, and one that waits for its retry is not included yet. Each retry
+        is a new message, which is recognized by the task id while the job's message is stored. A task that failed in
+        several queues has a row for each.
+
+        Columns: queue, message_id, task, task_id, state (the outcome of the message if the worker reported none),
+        exception, error, traceback, ended_at, attempts (of all messages of the task in this queue), worker.
+        """
+        columns = "attempt_id", "message_id", "queue", "manual", *_REPORT
+        attempts = self._read("attempts", columns, gte=self._committed_at)
+        ended = attempts.groupBy("queue", "message_id").agg(
+            F.max_by(F.struct(*_REPORT), "attempt_id").alias("last"),
+            F.expr("count_if(not manual and outcome != 'released')").alias("runs"),
+        )
+        entries = self._read("failed").withColumnRenamed("attempts", "counted")
+        messages = self._read("messages", ("message_id", "task", "task_id"))
+        rows = ended.join(entries, ["queue", "message_id"], "full").join(messages, "message_id", "left")
+        task = F.expr("coalesce(task_id, string(message_id))")
+        of_task, in_queue = Window.partitionBy(task), Window.partitionBy(task, "queue")
+        rows = rows.select(
+            "*",
+            F.min("message_id").over(of_task).alias("first_id"),
+            F.max("message_id").over(of_task).alias("newest_id"),
+            F.sum("runs").over(in_queue).alias("all_runs"),
+        )
+        is_failed = F.expr("failed_at is not null or last.outcome = 'failed'")
+        is_failed |= (F.col("last.outcome") == "acked") & F.col("last.state").isin(_NOT_SUCCEEDED)
+        is_of_job = (F.col("first_id") <= self._last_id) & (F.col("message_id") == F.col("newest_id"))
+        return rows.where(is_of_job & is_failed).selectExpr(
+            "queue", "message_id", "task", "task_id", "coalesce(nullif(last.state, ''), last.outcome, 'failed') state",
+            "last.exception", "last.error", "last.traceback", "coalesce(last.ended_at, failed_at) ended_at",
+            "int(coalesce(all_runs, counted)) attempts", "last.consumer worker",
+        )  # fmt: skip
+
+    @property
+    def _last_id(self) -> int:
+        return self.first_message_id + self.rows - 1
+
+    def _read(self, table: str, columns: Sequence[str] = (), **bounds: Any) -> Any:
+        """Return a table's rows of the job's messages and later ones, for which there may be more bounds."""
+        first, store, instance = self.first_message_id, self.store(), self._access.instance
+        return read_table(self._spark, store, table, columns=columns, first_id=first, instance=instance, **bounds)
 
     def store(self) -> str:
         """Return the URL of the broker's store, to which this host may have no access."""

@@ -117,7 +117,7 @@ class TableReader(DataSourceReader):
         if self._table == "messages":
             return table_rows.messages(low, high, frozenset(self._schema.names))
         if self._table == "attempts":
-            return table_rows.attempts(low, high, self._bounds)
+            return table_rows.attempts(low, high, frozenset(self._schema.names), self._bounds)
         return table_rows.entries(partition.state, low, high, self._bounds)
 
 

@@ -1,21 +1,20 @@
-"""Rows of each table: sources of columns for the part of a store between two keys.
-
-Attempts that are only in the journal of a killed broker are missing until it starts again.
-"""
+"""Rows of each table: sources of columns for the part of a store between two keys."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...offline import OfflineStore
 from ...protocol import task_reports
 from ...protocol.envelope import open_envelope
 from ...staging.folder_url import StagedFolder
 from ...storage.messages.payload_reader import PayloadReader, Place, locate, require
-from ...storage.records import active, definitions, field_types, history_log, keys, settled
+from ...storage.records import active, definitions, failures, field_types, history_log, keys, settled
 from ...storage.records.keys import RecordKind
 from . import metadata_columns
 from .store_scan import ROWS, Columns, Source, number_of
@@ -82,13 +81,21 @@ _ATTEMPT = (
     "message_id", "queue", "consumer", "claimed_at", "ended_at", "attempt", "outcome", "state", "runtime_ms", "pid",
     "exception",
 )  # fmt: skip
+_HEADERS = frozenset(("task", "task_id"))
+_TEXTS = frozenset(("error", "traceback"))
+#: messages between two others for which one scan is faster than two
+_GAP = 1_000
 
 
-def attempts(low: bytes, high: bytes, bounds: Bounds) -> Source:
-    """Return the attempts within the bounds, from the records of the history log between two keys."""
+def attempts(low: bytes, high: bytes, wanted: frozenset[str], bounds: Bounds) -> Source:
+    """Return the attempts within the bounds, from the records of the history log between two keys.
+
+    Of the expensive columns, only the wanted ones are read.
+    """
+    records, size = (1, PAYLOAD_ROWS) if wanted & _TEXTS else (16, ROWS)
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
-        async for rows in store.scan_batches(low, high, batch=16):
+        async for rows in store.scan_batches(low, high, batch=records):
             numbered = [
                 (number, attempt)
                 for key, value in rows
@@ -98,8 +105,14 @@ def attempts(low: bytes, high: bytes, bounds: Bounds) -> Source:
                 and bounds.has_time(attempt.ended_at_ms)
                 and bounds.has_queue(attempt.queue)
             ]
-            if numbered:
-                yield _attempt_columns(numbered)
+            for start in range(0, len(numbered), size):
+                part = numbered[start : start + size]
+                columns = _attempt_columns(part)
+                if wanted & _HEADERS:
+                    columns |= await _headers(store, columns["message_id"])
+                if wanted & _TEXTS:
+                    columns |= await _texts(store, part)
+                yield columns
 
     return source
 
@@ -123,6 +136,38 @@ def _attempt_columns(numbered: list[tuple[int, history_log.Attempt]]) -> Columns
         "state": [task_reports.STATES[state & ~history_log.DETAILED] for state in columns["state"]],
         "runtime_ms": [runtime / 1000 for runtime in columns["runtime_ms"]],
     }
+
+
+async def _headers(store: OfflineStore, ids: Sequence[int]) -> Columns:
+    """Return task and task id of these messages; null for those that were collected."""
+    parts: list[Columns] = []
+    for first, last in _spans(sorted(set(ids))):
+        async for rows in store.scan_rows(keys.metadata_key(first), keys.metadata_key(last) + b"\0", batch=ROWS):
+            parts.append(metadata_columns.columns(rows, _HEADERS | {"message_id"}))
+
+    def stored(name: str, kind: pa.DataType) -> pa.Array:
+        return pa.chunked_array([part[name] for part in parts], kind).combine_chunks()
+
+    places = pc.index_in(pa.array(ids, pa.int64()), value_set=stored("message_id", pa.int64()))
+    return {name: stored(name, pa.string()).take(places) for name in _HEADERS}
+
+
+def _spans(ids: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield first and last of the ascending ids without a large gap in between."""
+    edges = [at for at in range(1, len(ids)) if ids[at] - ids[at - 1] > _GAP]
+    for start, end in zip([0, *edges], [*edges, len(ids)], strict=True):
+        yield ids[start], ids[end - 1]
+
+
+async def _texts(store: OfflineStore, numbered: list[tuple[int, history_log.Attempt]]) -> Columns:
+    """Return error and traceback of these attempts; null for those without a failure."""
+    stored: dict[int, failures.TaskFailure] = {}
+    if detailed := [number for number, attempt in numbered if attempt.state & history_log.DETAILED]:
+        low, high = keys.task_failure_key(detailed[0]), keys.task_failure_key(detailed[-1]) + b"\0"
+        async for rows in store.scan_batches(low, high, batch=PAYLOAD_ROWS):
+            stored |= {number_of(key): failures.decode_task_failure(key, value) for key, value in rows}
+    found = [stored.get(number) for number, _ in numbered]
+    return {name: [failure and getattr(failure, name) for failure in found] for name in _TEXTS}
 
 
 # ---------------------------------------------------------------------- entries of queues

@@ -16,7 +16,8 @@ table            columns
 ``failed``       queue, message_id, failed_at, attempts
 ``entries``      queue, message_id, state (one of the four above), at (visible, claimed, done or failed), attempts
 ``attempts``     attempt_id, message_id, queue, consumer, attempt, claimed_at, ended_at, outcome, manual,
-                 state, runtime_ms, pid, exception (as reported by the worker)
+                 state, runtime_ms, pid, exception, error*, traceback* (as reported by the worker),
+                 task*, task_id* (null once the message is collected)
 ===============  ====================================================================================================
 
 ======================  ===========================================================  ===================================
@@ -70,12 +71,15 @@ _DDL = {
     "attempts": (
         "attempt_id long, message_id long, queue string, consumer string, attempt int, claimed_at timestamp, "
         "ended_at timestamp, outcome string, manual boolean, state string, runtime_ms double, pid long, "
-        "exception string"
+        "exception string, error string, traceback string, task string, task_id string"
     ),
 }
 
-#: columns that are read only if they are named
-COSTLY = frozenset(("headers", "payload_bytes", "payload", "body"))
+#: table → columns that are read only if they are named
+COSTLY = {
+    "messages": frozenset(("headers", "payload_bytes", "payload", "body")),
+    "attempts": frozenset(("error", "traceback", "task", "task_id")),
+}
 STATES = ("backlog", "in_flight", "done", "failed")
 #: the name of the backlog in earlier versions, still accepted for the table, the state and the column
 _OLD_NAME = "available"
@@ -114,7 +118,7 @@ def schema_of(table: str, columns: str = "") -> str:
     elif columns.strip():
         names = [name.strip() for name in columns.split(",") if name.strip()]
     else:
-        names = [name for name in types if name not in COSTLY and name != _OLD_NAME]
+        names = [name for name in types if name not in COSTLY.get(table, ()) and name != _OLD_NAME]
     check_columns(table, names)
     return ", ".join(f"{name} {types[name]}" for name in names)
 

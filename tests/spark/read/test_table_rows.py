@@ -1,18 +1,24 @@
-"""What executors read of queues, without Spark."""
+"""What executors read of queues and attempts, without Spark."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.spark.read import store_scan
+from kombu_opendata.spark.read.table_reader import TableReader
 from kombu_opendata.spark.read.table_rows import entries
-from kombu_opendata.spark.read.tables import Bounds
+from kombu_opendata.spark.read.tables import TABLES, Bounds
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
 
+from ...support.engine import World, run
 from ...support.settled_store import active_records, done_records, write_store
+from ...support.store_copy import copy_store
 
 #: more than what is read in one go
 BUCKETS = 130
@@ -56,3 +62,60 @@ def read(store: Path, state: str, kind: RecordKind) -> store_scan.Columns:
         for name, values in batch.items():
             whole.setdefault(name, []).extend(values)
     return whole
+
+
+RUNS = 700  # more than there are in a batch with errors
+RAISED = TaskReport(TaskState.RAISED, 5_000, 6, "add", "app.Bad", "no", "Traceback: …")
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store as after a kill -9: each third task raised, and the second half of the attempts is in the journal only.
+
+    The last message was put back, and then purged.
+    """
+    folder = tmp_path_factory.mktemp("attempts")
+
+    async def steps(world: World) -> None:
+        queue, engine = world.queue("q"), world.engine
+        for number in range(RUNS):
+            world.publish("q", headers={"task": "add", "id": f"id-{number}"})
+            entry = await world.claim("q")
+            report = RAISED if number % 3 == 0 else TaskReport(TaskState.SUCCEEDED, 5_000, 6)
+            engine.task_runs.ack(queue, entry, report)
+            if number == RUNS // 2:
+                await engine.commits.checkpoint()
+        world.publish("q", headers={"task": "purged", "id": "purged"})
+        engine.operations.put_back(queue, (await world.claim("q"),), "w", costs_attempt=False)
+        await engine.definitions.purge(queue)
+        await engine.commits.commit()
+        copy_store(world.root, folder / "killed")
+
+    run(folder / "s", steps)
+    return folder / "killed"
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_attempts_in_the_store_and_in_the_journal(killed: Path, partitions: int) -> None:
+    rows = read_attempts(killed, "attempt_id,outcome,state,exception,error,traceback,task,task_id", partitions)
+
+    raised = "acked", "raised", "app.Bad", "no", "Traceback: …", "add"
+    succeeded = "acked", "succeeded", "", None, None, "add"
+    assert rows == [
+        *((number, *(succeeded if number % 3 else raised), f"id-{number}") for number in range(RUNS)),
+        (RUNS, "released", "", "", None, None, None, None),
+    ]
+
+
+def test_bounds_of_attempts_with_costly_columns(killed: Path) -> None:
+    rows = read_attempts(killed, "message_id,task_id,error", 1, first_id=2, last_id=4)
+    assert rows == [(2, "id-2", None), (3, "id-3", "no"), (4, "id-4", None)]
+
+
+def read_attempts(store: Path, columns: str, partitions: int, **bounds: Any) -> list[tuple[Any, ...]]:
+    kinds = {"long": pa.int64(), "string": pa.string()}
+    schema = pa.schema([(name, kinds[TABLES["attempts"][name]]) for name in columns.split(",")])
+    reader = TableReader("attempts", str(store), None, schema, Bounds(**bounds), partitions)
+    parts = reader.partitions()
+    assert len(parts) == partitions
+    return [tuple(row.values()) for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
