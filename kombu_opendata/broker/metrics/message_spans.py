@@ -28,7 +28,7 @@ import asyncio
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -57,9 +57,9 @@ _PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.2, 0.02
 MAX_CHUNKS = 64
 #: maximum number of messages whose publish is remembered
 _MAX_MESSAGES = 20_000
-#: maximum number of older messages that are looked up in the store in one slice
+#: maximum number of reads of older messages from the store in one slice
 _MAX_READS = 32
-#: number of new messages that are read together
+#: number of messages that are read together
 _READS = 64
 _SAMPLED = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]")
 _FAILED = frozenset({"failed", "rejected", "expired"})
@@ -132,15 +132,20 @@ class MessageSpans:
             for id, message in sorted((await self._read(ids)).items()):
                 self._publish(id, message)
             await self._pause(piece)
-        for row in chunk.attempts:
-            if (traced := await self._find(row.message_id)) is not None:
+        for number, row in enumerate(chunk.attempts):
+            if not number % _READS:
+                await self._look_up(each.message_id for each in chunk.attempts[number : number + _READS])
+            if (traced := self._messages.get(row.message_id)) is not None:
                 self._attempt(traced, row)
             await self._pause(piece)
-        for left in chunk.left:
-            if (traced := await self._find(left.message_id)) is not None:
+        for number, left in enumerate(chunk.left):
+            if not number % _READS:
+                await self._look_up(each.message_id for each in chunk.left[number : number + _READS])
+            if (traced := self._messages.get(left.message_id)) is not None:
                 attributes = self._about(left.message_id, left.queue) | {"opendata_queue.outcome": REASONS[left.reason]}
                 start = traced.returned_at_ms.pop(left.queue, traced.ready_at_ms)
                 self._span(f"queue wait {left.queue}", traced.context, start, left.at_ms or start, attributes)
+            await self._pause(piece)
 
     async def _pause(self, piece: TimeSlice) -> None:
         if piece.is_over:
@@ -154,15 +159,15 @@ class MessageSpans:
     async def _read(self, ids: list[int]) -> dict[int, Metadata]:
         return await read_metadata(self._engine.store, self._engine.payloads, ids)
 
-    async def _find(self, id: int) -> _TracedMessage | None:
-        """Return a traced message; look it up in the store if it is older than the messages in memory."""
-        traced = self._messages.get(id)
-        if traced is None and self._reads and (self._known_from is None or id < self._known_from):
+    async def _look_up(self, ids: Iterable[int]) -> None:
+        """Look up those messages in the store that are older than the messages in memory."""
+        before = self._known_from
+        old = [id for id in ids if id not in self._messages and (before is None or id < before)]
+        if old and self._reads:
             self._reads -= 1
-            message = (await self._read([id])).get(id)
-            if message is not None and _SAMPLED.fullmatch(message.headers.get("traceparent", "")):
-                traced = self._note(id, message, _FROM_HEADERS(message.headers))
-        return traced
+            for id, message in (await self._read(old)).items():
+                if _SAMPLED.fullmatch(message.headers.get("traceparent", "")):
+                    self._note(id, message, _FROM_HEADERS(message.headers))
 
     def _note(self, id: int, message: Metadata, context: Context) -> _TracedMessage:
         ready_at_ms = max(message.received_at_ms, message.visible_at_ms)

@@ -111,21 +111,24 @@ def test_the_spans_of_a_message_that_returns_and_fails(traced: Traced, telemetry
         assert waits[1]["start_time"] >= deliveries[0]["end_time"], "the second wait begins with the return"
 
 
-def test_a_message_that_was_published_before_the_broker_started(
+def test_messages_that_were_published_before_the_broker_started(
     traced: Traced, telemetry: Path, store_folder: Path
 ) -> None:
+    count = 200
     broker = traced()
     with connected(f"opendata://127.0.0.1:{broker.port}") as connection:
         declare(connection.channel(), "q")
-        connection.Producer().publish("x", routing_key="q", headers={"traceparent": SAMPLED})
-        wait_spans(telemetry, "publish q")
+        for _ in range(count):
+            connection.Producer().publish("x", routing_key="q", headers={"traceparent": SAMPLED})
+        wait_spans(telemetry, *count * ["publish q"])
     assert broker.terminate() == 0
     telemetry.unlink()
     broker = traced()
     with QueueClient(f"opendata://127.0.0.1:{broker.port}") as client:
-        (message,) = client.read("q", 1)
-        client.ack(message)
-    spans = wait_spans(telemetry, "queue wait q", "deliver q", "settle q")
+        while messages := client.read("q", count):
+            for message in messages:
+                client.ack(message)
+    spans = wait_spans(telemetry, *count * ["queue wait q"], *count * ["deliver q"], *count * ["settle q"])
     assert {span["parent_id"] for span in spans} == {f"0x{PARENT}"}
     assert not [span for span in spans_of(telemetry) if span["name"] == "publish q"], "its span was made before"
 
