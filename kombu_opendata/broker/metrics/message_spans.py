@@ -85,6 +85,7 @@ class MessageSpans:
         self._own = {"messaging.system": SYSTEM, "opendata_queue.instance": name}
         self._tracer = trace.get_tracer("kombu_opendata", __version__)
         self._chunks = engine.history.watch()
+        logging.getLogger("opentelemetry.trace.span").setLevel(logging.ERROR)  # it warns of each invalid `tracestate`
         self._messages: OrderedDict[int, _TracedMessage] = OrderedDict()
         self._known_from: int | None = None  # messages from this id on are in `_messages` if they are traced
         self._reads = 0

@@ -17,6 +17,7 @@ from kombu_opendata.broker.metrics.message_spans import MessageSpans
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.commit.measurements import SlowCommit
+from kombu_opendata.storage.records import metadata
 from kombu_opendata.storage.state.history_log import LogChunk
 
 SAMPLED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -63,6 +64,19 @@ def test_rows_are_also_skipped_while_spans_are_made_and_damaged_records_are_logg
     assert max(waiting) < message_spans.MAX_CHUNKS
     texts = [record.getMessage() for record in caplog.records]
     assert [text for text in texts if "spans are missing" in text and "is damaged" in text]
+
+
+def test_clients_do_not_fill_the_log_by_invalid_headers(caplog: pytest.LogCaptureFixture) -> None:
+    def read(id: int) -> bytes:
+        if id:
+            raise asyncio.CancelledError
+        return metadata.encode(id, 1, 1, 1, 0, {"traceparent": SAMPLED, "tracestate": "=\n" * 100})
+
+    spans, chunks = spans_of_chunks(read)
+    chunks.extend(map(chunk, range(2)))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(spans.run())
+    assert not caplog.records
 
 
 def test_an_error_of_the_sdk_does_not_end_the_brokers_work(
