@@ -133,6 +133,7 @@ class ResultReader:
             await loop.run_in_executor(self._threads, wait.watch)
             await wait.done
         finally:
+            wait.done.cancel()
             self.forget(wait)
             self._unwatch(backend, results)
         return results
@@ -188,6 +189,8 @@ class ResultWait:
     def watch(self) -> None:
         """Request the results from the broker."""
         for number, result in enumerate(self._results):
+            if self.done.cancelled():  # an unreachable broker may have delayed the request for the result before
+                return
             result.then(partial(self._arrived, number))
             if result.on_ready.ready:  # another thread may have set it while the callback was added
                 self._arrived(number)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ import kombu_opendata
 from kombu_opendata import QueueClient
 from kombu_opendata.broker import memory
 from kombu_opendata.celery_integration.async_publisher import AsyncPublisher
+from kombu_opendata.celery_integration.awaitable_result import ResultReader
 from kombu_opendata.errors import AccessRefused, ConnectionLost, PublishFailed, QueueFull, RequestError, Unroutable
 
 run = asyncio.run
@@ -211,6 +213,42 @@ def test_a_caller_that_gives_up_leaves_the_result_to_the_others(app: Celery) -> 
         return await asyncio.gather(*waiting)
 
     assert run(work()) == [3, 3, 3]
+
+
+def test_a_cancelled_wait_requests_no_more_results() -> None:
+    requested, cancelled = threading.Event(), threading.Event()
+    watched = []
+
+    class Result:
+        id, on_ready = "a", SimpleNamespace(ready=False)
+
+        def then(self, _callback: Any) -> None:
+            watched.append(self)
+            requested.set()
+            assert cancelled.wait(20)
+
+    def drain_events(timeout: float) -> None:
+        raise TimeoutError
+
+    backend: Any = SimpleNamespace(
+        result_consumer=SimpleNamespace(drain_events=drain_events), remove_pending_result=lambda _result: None
+    )
+
+    async def work() -> None:
+        results: list[Any] = [Result(), Result()]
+        reader = ResultReader()
+        waiting = asyncio.create_task(reader.wait(backend, results))
+        await asyncio.to_thread(requested.wait, 20)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        cancelled.set()
+        del reader, waiting  # whose threads end
+        for thread in threading.enumerate():
+            if thread.name.startswith("opendata-results"):
+                await asyncio.to_thread(thread.join, 20)
+
+    run(work())
+    assert len(watched) == 1
 
 
 def test_refusals_are_raised_in_their_callers(app: Celery) -> None:
