@@ -7,6 +7,7 @@ import resource
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -219,17 +220,14 @@ def test_when_the_system_gives_no_more_descriptors(serve_tcp: Callable[..., Serv
     with connected(f"opendata://127.0.0.1:{broker.port}") as connection:
         declare(connection.channel(), "q")
         before = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+        used = least_free_descriptor(broker.pid)
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (used, before[1]))
 
         def refusals() -> int:
-            """Leave no descriptor (some were open for a moment only), and connect once more."""
-            used = first_free_descriptor(broker.pid)
-            resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (used, before[1]))
-            with suppress(ConnectionResetError):  # too many wait already
-                waiting.enter_context(silent(broker.port, 1))
             return broker.log.read_text().count("has no file descriptor")
 
         try:
-            with ExitStack() as waiting:
+            with silent(broker.port, 1):
                 wait_until(refusals, 60, broker.log.read_text)
                 began, lines = cpu_ticks(broker.pid), refusals()
                 wait_until(lambda: refusals() > lines, 10, "it did not try again")
@@ -241,10 +239,13 @@ def test_when_the_system_gives_no_more_descriptors(serve_tcp: Callable[..., Serv
     assert broker.terminate() == 0
 
 
-def first_free_descriptor(pid: int) -> int:
-    """The number that the next file of a process would have."""
-    open_ones = set(map(int, os.listdir(f"/proc/{pid}/fd")))
-    return next(number for number in range(len(open_ones) + 1) if number not in open_ones)
+def least_free_descriptor(pid: int, seconds: float = 1.0) -> int:
+    """The least number that the next file of a process could have had in a second: some are open for a moment only."""
+    until, least = time.monotonic() + seconds, 1 << 20
+    while time.monotonic() < until:
+        used = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+        least = min(least, next(number for number in range(len(used) + 1) if number not in used))
+    return least
 
 
 def cpu_ticks(pid: int) -> int:
