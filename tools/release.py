@@ -32,4 +32,4 @@ def reasons_against(tag: str, version: str, changelog: str) -> list[str]:
 if __name__ == "__main__":
     version = re.search(r'__version__ = "([^"]+)"', (ROOT / "kombu_opendata/version.py").read_text())
     reasons = reasons_against(sys.argv[1], version[1] if version else "", (ROOT / "CHANGELOG.md").read_text())
-    sys.exit("\n".join(reasons))
+    sys.exit("\n".join(reasons) or None)

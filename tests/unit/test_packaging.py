@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +56,7 @@ def _tool(name: str) -> Callable[..., list[str]]:
     return reasons_against
 
 
+UNRELEASED = "CHANGELOG.md has unreleased changes. Move them to the section of the release.\n"
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-01-31\n\n### Added\n\n- Releases.\n"
 
 
@@ -95,3 +98,21 @@ def test_a_file_below_the_floor_is_named() -> None:
     files = {name: {"summary": {"percent_covered": percent}} for name, percent in (("a.py", 69.9), ("b.py", 70.0))}
     reasons = _tool("coverage_floor")({"totals": {"percent_covered": 89.9}, "files": files})
     assert reasons == ["All files: 89.9 % is below 90 %.", "a.py: 69.9 % is below 70 %."]
+
+
+def test_the_exit_code_of_the_floor(tmp_path: Path) -> None:
+    def exit_code(percent: float) -> int:
+        report = tmp_path / "coverage.json"
+        summary = {"percent_covered": percent}
+        report.write_text(json.dumps({"totals": summary, "files": {"a.py": {"summary": summary}}}))
+        command = [sys.executable, str(ROOT / "tools/coverage_floor.py"), str(report)]
+        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
+
+    assert (exit_code(95.0), exit_code(50.0)) == (0, 1)
+
+
+def test_the_exit_code_of_the_release_check() -> None:
+    version = re.findall(r'"(.+)"', (ROOT / "kombu_opendata/version.py").read_text())[-1]
+    command = [sys.executable, str(ROOT / "tools/release.py"), f"v{version}"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) in ((0, ""), (1, UNRELEASED))
