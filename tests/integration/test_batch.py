@@ -139,7 +139,7 @@ def test_a_loop_of_apply_async_is_pipelined_and_durable_at_the_end(app: Any, con
     with kombu_opendata.batch(app) as batch:
         for number in range(500):
             app.send_task("farm.note", ("ledger", str(number)))
-        assert len(batch._connections) == 1, "they went through the batch"
+        assert len(batch.connections) == 1, "they went through the batch"
     assert connect(broker_url).channel()._size("celery") == 500
 
 
@@ -183,7 +183,7 @@ def test_the_default_app_a_connection_and_a_producer_can_be_given(app: Any, brok
     app.set_current()
     with kombu_opendata.batch() as batch:
         app.send_task("farm.note")
-        assert batch._connections
+        assert batch.connections
     with connected(broker_url) as connection:
         declare(connection.default_channel, "q")
         for given in (connection, connection.Producer()):
@@ -265,10 +265,10 @@ def test_a_publish_to_another_broker_is_not_in_the_batch(app: Any, store_folder:
         with kombu_opendata.batch(app) as batch:
             send(channel, "q", "x")
             assert in_flight(channel) == 0
-            assert not batch._connections
+            assert not batch.connections
         with kombu_opendata.batch(other), kombu_opendata.batch(app) as inner:
             send(channel, "q", "y")
-            assert not inner._connections
+            assert not inner.connections
         assert channel._size("q") == 2
 
 
