@@ -41,7 +41,7 @@ def test_the_oldest_rows_are_skipped_and_counted(caplog: pytest.LogCaptureFixtur
     chunks.extend(map(chunk, range(message_spans.MAX_CHUNKS + 5)))
     spans.skip_some()
     assert [chunks[0].first_row, len(chunks)] == [15, message_spans.MAX_CHUNKS]
-    assert [record.getMessage()[:28] for record in caplog.records] == ["5 traced messages have no sp"]
+    assert [record.getMessage()[:28] for record in caplog.records] == ["10 traced messages have no s"]
 
 
 def test_rows_are_also_skipped_while_spans_are_made_and_damaged_records_are_logged(
