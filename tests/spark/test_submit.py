@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import importlib
 import os
 import re
 import signal
@@ -16,7 +17,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 from celery import Celery
 from kombu.entity import Queue
@@ -495,7 +495,11 @@ def test_a_job_for_a_full_queue_is_there_and_says_what_it_waits_for(spark: Any, 
     [
         (lambda spark: spark.range(1).selectExpr("id a", "id a"), dict, "several columns are named 'a': a, a"),
         (lambda spark: spark.range(1).selectExpr("id a", "id A"), dict, "several columns are named 'a': a, A"),
-        (lambda _spark: pandas.DataFrame({"a": [1]}), dict, "df is a pandas.DataFrame .*: write spark.createDataFrame"),
+        (
+            lambda _spark: importlib.import_module("pandas").DataFrame({"a": [1]}),
+            dict,
+            "df is a pandas.DataFrame .*: write spark.createDataFrame",
+        ),
         (lambda spark: spark.readStream.format("rate").load(), dict, "df is a streaming frame: call stream_tasks"),
         (
             lambda spark: spark.range(1),

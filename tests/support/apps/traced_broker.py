@@ -29,9 +29,9 @@ class HangingExporter(SpanExporter):
 
 
 def telemetry(spans: InMemorySpanExporter, reader: InMemoryMetricReader) -> dict[str, Any]:
-    data = reader.get_metrics_data()
+    data: Any = reader.get_metrics_data()
     points = {
-        metric.name: [[dict(point.attributes or {}), point.value] for point in metric.data.data_points]  # type: ignore[union-attr]
+        metric.name: [[dict(point.attributes or {}), point.value] for point in metric.data.data_points]
         for resource in (data.resource_metrics if data else ())
         for scope in resource.scope_metrics
         for metric in scope.metrics
