@@ -216,6 +216,7 @@ def test_a_caller_that_gives_up_leaves_the_result_to_the_others(app: Celery) -> 
 
 
 def test_a_cancelled_wait_requests_no_more_results() -> None:
+    before = set(threading.enumerate())  # with those of other tests' results
     requested, cancelled = threading.Event(), threading.Event()
     watched = []
 
@@ -243,7 +244,7 @@ def test_a_cancelled_wait_requests_no_more_results() -> None:
         await asyncio.wait([waiting])
         cancelled.set()
         del reader, waiting  # whose threads end
-        for thread in threading.enumerate():
+        for thread in set(threading.enumerate()) - before:
             if thread.name.startswith("opendata-results"):
                 await asyncio.to_thread(thread.join, 20)
 
