@@ -167,11 +167,7 @@ class Engine:
             )
         journal = disk_cache = None
         if urlsplit(url).scheme not in ("file", "memory"):
-            slate = settings.slate.for_bucket()
-            if settings.cache_dir is not None:
-                disk_cache = DiskCache(settings.cache_dir, url, instance)
-                slate = replace(slate, cache_folder=str(disk_cache.folder))
-            settings = replace(settings, slate=slate)
+            settings, disk_cache = _for_bucket(settings, url, instance)
         store = await SlateStore.open(url, instance, settings=settings.slate, disk_cache=disk_cache, cache=cache)
         try:
             if folder is None:
@@ -289,6 +285,15 @@ _SPREAD = [
     keys.RecordKind.PRODUCER, keys.RecordKind.LEASES, keys.RecordKind.HISTORY_LOG, keys.RecordKind.QUEUE_COUNTS,
 ]  # fmt: skip
 _ROWS = 1000
+
+
+def _for_bucket(settings: EngineSettings, url: str, instance: str) -> tuple[EngineSettings, DiskCache | None]:
+    """Return the settings for a store in a bucket, and the cache of its tables on the local disk, if there is one."""
+    slate, disk_cache = settings.slate.for_bucket(), None
+    if settings.cache_dir is not None:
+        disk_cache = DiskCache(settings.cache_dir, url, instance)
+        slate = replace(slate, cache_folder=str(disk_cache.folder))
+    return replace(settings, slate=slate), disk_cache
 
 
 async def warm_up(store: Reads) -> None:

@@ -44,19 +44,7 @@ class InstanceCalls:
         self.queues = queues
         periodic = PeriodicTaskTracker(clock.now_ms())
         #: puts messages into queues
-        self.publishing = publishing = PublishCalls(
-            engine.operations,
-            commits,
-            engine.results,
-            state.topology,
-            queues,
-            outbox,
-            instance.policies,
-            instance.traffic,
-            max_message_bytes,
-            periodic,
-            clock,
-        )
+        self.publishing = publishing = self._publish_calls(instance, max_message_bytes, periodic)
         holders = Holders(instance.sessions, instance.timed)
         claiming = Claiming(
             instance.sessions,
@@ -70,20 +58,6 @@ class InstanceCalls:
         reads = ReadCalls(claiming, queues, outbox, GroupedReads(claiming, outbox))
         keys = SentKeys(queues, engine.idempotency, clock)
         altered = AlteredMessages(engine.store, engine.buckets, state.topology, clock)
-        bulks = Bulks(
-            engine.failures,
-            state,
-            engine.moves,
-            engine.settled_moves,
-            engine.payloads,
-            commits,
-            clock,
-            publishing,
-            queues,
-            instance.replays,
-            outbox,
-            lambda: str(uuid4()),
-        )
         #: the handler of each message
         self.handlers = bind_handlers(
             publishing,
@@ -91,23 +65,12 @@ class InstanceCalls:
             ConsumeCalls(queues, instance.leases, instance.lifecycle, outbox, instance.background, commits, clock),
             AdminCalls(instance.maintenance, directory),
             QueueCalls(queues, instance.maker, engine.repeats, instance.policies, altered, clock, instance.warnings),
-            ExchangeCalls(
-                state,
-                state.topology,
-                engine.definitions,
-                queues,
-                instance.replays,
-                publishing,
-                instance.warnings,
-                commits,
-                engine.payloads,
-                engine.pages,
-            ),
+            self._exchange_calls(instance),
             ResultCalls(
                 engine.results, state.results.chords, instance.results, instance.sessions, commits, max_message_bytes
             ),
             ReplayCalls(instance.replays, engine.router, state, engine.moves, engine.settled_moves, outbox, clock),
-            HistoryCalls(engine.history, engine.failures, state, bulks, clock),
+            HistoryCalls(engine.history, engine.failures, state, self._bulks(instance), clock),
             MetricsCalls(
                 queues,
                 instance.recent_metrics,
@@ -122,6 +85,54 @@ class InstanceCalls:
             WorkerCalls(
                 instance.sessions, queues, instance.leases, holders, reads, outbox, state.running, instance.client_rates
             ),
+        )
+
+    def _publish_calls(self, instance: Instance, max_message_bytes: int, periodic: PeriodicTaskTracker) -> PublishCalls:
+        engine = instance.engine
+        return PublishCalls(
+            engine.operations,
+            engine.commits,
+            engine.results,
+            engine.state.topology,
+            instance.queues,
+            instance.outbox,
+            instance.policies,
+            instance.traffic,
+            max_message_bytes,
+            periodic,
+            engine.clock,
+        )
+
+    def _bulks(self, instance: Instance) -> Bulks:
+        engine = instance.engine
+        return Bulks(
+            engine.failures,
+            engine.state,
+            engine.moves,
+            engine.settled_moves,
+            engine.payloads,
+            engine.commits,
+            engine.clock,
+            self.publishing,
+            self.queues,
+            instance.replays,
+            instance.outbox,
+            lambda: str(uuid4()),
+        )
+
+    def _exchange_calls(self, instance: Instance) -> ExchangeCalls:
+        engine = instance.engine
+        return ExchangeCalls(
+            engine.state,
+            engine.state.topology,
+            engine.definitions,
+            self.queues,
+            instance.replays,
+            self.publishing,
+            instance.warnings,
+            engine.commits,
+            engine.payloads,
+            engine.pages,
         )
 
     def context(self, session: Session) -> Context:

@@ -115,11 +115,12 @@ class Instance:
         self.maker = self._recover_queues()
         self.recent_metrics = MetricsMemory(self.queues, clock)
         self.client_rates = ClientRates(self.sessions, clock)
-        self.spans: MessageSpans | None = None
-        if traced:
-            from ..metrics.message_spans import MessageSpans  # a broker without it needs no OpenTelemetry
+        self.spans = self._message_spans() if traced else None
 
-            self.spans = MessageSpans(name, engine, self.notices)
+    def _message_spans(self) -> MessageSpans:
+        from ..metrics.message_spans import MessageSpans  # a broker without it needs no OpenTelemetry
+
+        return MessageSpans(self.name, self.engine, self.notices)
 
     def _recover_queues(self) -> QueueMaker:
         """Create the queues that are in the store; return the factory for new ones."""
