@@ -28,9 +28,9 @@ import asyncio
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -42,13 +42,14 @@ from ...storage.clock import Clock, TimeSlice
 from ...storage.commit.measurements import SlowCommit, stopwatch
 from ...storage.engine import Engine
 from ...storage.read.stored_messages import read_metadata
-from ...storage.records.history_log import ACKED, DETAILED, MANUAL, OUTCOMES, REASONS, Attempt
+from ...storage.records.history_log import ACKED, DETAILED, MANUAL, OUTCOMES, REASONS, Attempt, Left
 from ...storage.records.metadata import Metadata
 from ...storage.state.history_log import LogChunk
 from ...version import __version__
 from ..delivery.rate_limited_log import Notices
 
 SYSTEM = "opendata_queue"
+R = TypeVar("R", Attempt, Left)
 #: maximum time that one slice uses the event loop
 _SLICE_SECONDS = 0.001
 #: pause after a slice, and the pause if no rows were stored during it
@@ -134,19 +135,18 @@ class MessageSpans:
             for id, message in sorted((await self._read(ids)).items()):
                 self._publish(id, message)
             await self._pause(piece)
-        for number, row in enumerate(chunk.attempts):
+        async for traced, row in self._traced(chunk.attempts, piece):
+            self._attempt(traced, row)
+        async for traced, left in self._traced(chunk.left, piece):
+            self._removal(traced, left)
+
+    async def _traced(self, rows: Sequence[R], piece: TimeSlice) -> AsyncIterator[tuple[_TracedMessage, R]]:
+        """Yield the rows of traced messages, with a pause after each slice."""
+        for number, row in enumerate(rows):
             if not number % _READS:
-                await self._look_up(each.message_id for each in chunk.attempts[number : number + _READS])
+                await self._look_up(each.message_id for each in rows[number : number + _READS])
             if (traced := self._messages.get(row.message_id)) is not None:
-                self._attempt(traced, row)
-            await self._pause(piece)
-        for number, left in enumerate(chunk.left):
-            if not number % _READS:
-                await self._look_up(each.message_id for each in chunk.left[number : number + _READS])
-            if (traced := self._messages.get(left.message_id)) is not None:
-                attributes = self._about(left.message_id, left.queue) | {"opendata_queue.outcome": REASONS[left.reason]}
-                start = traced.returned_at_ms.pop(left.queue, traced.ready_at_ms)
-                self._span(f"queue wait {left.queue}", traced.context, start, left.at_ms or start, attributes)
+                yield traced, row
             await self._pause(piece)
 
     async def _pause(self, piece: TimeSlice) -> None:
@@ -213,6 +213,11 @@ class MessageSpans:
         name = "ack" if row.outcome & ~MANUAL == ACKED else outcome
         operation = {"messaging.operation.name": name, "messaging.operation.type": "settle"}
         self._span(f"settle {queue}", context, row.ended_at_ms, row.ended_at_ms, after | operation)
+
+    def _removal(self, traced: _TracedMessage, row: Left) -> None:
+        attributes = self._about(row.message_id, row.queue) | {"opendata_queue.outcome": REASONS[row.reason]}
+        start = traced.returned_at_ms.pop(row.queue, traced.ready_at_ms)
+        self._span(f"queue wait {row.queue}", traced.context, start, row.at_ms or start, attributes)
 
     def _about(self, id: int, name: str) -> dict[str, Any]:
         return {"messaging.message.id": str(id), "messaging.destination.name": name}
