@@ -16,6 +16,7 @@ import pytest
 from kombu_opendata import QueueClient
 from kombu_opendata.protocol.messages import AttemptInfo
 from tests.support.ticks import wait_expired
+from tests.support.waiting import pass_time
 
 from ..support.broker import EmbeddedBroker
 from ..support.celery_versions import from_celery_57
@@ -134,11 +135,11 @@ def test_how_long_a_task_ran(farm: Reported, ledger: Ledger, tmp_path: Path) -> 
         task_id = farm.send(name, str(ledger), name, str(gate))
         ledger.wait_for(f"{name} began")
         began_at = time.monotonic()
-        assert farm.broker.report()["queues"]
+        pass_time(0.05)
         held_ms = 1000 * (time.monotonic() - began_at)
         gate.touch()
         attempt = farm.wait_of(task_id)
-        assert 1 < held_ms <= attempt.runtime_ms + 1
+        assert held_ms <= attempt.runtime_ms + 1
         assert attempt.runtime_ms <= 1000 * (time.monotonic() - sent_at)
         assert attempt.state == "succeeded"
 
