@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kombu_opendata.broker.calls.failure_bulk import retried_task
 from kombu_opendata.errors import InvalidMessage
 from kombu_opendata.protocol.envelope import decode, encode_envelope
+from kombu_opendata.protocol.retried_task import retried_task
 
 NOW = 1_800_000_000_000
 BODY = json.dumps([[], {}, {"chord": None}])
