@@ -38,13 +38,14 @@ from .version import __version__
 if TYPE_CHECKING:
     from .celery_integration.async_publisher import apply_async, apply_async_many
     from .celery_integration.awaitable_result import AwaitableResult
+    from .celery_integration.jobs import JobHandle, find_job
     from .queue_client import AsyncQueueClient, QueueClient
 
 __all__ = [
     "AccessRefused", "AsyncQueueClient", "AwaitableResult", "Batch", "ConnectionLost", "FailedPublish",
-    "InvalidMessage", "InvalidURL", "MessageTooLarge", "NotFound", "OpenDataError", "PreconditionFailed",
+    "InvalidMessage", "InvalidURL", "JobHandle", "MessageTooLarge", "NotFound", "OpenDataError", "PreconditionFailed",
     "ProtocolError", "PublishFailed", "QueueClient", "RequestError", "RetryLater", "StartError", "StoreError",
-    "StoreFull", "Unroutable", "VersionMismatch", "__version__", "apply_async", "apply_async_many", "batch",
+    "StoreFull", "Unroutable", "VersionMismatch", "__version__", "apply_async", "apply_async_many", "batch", "find_job",
 ]  # fmt: skip
 
 TRANSPORT_ALIASES.update(
@@ -64,9 +65,11 @@ for _scheme in STORE_SCHEMES - {"http", "https"}:
 _LAZY = {
     "AsyncQueueClient": "queue_client",
     "AwaitableResult": "celery_integration.awaitable_result",
+    "JobHandle": "celery_integration.jobs",
     "QueueClient": "queue_client",
     "apply_async": "celery_integration.async_publisher",
     "apply_async_many": "celery_integration.async_publisher",
+    "find_job": "celery_integration.jobs",
 }
 
 

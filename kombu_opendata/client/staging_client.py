@@ -1,4 +1,4 @@
-"""Driver's side of staged batches: target, commit, abort and progress of jobs.
+"""Driver's side of staged batches: target, commit and abort of jobs.
 
 See :mod:`kombu_opendata.staging` for the executors' side and an example. All calls may be repeated: after a break the
 connection is resumed and the call sent again, and a commit that was applied before gets its reply again.
@@ -6,26 +6,27 @@ connection is resumed and the call sent again, and a commit that was applied bef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Self
 
 from msgspec.structs import astuple
 
 from ..errors import RequestError
 from ..protocol import messages as m
-from ..protocol.messages.message_base import MAX_ITEMS
+from ..protocol.messages.message_base import MAX_ITEMS, Reply, Request
 from ..staging.batch_writer import write_object
 from ..staging.folder_url import open_folder
 from ..staging.job import BatchInfo, StagingTarget, check_job_id
 from ..url import Address, parse
 from .connection_options import DEFAULTS, Options
+from .job_calls import JobCalls
 from .session.broker_connection import BrokerConnection
 
 #: limit for the batches of one commit, which are one list in its request
 MAX_BATCHES = MAX_ITEMS
 
 
-class StagingClient:
+class StagingClient(JobCalls):
     """Client for the staged jobs of one broker: a URL, an address, or a connection, which :meth:`close` leaves open."""
 
     def __init__(self, broker: str | Address | BrokerConnection, options: Options = DEFAULTS) -> None:
@@ -45,6 +46,9 @@ class StagingClient:
     def close(self) -> None:
         if self._own is not None:
             self._own.close()
+
+    def _request(self, message: Request[Reply]) -> Reply:
+        return self._connection.call(message)
 
     # ------------------------------------------------------------ calls
     def staging_target(self) -> StagingTarget:
@@ -123,12 +127,3 @@ class StagingClient:
         check_job_id(job_id)
         report: m.JobReport = self._connection.call(m.GetJob(0, job_id))
         return report.info
-
-    def list_jobs(self) -> Iterator[m.JobInfo]:
-        """Iterate over all jobs that the broker remembers, ordered by id."""
-        after, more = "", True
-        while more:
-            answer: m.Jobs = self._connection.call(m.ListJobs(0, after))
-            yield from answer.items
-            more = answer.more
-            after = answer.jobs[-1].job_id if answer.jobs else after

@@ -27,7 +27,9 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ..client.client_clock import SYSTEM, ClientClock
+from ..client.job_calls import JobWait
 from ..errors import RequestError
+from ..protocol.messages import JobInfo
 from .checks import Seconds
 from .client import QueueClient
 from .connections import CLOSED, Subscription
@@ -274,12 +276,43 @@ class AsyncQueueClient:
     replay = _short(QueueClient.replay)
     stop_replay = _short(QueueClient.stop_replay)
     replay_progress = _short(QueueClient.replay_progress)
-    list_staged_jobs = _short(QueueClient.list_staged_jobs)
     redrive = _apart(QueueClient.redrive)
     move_messages = _apart(QueueClient.move_messages)
     copy_messages = _apart(QueueClient.copy_messages)
     archive_failed = _apart(QueueClient.archive_failed)
     delete_settled = _apart(QueueClient.delete_settled)
+
+    # ------------------------------------------------------------ jobs
+    get_job = _short(QueueClient.get_job)
+    list_jobs = _short(QueueClient.list_jobs)
+
+    async def iter_jobs(self) -> AsyncGenerator[JobInfo, None]:
+        """Iterate over all jobs as :meth:`.QueueClient.iter_jobs`."""
+        after: str | None = ""
+        while after is not None:
+            page = await self.list_jobs(after, limit=1000)
+            for job in page.items:
+                yield job
+            after = page.next
+
+    async def wait_job(
+        self,
+        job_id: str,
+        timeout: float | None = None,  # noqa: ASYNC109
+        *,
+        until: Callable[[JobInfo], bool] | None = None,
+        progress: Callable[[JobInfo], object] | None = None,
+    ) -> JobInfo:
+        """Wait for a job as :meth:`.QueueClient.wait_job`, without a thread."""
+        wait = JobWait(timeout, until, clock=self.blocking.connections.clock)
+        while True:
+            job = await self.get_job(job_id)
+            if progress is not None:
+                progress(job)
+            pause = wait.pause(job)
+            if pause is None:
+                return job
+            await asyncio.sleep(pause)
 
     # ------------------------------------------------------------ queues and routing
     create = _short(QueueClient.create)
@@ -329,6 +362,7 @@ class AsyncQueueClient:
     # ------------------------------------------------------------ earlier names
     drop = _short(QueueClient.drop)
     dismiss_failures = _apart(QueueClient.dismiss_failures)
+    list_staged_jobs = _short(QueueClient.list_staged_jobs)
     figures = _short(QueueClient.figures)
 
 

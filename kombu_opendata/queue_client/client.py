@@ -7,6 +7,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from ..client.client_clock import ClientClock
+from ..client.job_calls import JobCalls
+from ..protocol.messages.message_base import Reply, Request
 from .administration import Administration
 from .metrics import QueueMetricsCalls
 from .queues import QueueAdministration
@@ -30,13 +33,22 @@ def _earlier_name(name: str, method: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-class QueueClient(MessageSending, Settling, Tasks, QueueAdministration, QueueMetricsCalls, Replaying, Administration):
+class QueueClient(
+    MessageSending, Settling, Tasks, JobCalls, QueueAdministration, QueueMetricsCalls, Replaying, Administration
+):
     """Client of a broker for programs without Celery. Any number of threads may share a client.
 
     A call about a queue, an exchange, a message or a worker that does not exist raises :class:`.NotFound`, and one with
     a wrong argument :class:`.RequestError`.
     """
 
+    def _request(self, message: Request[Reply]) -> Reply:
+        return self.calls.call(message)
+
+    def _clock(self) -> ClientClock:
+        return self.connections.clock
+
     drop = _earlier_name("drop", QueueAdministration.delete_queue)
     dismiss_failures = _earlier_name("dismiss_failures", Tasks.delete_failures)
+    list_staged_jobs = _earlier_name("list_staged_jobs", JobCalls.list_jobs)
     figures = _earlier_name("figures", QueueMetricsCalls.recent_metrics)

@@ -1,4 +1,4 @@
-"""Calls that replay, redrive, move, archive and delete messages, and list the jobs of Spark."""
+"""Calls that replay, redrive, move, archive and delete messages."""
 
 from __future__ import annotations
 
@@ -40,18 +40,6 @@ class Replaying(Base):
     def replay_progress(self, queues: Iterable[str] = ()) -> list[dict[str, Any]]:
         """Return the progress of the replays of these queues, or of all queues that had one."""
         return self.calls.call(m.Cursors(0, list(queues))).cursors
-
-    def list_staged_jobs(self, after: str = "", *, limit: int = 100) -> m.Jobs:
-        """Return a page of staged jobs, ordered by id; the broker remembers a job until a week after it was settled.
-
-        Args:
-            after: the ``next`` of the previous page, which is a job's id.
-            limit: 1 to 1,000.
-
-        Raises:
-            RequestError: the store can't hold staged jobs, or an argument is not valid.
-        """
-        return self.calls.call(m.ListJobs(0, after, checks.whole(limit, "the limit", 1, 1000)))
 
     def redrive(
         self,

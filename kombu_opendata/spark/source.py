@@ -23,7 +23,7 @@ from .read.tables import BOUNDS, TABLES, bound_options, check_columns, check_tab
 from .runtimes import check_worker_python
 
 if TYPE_CHECKING:
-    from .broker_access import BrokerAccess
+    from ..celery_integration.broker_access import BrokerAccess
     from .encode.plan import JobPlan
     from .read.table_reader import TableReader
     from .write.task_writers import TaskStreamWriter, TaskWriter

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
+from ..celery_integration.broker_access import BrokerAccess, access_of
 from ..errors import RequestError, StartError, from_wire
 from ..staging import JobInfo
-from .broker_access import BrokerAccess, access_of
 from .encode.plan import JobPlan
 from .result import SubmitResult
 from .source import NAME, register

@@ -20,9 +20,9 @@ from celery import Celery
 
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.broker.wire.logins import FAILURES_PER_ADDRESS
+from kombu_opendata.celery_integration.broker_access import access_of
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.socket.connect import connect_socket_url
-from kombu_opendata.spark.broker_access import access_of
 from kombu_opendata.url import Address, parse
 
 from ..support.kombu_client import connected, declare, open_connection, refused, send, take_bodies
@@ -66,7 +66,7 @@ def test_all_that_takes_a_url_takes_it(serve: Callable[..., ServedBroker], store
         assert [info.name for info in client.list_queues()] == ["q"]
     assert read_report(url)["pid"] == broker.pid
     with access_of(url).connect() as driver:
-        assert list(driver.staging.list_jobs()) == []
+        assert list(driver.staging.iter_jobs()) == []
     shown = subprocess.run(
         [COMMAND, "queue", "list", "--json", "--url", url], capture_output=True, text=True, timeout=60
     )

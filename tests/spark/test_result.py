@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kombu_opendata.celery_integration.broker_access import BrokerAccess
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.client.staging_client import StagingClient
@@ -14,7 +15,6 @@ from kombu_opendata.errors import NotFound, RequestError
 from kombu_opendata.protocol.messages import Outcome
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.spark import SubmitResult, submit
-from kombu_opendata.spark.broker_access import BrokerAccess
 from kombu_opendata.url import parse
 
 from ..support.batches import Sink, stage
@@ -99,7 +99,7 @@ def test_waiting_ends_when_tasks_that_were_acknowledged_early_have_ended(sink: S
     wait_until(lambda: job.status().is_settled, 60, lambda: repr(job.status()))
 
     assert (job.status().done, job.status().running) == (2, 2)
-    assert [one.running for one in client.list_jobs() if one.job_id == "early"] == [2]
+    assert [one.running for one in client.iter_jobs() if one.job_id == "early"] == [2]
     with pytest.raises(TimeoutError, match="2 tasks have not ended"):
         job.wait(timeout=0.1)
     if end == "reported":

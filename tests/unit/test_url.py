@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kombu_opendata.celery_integration.broker_access import access_of
 from kombu_opendata.errors import InvalidURL, RequestError
 from kombu_opendata.masking import masked
-from kombu_opendata.spark.broker_access import access_of
 from kombu_opendata.url import Address, parse
 
 

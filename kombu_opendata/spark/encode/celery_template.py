@@ -20,8 +20,8 @@ from celery.utils.saferepr import saferepr
 from kombu.compression import encoders, get_encoder
 from kombu.messaging import Producer
 
+from ...celery_integration.broker_access import new_plain_app
 from ...errors import RequestError
-from ..broker_access import new_plain_app
 
 log = logging.getLogger(__name__)
 

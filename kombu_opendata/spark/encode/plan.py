@@ -10,8 +10,8 @@ import pyarrow as pa
 from kombu.exceptions import SerializerNotInstalled
 from kombu.serialization import registry
 
+from ...celery_integration.broker_access import load_app, plain_app
 from ...errors import RequestError
-from ..broker_access import load_app, plain_app
 from .argument_columns import is_text, sample
 from .celery_template import NotSerialized, Template, make_template
 

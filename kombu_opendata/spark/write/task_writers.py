@@ -15,10 +15,10 @@ from msgspec.structs import asdict
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from ...celery_integration.broker_access import BrokerAccess
 from ...errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, wire_code
 from ...staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
 from ...staging.job import MAX_JOB_ID_BYTES, check_job_id
-from ..broker_access import BrokerAccess
 from ..encode.plan import JobPlan
 from ..encode.row_encoder import RowEncoder
 

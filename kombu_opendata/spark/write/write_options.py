@@ -33,8 +33,8 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 
+from ...celery_integration.broker_access import BrokerAccess, access_of
 from ...errors import RequestError
-from ..broker_access import BrokerAccess, access_of
 from ..encode.plan import ColumnNames, JobPlan
 from ..option_text import did_you_mean, json_of, names_of
 from .task_arguments import check_options

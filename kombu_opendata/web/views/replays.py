@@ -111,7 +111,7 @@ async def list_replays(visit: AVisit, after: str = "") -> ReplayReport:
     cursors = await visit.broker.recent("replays", 1.0, client.replay_progress)
     rows = tuple(sorted(map(_replay, cursors), key=lambda row: (row.state == "done", row.queue)))
     try:
-        page = await visit.broker.recent(("jobs", after), 1.0, lambda: client.list_staged_jobs(after, limit=MAX_JOBS))
+        page = await visit.broker.recent(("jobs", after), 1.0, lambda: client.list_jobs(after, limit=MAX_JOBS))
     except RequestError as exc:  # a store in memory has no jobs, and not every user may see them
         return ReplayReport(rows, (), None, str(exc))
     return ReplayReport(rows, tuple(map(_job, page.items)), page.next, "")

@@ -11,8 +11,8 @@ import pytest
 from celery import Celery
 
 from kombu_opendata import QueueClient, errors
+from kombu_opendata.celery_integration.broker_access import access_of
 from kombu_opendata.client.session.open_session import FILE_VARIABLE, VARIABLE
-from kombu_opendata.spark.broker_access import access_of
 
 from ...support.certificates import write_private
 from ...support.kombu_client import connected, declare, drain_until, refused, send

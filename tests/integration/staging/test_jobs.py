@@ -104,7 +104,7 @@ def test_jobs_are_listed_in_pages(client: StagingClient, target: StagingTarget, 
     names = [f"job-{number:02}" for number in range(25)]
     for name in names:
         client.commit_job(name, stage(target, name, [bodies(1)]))
-    assert [job.job_id for job in client.list_jobs()] == names
+    assert [job.job_id for job in client.iter_jobs()] == names
     page = client._connection.call(ListJobs(0, "job-03", 5))
     assert ([job.job_id for job in page.jobs], page.more) == (names[4:9], True)
 
@@ -154,7 +154,7 @@ def test_two_jobs_at_once_are_routed_in_turn(sink: Sink, client: StagingClient, 
     jobs: dict[str, JobInfo] = {}
 
     def second_began() -> bool:
-        jobs.update((job.job_id, job) for job in client.list_jobs())
+        jobs.update((job.job_id, job) for job in client.iter_jobs())
         return jobs["b"].routed > 0
 
     wait_until(second_began, 60, lambda: repr(jobs))

@@ -123,7 +123,7 @@ def test_a_full_queue_makes_the_job_wait(sink: Sink, client: StagingClient, targ
     client.commit_job("other", stage(target, "other", [bodies(10)]))
     when(client, "other", lambda job: job.state == "routed")
     assert client.job_status("other").blocked is None
-    assert {job.job_id: job.blocked is not None for job in client.list_jobs()} == {"job": True, "other": False}
+    assert {job.job_id: job.blocked is not None for job in client.iter_jobs()} == {"job": True, "other": False}
     assert client.job_status("job").blocked == job.blocked
     consume(sink, "small")
     sink.take(450)

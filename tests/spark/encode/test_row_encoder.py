@@ -463,7 +463,7 @@ def test_ids_are_the_same_again_and_differ_by_job_partition_and_row(app: Any) ->
 
 
 def test_the_urls_of_other_brokers_are_refused(app: Any) -> None:
-    from kombu_opendata.spark.broker_access import BrokerAccess, access_of
+    from kombu_opendata.celery_integration.broker_access import BrokerAccess, access_of
 
     with pytest.raises(RequestError, match=r"redis://:\*\*@host"):
         BrokerAccess("redis://:secret@host/0")

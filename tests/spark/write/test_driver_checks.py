@@ -13,8 +13,8 @@ import pytest
 from celery import Celery
 from kombu.entity import Exchange, Queue
 
+from kombu_opendata.celery_integration.broker_access import access_of
 from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError, StoreFull, from_wire, wire_code
-from kombu_opendata.spark.broker_access import access_of
 from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
 from kombu_opendata.spark.write.task_arguments import check_options
 from kombu_opendata.spark.write.write_options import pack_plan, parse_write_options

@@ -1,4 +1,4 @@
-"""Access of the driver to the broker: one connection for declarations and for the commit of a job."""
+"""Access to the broker of a job: one connection for declarations, for the commit, and for calls about the job."""
 
 from __future__ import annotations
 
@@ -56,13 +56,16 @@ class BrokerAccess:
         return parse(self.url.split(";")[0]).instance
 
     @contextmanager
-    def connect(self) -> Iterator[SparkBroker]:
+    def connect(self) -> Iterator[JobBroker]:
         """Yield a connection, which is closed at the end of the block; raise ConnectionLost if no broker answers."""
-        with Connection(self.url, transport_options=self.transport_options, ssl=self.ssl) as connection:
-            yield SparkBroker(connection)
+        options = {"transport_options": self.transport_options, "ssl": self.ssl}
+        with Connection(self.url, **options) as connection:  # type: ignore[no-untyped-call]
+            yield JobBroker(connection)
 
 
-class SparkBroker:
+class JobBroker:
+    """Broker of a job, with the calls about jobs as ``staging``."""
+
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self.staging = StagingClient(connection.connection)

@@ -1,0 +1,131 @@
+"""Committed job of a broker: its state, and waiting for its end. Neither needs PySpark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from ..staging import JobInfo, JobQueueCounts
+from .broker_access import BrokerAccess, access_of
+
+
+class JobHandle:
+    """Committed job.
+
+    Attributes:
+        job_id: the id of the job for :func:`find_job`.
+        added: True if this call added the tasks; False if a job with this id had been committed before.
+        rows: the number of the job's tasks.
+        first_message_id: the id of its first message; the others have the next ``rows - 1`` ids.
+    """
+
+    def __init__(self, access: BrokerAccess, job: JobInfo) -> None:
+        self._access = access
+        self.job_id = job.job_id
+        self.added = job.added
+        self.rows = job.rows
+        self.first_message_id = job.first_id
+        self._committed_at = datetime.fromtimestamp(job.committed_at_ms / 1000, UTC)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.job_id!r}: {self.rows} tasks{'' if self.added else ', added before'}>"
+
+    def status(self) -> JobInfo:
+        """Return the current state of the job.
+
+        Raises:
+            NotFound: the broker has deleted the job, a week after the last of its tasks was settled.
+        """
+        with self._access.connect() as broker:
+            return broker.staging.get_job(self.job_id)
+
+    @property
+    def queues(self) -> dict[str, JobQueueCounts]:
+        """Current counts by queue: routed, done, failed, removed."""
+        return dict(self.status().queues)
+
+    def wait(self, timeout: float | None = None, *, progress: bool = False) -> JobInfo:
+        """Wait until each task has ended; return the final state of the job.
+
+        A task ends when its message is done, failed or removed and, if the worker acknowledged it before it ran, when
+        the worker reports its end, or is lost. The method logs a warning if tasks can't be routed for seconds, for
+        example because a queue is full.
+
+        Args:
+            timeout: seconds; None means no limit.
+            progress: show a progress bar.
+
+        Raises:
+            TimeoutError: some tasks have not ended; the text has the reason if they are blocked.
+        """
+        with _bar(self.rows, progress) as show, self._access.connect() as broker:
+            return broker.staging.wait_job(self.job_id, timeout, progress=show)
+
+    def wait_routed(self, timeout: float | None = None) -> JobInfo:
+        """Wait until each task is in its queue. The broker routes tasks in the background, after the commit.
+
+        The method logs a warning as :meth:`wait` does.
+
+        Raises:
+            TimeoutError: some tasks are not in their queues yet.
+        """
+        with self._access.connect() as broker:
+            return broker.staging.wait_job(self.job_id, timeout, until=lambda job: job.state != "routing")
+
+
+@contextmanager
+def _bar(rows: int, is_shown: bool) -> Iterator[Callable[[JobInfo], object]]:
+    """Yield a function that shows a job's progress, or does nothing unless ``is_shown``.
+
+    A task in several queues counts once in each, so the total may exceed ``rows``.
+    """
+    if not is_shown:
+        yield lambda job: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns) as progress:
+        task = progress.add_task("tasks", total=rows)
+
+        def show(job: JobInfo) -> None:
+            removed = sum(counts.removed for counts in job.queues.values())
+            ended = job.done + job.failed + removed + job.unroutable + job.damaged - job.running
+            what = f"tasks ({job.failed:,} failed)" if job.failed else "tasks"
+            what += f"; {job.blocked.reason}" if job.blocked else ""
+            total = max(rows, sum(counts.routed for counts in job.queues.values()) + job.unroutable + job.damaged)
+            progress.update(task, completed=ended, total=total, description=what)
+
+        yield show
+
+
+def find_job(
+    job_id: str,
+    *,
+    broker_url: str | None = None,
+    app: Any = None,
+    transport_options: Mapping[str, Any] | None = None,
+) -> JobHandle:
+    """Return a job that was submitted before, by any process.
+
+    Args:
+        job_id: the id that its driver chose.
+        broker_url: the broker's URL, if no app is given.
+        app: a Celery app that names the broker, or its ``module:attribute``.
+        transport_options: Celery's ``broker_transport_options``, with ``broker_url``.
+
+    Raises:
+        NotFound: the broker knows no such job.
+    """
+    return JobHandle(*known_job(job_id, broker_url, app, transport_options))
+
+
+def known_job(
+    job_id: str, broker_url: str | None, app: Any, transport_options: Mapping[str, Any] | None
+) -> tuple[BrokerAccess, JobInfo]:
+    """Return the access to a broker and the job there, with the arguments and errors of :func:`find_job`."""
+    access = access_of(broker_url, app, transport_options)
+    with access.connect() as broker:
+        return access, broker.staging.get_job(job_id)

@@ -1,0 +1,141 @@
+"""Calls about committed jobs, and the wait for a state of a job."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Generator
+
+from ..errors import NotFound
+from ..protocol.messages import Blocked, GetJob, JobInfo, Jobs, ListJobs
+from ..protocol.messages.message_base import Reply, Request
+from ..staging.job import check_job_id
+from .client_clock import SYSTEM, ClientClock
+
+#: pauses between two polls: the first one, which doubles up to the last
+_FIRST_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.5
+#: seconds after which a blocked job is reported; shorter ones are normal, because workers free capacity
+_BLOCKED_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class JobWait:
+    """Wait for a state of a job, by repeated requests.
+
+    Args:
+        timeout: seconds; None means no limit.
+        until: returns True for the state; by default, each task has ended.
+    """
+
+    def __init__(
+        self, timeout: float | None = None, until: Callable[[JobInfo], bool] | None = None, *, clock: ClientClock
+    ) -> None:
+        self._timeout = math.inf if timeout is None else timeout
+        self._until = until or (lambda job: job.has_ended)
+        self._clock = clock
+        self._deadline = clock.monotonic() + self._timeout
+        self._pause = _FIRST_POLL_SECONDS
+        self._blocked: Blocked | None = None
+        self._warn_at = math.inf
+
+    def pause(self, job: JobInfo) -> float | None:
+        """Return the seconds until the next request; None if the job has the state.
+
+        A warning is logged if the job is blocked for seconds.
+
+        Raises:
+            TimeoutError: the time is over; the text has the reason if the job is blocked.
+        """
+        now = self._clock.monotonic()
+        if job.blocked != self._blocked:
+            self._blocked, self._warn_at = job.blocked, now + _BLOCKED_SECONDS
+        elif now >= self._warn_at:
+            self._warn_at = math.inf
+            log.warning("job %r waits: %s", job.job_id, job.blocked)
+        if self._until(job):
+            return None
+        if now >= self._deadline:
+            text = f"job {job.job_id} is {job.state} after {self._timeout:g} s: {unended(job)} tasks have not ended"
+            raise TimeoutError(f"{text}; {job.blocked}" if job.blocked else text)
+        pause, self._pause = self._pause, min(2 * self._pause, _POLL_SECONDS)
+        return min(pause, self._deadline - now)
+
+
+def unended(job: JobInfo) -> int:
+    """Return the number of tasks that have not ended. A task in several queues counts in each."""
+    return job.rows - job.routed + sum(counts.waiting for counts in job.queues.values()) + job.running
+
+
+class JobCalls:
+    """Calls about committed jobs, for clients that can send a request."""
+
+    def _clock(self) -> ClientClock:
+        return SYSTEM
+
+    def _request(self, message: Request[Reply]) -> Reply:
+        """Send a request and wait for its reply."""
+        raise NotImplementedError
+
+    def get_job(self, job_id: str) -> JobInfo:
+        """Return a job. The broker remembers it until a week after its last task has ended.
+
+        Raises:
+            NotFound: the broker knows no such job.
+            RequestError: the store can't hold staged jobs, or the id is not valid.
+        """
+        check_job_id(job_id)
+        job = self._request(GetJob(0, job_id)).info
+        if job.state == "unknown":
+            raise NotFound(f"the broker knows no job {job_id!r}: it was never committed, or was settled long ago")
+        return job
+
+    def list_jobs(self, after: str = "", *, limit: int = 100) -> Jobs:
+        """Return a page of jobs, ordered by id.
+
+        Args:
+            after: the ``next`` of the previous page, which is a job's id.
+            limit: 1 to 1,000.
+
+        Raises:
+            RequestError: the store can't hold staged jobs, or an argument is not valid.
+        """
+        return self._request(ListJobs(0, after, limit))
+
+    def iter_jobs(self) -> Generator[JobInfo, None, None]:
+        """Iterate over all jobs, ordered by id."""
+        after: str | None = ""
+        while after is not None:
+            page = self.list_jobs(after, limit=1000)
+            yield from page.items
+            after = page.next
+
+    def wait_job(
+        self,
+        job_id: str,
+        timeout: float | None = None,
+        *,
+        until: Callable[[JobInfo], bool] | None = None,
+        progress: Callable[[JobInfo], object] | None = None,
+    ) -> JobInfo:
+        """Wait until each task of a job has ended; return the final state of the job.
+
+        Args:
+            timeout: seconds; None means no limit.
+            until: returns True for another state that ends the wait.
+            progress: called with the state of the job, about twice a second.
+
+        Raises:
+            NotFound: the broker knows no such job.
+            TimeoutError: some tasks have not ended; the text has the reason if they are blocked.
+        """
+        wait = JobWait(timeout, until, clock=self._clock())
+        while True:
+            job = self.get_job(job_id)
+            if progress is not None:
+                progress(job)
+            pause = wait.pause(job)
+            if pause is None:
+                return job
+            self._clock().sleep(pause)
