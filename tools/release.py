@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,12 +22,19 @@ def reasons_against(tag: str, version: str, changelog: str) -> list[str]:
     if tag != f"v{version}":
         reasons.append(f"The tag {tag} is not v{version}, the version in kombu_opendata/version.py.")
     sections = re.findall(r"(?m)^## \[([^]]+)\](?: - (\d{4}-\d\d-\d\d))?$", changelog)
-    if (version, "") in sections or version not in dict(sections):
+    if not [name for name, day in sections if name == version and _is_date(day)]:
         reasons.append(f"CHANGELOG.md has no section with a date for {version}: ## [{version}] - YYYY-MM-DD")
     unreleased = re.search(r"(?ms)^## \[Unreleased\]\n(.*?)(?=^## \[|\Z)", changelog)
     if unreleased and unreleased[1].strip():
         reasons.append("CHANGELOG.md has unreleased changes. Move them to the section of the release.")
     return reasons
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return bool(date.fromisoformat(text))
+    except ValueError:
+        return False
 
 
 if __name__ == "__main__":

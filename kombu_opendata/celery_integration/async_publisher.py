@@ -30,12 +30,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
+from celery.signals import before_task_publish
 from celery.utils import uuid
 from kombu.exceptions import OperationalError
 
@@ -114,10 +115,22 @@ async def apply_async_many(signatures: Iterable[Any]) -> list[AwaitableResult]:
 
 
 def _parent_ids(parent: Any) -> dict[str, Any]:
-    """Return the options that Celery takes from the running task, which the publishing thread does not know."""
+    """Return the options that Celery takes from the running task, which the publishing thread does not know.
+
+    A chain passes only ``root_id`` to its first task, so the context of the call carries the id of the parent, too.
+    """
+    _parent_id.set(parent and parent.request.id)
     if parent is None:
         return {}
+    before_task_publish.connect(_add_parent_id, weak=False, dispatch_uid="opendata-parent-id")
     return {"root_id": parent.request.root_id or parent.request.id, "parent_id": parent.request.id}
+
+
+def _add_parent_id(headers: dict[str, Any] | None = None, **_signal: Any) -> None:
+    """Set the parent of a message that a call on the publishing thread sends without one, as Celery does in a task."""
+    parent_id = _parent_id.get()
+    if parent_id and headers and headers.get("parent_id", "") is None:
+        headers["parent_id"] = parent_id
 
 
 def _app_of(task: Any) -> Any:
@@ -304,5 +317,6 @@ def _unwrapped(error: BaseException) -> BaseException:
 
 
 _publishers: WeakKeyDictionary[Any, AsyncPublisher] = WeakKeyDictionary()
+_parent_id: ContextVar[str | None] = ContextVar("opendata-parent-id", default=None)
 
 os.register_at_fork(after_in_child=_publishers.clear)

@@ -18,6 +18,7 @@ Clients make envelopes. The broker derives the metadata headers from the envelop
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any
 
@@ -56,6 +57,8 @@ _NESTED = frozenset((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
 
 #: headers with long texts that no filter reads; the metadata omits them
 _LONG_HEADERS = ("argsrepr", "kwargsrepr")
+#: header ``traceparent`` of W3C Trace Context: version and trace id
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})(?![^-])")
 #: a text of at most this number of characters can't exceed the limit of bytes for a header
 _SURELY_FITS = MAX_HEADER_BYTES // 4
 
@@ -278,9 +281,9 @@ def _with_own_headers(
     if content_type:
         texts["content_type"] = content_type
     if "traceparent" in texts:
-        trace_id = texts["traceparent"][3:35]  # follows the version, see W3C Trace Context
-        if len(trace_id) == 32 and trace_id.isalnum():
-            texts.setdefault("trace_id", trace_id)
+        match = _TRACEPARENT.match(texts["traceparent"])
+        if match is not None:
+            texts.setdefault("trace_id", match[1])
     if len(texts) > MAX_HEADERS:
         raise _too_many(len(texts))
     return texts

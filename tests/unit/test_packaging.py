@@ -66,6 +66,8 @@ CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-01-31\n\n### Ad
         ("v1.2.4", CHANGELOG, "The tag v1.2.4 is not v1.2.3"),
         ("1.2.3", CHANGELOG, "The tag 1.2.3 is not v1.2.3"),
         ("v1.2.3", CHANGELOG.replace(" - 2026-01-31", ""), "no section with a date"),
+        ("v1.2.3", CHANGELOG.replace("2026-01-31", "2026-02-30"), "no section with a date"),
+        ("v1.2.3", CHANGELOG.replace("2026-01-31", "0000-00-00"), "no section with a date"),
         ("v1.2.3", CHANGELOG.replace("1.2.3", "1.2.2"), "no section with a date"),
         ("v1.2.3", CHANGELOG.replace("## [1", "- More.\n\n## [1"), "unreleased changes"),
     ],

@@ -199,6 +199,37 @@ def test_parents_of_tasks_that_publish(app: Celery) -> None:
         assert message.headers["parent_id"] == message.headers["root_id"] == parent_id
 
 
+def test_the_parent_of_workflows_is_that_of_celery(app: Celery) -> None:
+    add, total = app.tasks["add"], app.tasks["total"]
+    workflows = [
+        chain(add.s(1, 2), add.s(3)),
+        chain(chain(add.s(1, 2), add.s(3)), add.s(4)),
+        chain(group(add.s(1, 2), add.s(3, 4)), total.s()),
+        group(chain(add.s(1, 2), add.s(3)), add.s(4, 5)),
+        chord([chain(add.s(1, 2), add.s(3)), add.s(4, 5)], total.s()),
+    ]
+
+    @app.task(name="parent", bind=True, shared=False)
+    def parent(self: Any) -> Any:
+        for workflow in workflows:
+            workflow.clone().apply_async()
+
+        async def work() -> None:
+            for workflow in workflows:
+                await kombu_opendata.apply_async(workflow.clone())
+            await kombu_opendata.apply_async_many(workflow.clone() for workflow in workflows)
+
+        run(work())
+        return self.request.id
+
+    parent_id = parent.apply().get()
+    sent = [(message.headers["parent_id"], message.headers["root_id"]) for message in take(app)]
+    assert sent == [(parent_id, parent_id)] * len(sent)
+    assert len(sent) == 3 * 8
+    run(kombu_opendata.apply_async(workflows[0].clone()))
+    assert [message.headers["parent_id"] for message in take(app)] == [None]
+
+
 def test_a_caller_that_gives_up_leaves_the_result_to_the_others(app: Celery) -> None:
     async def work() -> list[Any]:
         result = await kombu_opendata.apply_async(app.tasks["add"], (1, 2))
