@@ -165,10 +165,13 @@ class Queues(dict[str, BrokerQueue]):
             for exchange in self._topology.exchanges.values()
             if exchange.auto_delete and any(queue.name in queues for queues in exchange.bindings.values())
         ]
-        count = await queue.delete(call)
-        for exchange in bound:
-            self.drop_unused_exchange(exchange)
-        self._gone(queue)
+        try:
+            count = await queue.delete(call)
+        finally:
+            if queue.deleting:  # even if the commit failed, because a later one contains the deletion
+                for exchange in bound:
+                    self.drop_unused_exchange(exchange)
+                self._gone(queue)
         if call is None:  # not a client's call, which the audit log would record
             text = "queue %r was deleted, with %d messages"
             self._notices.say(logging.INFO, "queue deleted", text, queue.name, count, queue=queue.name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ...errors import OpenDataError
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
 from ...protocol.queue_arguments import QueueArguments
@@ -163,10 +162,9 @@ class StoredQueue(BrokerQueue):
     async def delete(self, call: Call | None) -> int:
         try:
             return await self._storage.definitions.delete_queue(self.stored, call)
-        except OpenDataError:
-            # its remaining messages may be used, or deleted by another attempt
+        finally:
+            # after a failure, its remaining messages may be used, or deleted by another attempt
             self.deleting = self._storage.state.queues.get(self.name) is not self.stored
-            raise
 
     # ------------------------------------------------------------------ cold buckets
     async def load_bucket(self, number: int) -> None:

@@ -25,7 +25,8 @@ until the session ends or was not used for long: of two simultaneous calls of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..effects.publishes import NoteRemovalEffect, SentWithKeyEffect
@@ -68,8 +69,18 @@ class Idempotency(EngineService):
     def _living(self, sending: Sending | None) -> Sending | None:
         return None if sending is None or sending.expires_at_ms <= self._clock.now_ms() else sending
 
+    @contextmanager
+    def held(self, names: Iterable[bytes], queue: str = "") -> Iterator[None]:
+        """Let the cache keep these keys, whatever their number and size."""
+        held = {*names, _drop_name(queue)}
+        self._keys.hold(held)
+        try:
+            yield
+        finally:
+            self._keys.release(held)
+
     async def load(self, names: Iterable[bytes], queue: str = "") -> None:
-        """Read these keys for :meth:`find`, as far as the cache can hold them.
+        """Read these keys for :meth:`find`; without :meth:`held`, the cache may evict some of them.
 
         Raises:
             StoreError: the store can't be read.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -17,7 +17,8 @@ _MAX_ABSENT = 65_536
 class WriteBackCache(Generic[V]):
     """Values by name. Values that the store lacks remain; the others are cached up to a bound in bytes.
 
-    The value None means that the store has none, which differs from an unknown value.
+    The value None means that the store has none, which differs from an unknown value. A caller that needs many values
+    together holds their names: these values are not evicted, and do not count for the bound.
 
     Attributes:
         cache_bytes: bound of the values that the store has.
@@ -33,6 +34,8 @@ class WriteBackCache(Generic[V]):
         self._flushing: dict[bytes, tuple[V | None, int]] = {}
         self._hot: OrderedDict[bytes, tuple[V, int]] = OrderedDict()
         self._absent: OrderedDict[bytes, None] = OrderedDict()
+        self._holders: Counter[bytes] = Counter()
+        self._held: dict[bytes, tuple[V | None, int]] = {}
         self.size_bytes = 0
 
     @property
@@ -41,7 +44,7 @@ class WriteBackCache(Generic[V]):
 
     def find(self, name: bytes) -> tuple[bool, V | None]:
         """Return True if the value is known, and the value."""
-        for values in (self._pending, self._hot, self._flushing):
+        for values in (self._pending, self._hot, self._held, self._flushing):
             item = values.get(name)
             if item is not None:
                 return True, item[0]
@@ -64,14 +67,27 @@ class WriteBackCache(Generic[V]):
 
     def keep(self, name: bytes, value: V | None) -> None:
         """Cache the store's value, or its absence."""
-        if self.find(name)[0]:
-            return
-        if value is not None:
+        if not self.find(name)[0]:
             self._keep(name, value, 0)
-            return
-        self._absent[name] = None
-        if len(self._absent) > _MAX_ABSENT:
-            self._absent.popitem(last=False)
+
+    def hold(self, names: Iterable[bytes]) -> None:
+        """Do not evict these values, known or not yet, until :meth:`release`."""
+        for name in names:
+            self._holders[name] += 1
+            item = self._hot.get(name)
+            if item is not None or name in self._absent:
+                self.forget(name)
+                self._held[name] = item or (None, 0)
+
+    def release(self, names: Iterable[bytes]) -> None:
+        """Undo :meth:`hold`."""
+        for name in names:
+            self._holders[name] -= 1
+            if not self._holders[name]:
+                del self._holders[name]
+                item = self._held.pop(name, None)
+                if item is not None:
+                    self._keep(name, *item)
 
     def begin_flush(self) -> Mapping[bytes, V | None]:
         """Begin a checkpoint; return the values that it must write."""
@@ -87,6 +103,7 @@ class WriteBackCache(Generic[V]):
 
     def forget(self, name: bytes) -> None:
         self._absent.pop(name, None)
+        self._held.pop(name, None)
         item = self._hot.pop(name, None)
         if item is not None:
             self.size_bytes -= self._cost(name, item[0])
@@ -94,8 +111,16 @@ class WriteBackCache(Generic[V]):
     def _cost(self, name: bytes, value: V) -> int:
         return len(name) + self._size_of(value) + _OVERHEAD_BYTES
 
-    def _keep(self, name: bytes, value: V, at_ms: int) -> None:
+    def _keep(self, name: bytes, value: V | None, at_ms: int) -> None:
         self.forget(name)
+        if name in self._holders:
+            self._held[name] = (value, at_ms)
+            return
+        if value is None:
+            self._absent[name] = None
+            if len(self._absent) > _MAX_ABSENT:
+                self._absent.popitem(last=False)
+            return
         if self._cost(name, value) > self.cache_bytes // 2:  # it would evict all others
             self.complete_since_ms = max(self.complete_since_ms, at_ms + 1)
             return

@@ -73,16 +73,17 @@ class SendCalls(BrokerCalls):
     async def _load_and_send(self, call: Context, msg: m.Send, names: list[bytes], size: int) -> None:
         session = call.session.id
         try:
-            while True:
-                await self._keys.load(msg, names)
-                is_new = any(self._keys.find(msg, name) is None for name in names)
-                if not is_new or len(msg.messages) <= _CHECKED_AT_ONCE:
-                    checked = Checked()
-                    break
-                checked = await self._check(call, msg)
-                if all(self._keys.is_known(msg, name) for name in names):  # other calls have not evicted any
-                    break
-            self._send(call, msg, names, checked)
+            with self._keys.held(msg, names):
+                while True:
+                    await self._keys.load(msg, names)
+                    is_new = any(self._keys.find(msg, name) is None for name in names)
+                    if not is_new or len(msg.messages) <= _CHECKED_AT_ONCE:
+                        checked = Checked()
+                        break
+                    checked = await self._check(call, msg)
+                    if all(self._keys.is_known(msg, name) for name in names):  # none has expired
+                        break
+                self._send(call, msg, names, checked)
         finally:
             self._checking_bytes[session] -= size
             if not self._checking_bytes[session]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 from ....errors import KeyReused, RequestError
 from ....protocol.messages import Send
@@ -42,10 +43,14 @@ class SentKeys:
             return True, sending
         return self._idempotency.find(name, _addressee(msg))
 
+    def held(self, msg: Send, names: list[bytes]) -> AbstractContextManager[None]:
+        """Let the cache keep the keys of a send, while :meth:`load` reads those that are unknown."""
+        return self._idempotency.held(names, _addressee(msg))
+
     async def load(self, msg: Send, names: list[bytes]) -> None:
         """Load keys from the store, until all of them are known."""
         while unknown := [name for name in names if not self.is_known(msg, name)]:
-            await self._idempotency.load(unknown, _addressee(msg))  # other calls may evict some from the cache
+            await self._idempotency.load(unknown, _addressee(msg))  # those in memory may have expired during the read
 
     def expires_at_ms(self, msg: Send) -> int:
         """Return the expiry time of the keys of a send, which is the same for all."""

@@ -102,3 +102,35 @@ def test_a_key_that_is_evicted_while_a_batch_is_checked_is_loaded_again() -> Non
         assert world.instance.queues["dead"].counts.published == 3001
 
     run(True, steps)
+
+
+def test_a_batch_whose_keys_do_not_fit_the_cache_is_recognized() -> None:
+    async def steps(world: World) -> None:
+        cache = world.engine.state.idempotency
+        cache.cache_bytes = 1500  # a key takes 516 bytes
+        first = await send(world, batch(1, "abcdefgh"))
+        await world.engine.commits.checkpoint()
+        assert not all(cache.find(key_name(batch(1, "h"), f"key of {body}"))[0] for body in "abcdefgh")
+        async with asyncio.timeout(60):
+            again = await send(world, batch(2, "abcdefghi"))
+        assert (again.ids[:8], again.new) == (first.ids, [False] * 8 + [True])
+        await world.engine.commits.checkpoint()
+        assert cache.size_bytes <= 1500
+
+    run(True, steps)
+
+
+def test_a_key_of_a_batch_that_is_too_large_for_the_cache_is_recognized() -> None:
+    def large(seq: int) -> Send:
+        messages: list[Outgoing] = [(b"b", {}, 0, 0, -1)] * 100
+        return Send(seq, seq, "", "dead", messages, 1, key="key", digest=bytes(16), key_ttl_ms=1000)
+
+    async def steps(world: World) -> None:
+        world.engine.state.idempotency.cache_bytes = 1500
+        first = await send(world, large(1))
+        await world.engine.commits.checkpoint()
+        async with asyncio.timeout(60):
+            again = await send(world, large(2))
+        assert (again.ids, again.repeated) == (first.ids, True)
+
+    run(True, steps)
