@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,29 +24,28 @@ _DECODERS: dict[str, Any] = {
 _NOTHING = (b"null", b"\xc0")
 
 
-def retried_task(envelope: bytes, new_id: str, now_ms: int) -> m.Publish | None:
-    """Return the publish that retries the task in an envelope, with a new id; None if it is not a task of Celery.
+def retried_task(envelope: bytes, now_ms: int) -> m.Publish | None:
+    """Return the publish that retries the task in an envelope; None if it is not a task of Celery.
 
-    ``root_id`` and the body of the task (arguments, callbacks, the rest of its chain) do not change. ``parent_id`` is
-    the id of the task that failed. ``retries`` begins at 0. ``eta``, the headers of dead letters and an ``expires`` in
-    the past are omitted. A member of a chord runs without its ``group``: the chord has counted its first run, and must
-    not count a second run. Raise InvalidMessage if the headers can't be stored.
+    It is the same task: its id, ``root_id``, ``parent_id`` and body (arguments, callbacks, the rest of its chain) do
+    not change. ``retries`` begins at 0. ``eta``, the headers of dead letters and an ``expires`` in the past are
+    omitted. A member of a chord runs without its ``group``: the chord has counted its first run, and must not count a
+    second run. Raise InvalidMessage if the headers can't be stored.
     """
     fields = open_envelope(envelope)
     if fields is None:
         return None
     body, kind, encoding, old, properties, exchange, key = fields
-    old_id = old.get("id")
-    if not isinstance(old.get("task"), str) or not isinstance(old_id, str) or not old_id:
+    id = old.get("id")
+    if not isinstance(old.get("task"), str) or not isinstance(id, str) or not id:
         return None
     left_out = (*_GROUP, *_DEATHS) if _may_be_in_chord(fields) else _DEATHS
     headers = {name: value for name, value in old.items() if not str(name).startswith(left_out)}
     ttl_ms = _time_left_ms(old.get("expires"), now_ms)
-    headers |= {
-        "id": new_id, "parent_id": old_id, "root_id": old.get("root_id") or old_id, "retries": 0, "eta": None,
-        "expires": old["expires"] if ttl_ms >= 0 else None,
-    }  # fmt: skip
-    about = _properties(properties, old_id, new_id, ttl_ms)
+    headers |= {"retries": 0, "eta": None, "expires": old["expires"] if ttl_ms >= 0 else None}
+    about = {name: value for name, value in properties.items() if name not in ("expiration", "timestamp")}
+    if ttl_ms >= 0:
+        about["expiration"] = str(ttl_ms)
     try:
         priority = priority_of(properties.get("priority"))
     except InvalidMessage:
@@ -55,18 +53,6 @@ def retried_task(envelope: bytes, new_id: str, now_ms: int) -> m.Publish | None:
     new_envelope = encode_envelope(body, kind, encoding, headers, about, exchange, key)
     texts = metadata_headers(headers, exchange, key, priority, kind)
     return m.Publish(0, 0, exchange, key, new_envelope, texts, priority, now_ms, 0, ttl_ms, False, PROPERTY in about)
-
-
-def _properties(old: Mapping[Any, Any], old_id: str, new_id: str, ttl_ms: int) -> dict[Any, Any]:
-    """Return the properties, with the new id as correlation id and in the name of the result."""
-    about = {name: value for name, value in old.items() if name not in ("expiration", "timestamp")}
-    about["correlation_id"] = new_id
-    if ttl_ms >= 0:
-        about["expiration"] = str(ttl_ms)
-    match about.pop(PROPERTY, None):
-        case [str(name), *rest] if name.endswith(old_id):
-            about[PROPERTY] = [name.removesuffix(old_id) + new_id, *rest]
-    return about
 
 
 def _time_left_ms(expires: Any, now_ms: int) -> int:

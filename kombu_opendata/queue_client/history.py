@@ -140,8 +140,8 @@ class HistoryQueries(Base):
         """Retry failures, the oldest first; failures that occur during the call are excluded.
 
         A failed message becomes ready again, with no attempts and the same id. A task whose message was acknowledged is
-        published as a new message with a new task id; its ``parent_id`` is the old task id, and its ``root_id`` is the
-        same. Each failure is retried once, even if the call is interrupted and repeated.
+        published as a new message with the same task id. Each failure is retried once, even if the call is interrupted
+        and repeated.
 
         Args:
             target: the queue that receives the messages; by default, their own.

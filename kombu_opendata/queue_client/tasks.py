@@ -47,7 +47,7 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class RelatedTask:
-    """Task that another one started, or that retries another one."""
+    """Task that another one started, or message that retries a task."""
 
     message_id: int
     task_id: str
@@ -73,7 +73,7 @@ class Task:
         children: tasks that it started.
         failures: its unhandled failures.
         handled: its failures that were retried or deleted.
-        again: the tasks that retry it.
+        again: the messages that retry it.
     """
 
     id: str

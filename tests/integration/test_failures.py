@@ -229,26 +229,24 @@ def test_a_failed_message_runs_again_with_its_id(client: QueueClient, worker: Wo
     assert not failed(client, queue)
 
 
-def test_an_acknowledged_task_runs_again_as_a_new_one(client: QueueClient, worker: Worker, queue: str) -> None:
+def test_an_acknowledged_task_runs_again_with_its_id(client: QueueClient, worker: Worker, queue: str) -> None:
     about: dict[str, Any] = {"expires": "2020-01-01T00:00:00", "stamps": {"a": 1}, "x-death": [{"queue": "q"}]}
     id = worker.send(queue, "t", **about)
     worker.fail(queue)
     assert client.retry_failures(queues=[queue]).published == 1
     message = again(client, queue)
-    new = message.headers["id"]
     assert message.id > id
-    assert new != "t"
-    assert {name: message.headers[name] for name in ("task", "root_id", "parent_id", "retries", "eta", "expires")} == {
-        "task": "app.pay", "root_id": "root", "parent_id": "t", "retries": 0, "eta": None, "expires": None,
+    assert {name: message.headers[name] for name in ("id", "root_id", "parent_id", "retries", "eta", "expires")} == {
+        "id": "t", "root_id": "root", "parent_id": None, "retries": 0, "eta": None, "expires": None,
     }  # fmt: skip
     assert (message.headers["group"], message.headers["group_index"], message.headers["stamps"]) == ("g", 2, {"a": 1})
     assert "x-death" not in message.headers
     assert message.body == [[1], {"a": 2}, EMBED]
     assert message.properties["reply_to"] == "me"
     assert message.properties["priority"] == 4
-    assert message.properties["correlation_id"] == new
-    assert message.properties["x-opendata-result"][0] == f"celery-task-meta-{new}"
-    assert client.retrieve_message(message.id).headers["parent_id"] == "t"  # type: ignore[union-attr]
+    assert message.properties["correlation_id"] == "t"
+    assert message.properties["x-opendata-result"][0] == "celery-task-meta-t"
+    assert client.retrieve_message(message.id).headers["id"] == "t"  # type: ignore[union-attr]
     assert not failed(client, queue)
     (handled,) = failed(client, queue, handled=True)
     assert (handled.handled, handled.retried_as) == ("retried", message.id)
@@ -280,7 +278,7 @@ def test_each_runs_again_once(client: QueueClient, worker: Worker, queue: str) -
     assert client.retry_failures(queues=[queue], limit=2).published == 2
     assert client.retry_failures(queues=[queue]).published == 1
     assert client.retry_failures(queues=[queue]).handled == 0
-    assert [message.headers["parent_id"] for message in client.read(queue, vt=60, qty=10)] == ["t0", "t1", "t2"]
+    assert [message.headers["id"] for message in client.read(queue, vt=60, qty=10)] == ["t0", "t1", "t2"]
 
 
 def test_another_queue_may_get_them(client: QueueClient, worker: Worker, queue: str) -> None:
@@ -393,7 +391,7 @@ def ran_again(client: QueueClient) -> list[str]:
     """The ids of the tasks that run again."""
     found: list[str] = []
     while some := client.read("q", vt=60, qty=1000):
-        found += [message.headers["parent_id"] or message.headers["id"] for message in some]
+        found += [message.headers["id"] for message in some]
     return sorted(found)
 
 
@@ -448,8 +446,9 @@ def test_a_task_tells_what_became_of_it(client: QueueClient, worker: Worker, que
     assert not task.failures
     assert task.handled[0].handled == "retried"
     (again,) = task.again
-    assert client.task(again.task_id).headers["parent_id"] == f"{queue}-task"
-    assert client.task(again.task_id).state == "available"
+    assert again.task_id == f"{queue}-task"
+    assert task.message_ids == (id, again.message_id)
+    assert task.state == "available"
 
 
 @pytest.mark.parametrize("body", [b"\x80\x04never loaded", "not json", json.dumps({"n": 1}), json.dumps([1, 2])])

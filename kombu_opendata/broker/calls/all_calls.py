@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from uuid import uuid4
-
 from ..instance.instance import Instance
 from ..instance.queue_alterations import AlteredMessages
 from ..metrics.metrics_changes import InstanceChanges
@@ -117,7 +115,6 @@ class InstanceCalls:
             self.queues,
             instance.replays,
             instance.outbox,
-            lambda: str(uuid4()),
         )
 
     def _exchange_calls(self, instance: Instance) -> ExchangeCalls:

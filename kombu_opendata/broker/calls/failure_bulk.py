@@ -80,7 +80,6 @@ class Bulks:
     _queues: Queues
     _replays: ReplayScheduler
     _outbox: Outbox
-    _new_id: Callable[[], str]
 
     async def retry(self, bulk: Bulk) -> None:
         """Retry failures, the oldest first."""
@@ -193,7 +192,7 @@ class Bulks:
 
     def _message(self, envelope: bytes, now: int) -> m.Publish | None:
         try:
-            return retried_task(envelope, self._new_id(), now)
+            return retried_task(envelope, now)
         except InvalidMessage:  # with the new headers it has too many
             return None
 

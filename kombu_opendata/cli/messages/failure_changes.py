@@ -45,9 +45,9 @@ def retry(everything: bool, into: str, limit: int, target: Target, **parameters:
     """Retry failed messages and tasks.
 
     It applies to all failures in these queues, or to those that the options select. A failed message becomes ready
-    again with the same id, and its attempts are reset to 0. A task whose message was acknowledged is published again
-    with a new id. It keeps its arguments, its root_id and the rest of its chain; its eta, its retries and its place in
-    a chord are dropped. To continue an interrupted command, repeat it; nothing runs twice. Exits with 4 if tasks can't
+    again with the same id, and its attempts are reset to 0. A task whose message was acknowledged is published again as
+    a new message. It keeps its id, its arguments and the rest of its chain; its eta, its retries and its place in a
+    chord are dropped. To continue an interrupted command, repeat it; nothing runs twice. Exits with 4 if tasks can't
     be read because the store is damaged, with 5 if only some run again, and with 1 if none does.
     """
     if everything == selects(parameters):

@@ -24,7 +24,7 @@ def envelope(body: Any = BODY, kind: str = "application/json", **headers: Any) -
 
 
 def headers_of(made: bytes) -> dict[Any, Any]:
-    message = retried_task(made, "new", NOW)
+    message = retried_task(made, NOW)
     assert message is not None
     return dict(decode(message.envelope)[3])
 
@@ -52,18 +52,18 @@ def test_a_compressed_body_is_not_read() -> None:
 
 
 def test_where_it_was_published_and_its_body_stay() -> None:
-    message = retried_task(envelope(), "new", NOW)
+    message = retried_task(envelope(root_id="above", parent_id="above"), NOW)
     assert message is not None
     body, kind, encoding, headers, properties, exchange, key = decode(message.envelope)
     assert (body, kind, encoding, exchange, key) == (BODY, "application/json", "utf-8", "x", "key")
-    assert (headers["id"], headers["parent_id"], headers["root_id"]) == ("new", "old", "old")
-    assert properties == {"correlation_id": "new"}
-    assert (message.headers["id"], message.headers["parent_id"], message.ttl_ms) == ("new", "old", -1)
+    assert (headers["id"], headers["parent_id"], headers["root_id"]) == ("old", "above", "above")
+    assert properties == {"correlation_id": "old"}
+    assert (message.headers["id"], message.headers["parent_id"], message.ttl_ms) == ("old", "above", -1)
 
 
 @pytest.mark.parametrize("headers", [{"task": None}, {"task": 5}, {"id": None}, {"id": ""}, {"id": 7}])
 def test_what_is_no_task_is_not_made_one(headers: dict[str, Any]) -> None:
-    assert retried_task(envelope(**headers), "new", NOW) is None
+    assert retried_task(envelope(**headers), NOW) is None
 
 
 @pytest.mark.parametrize("expires", ["2020-01-01", "never", 5, None, "9999-99-99", ["a"]])
@@ -73,7 +73,7 @@ def test_an_expiry_that_is_over_or_wrong_is_left_out(expires: Any) -> None:
 
 @given(st.binary(max_size=200))
 def test_nothing_that_is_no_envelope_is_a_task(raw: bytes) -> None:
-    assert retried_task(raw, "new", NOW) is None
+    assert retried_task(raw, NOW) is None
 
 
 scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=8) | st.binary(max_size=5)
@@ -85,8 +85,8 @@ def test_odd_headers_and_properties_break_nothing(headers: Any, properties: Any,
     given = {**properties, "x-opendata-result": result, "priority": result}
     about = {**headers, "task": "t", "id": "old"}
     try:
-        message = retried_task(encode_envelope(b"", None, None, about, given, "", ""), "new", NOW)
+        message = retried_task(encode_envelope(b"", None, None, about, given, "", ""), NOW)
     except InvalidMessage:
         return
     assert message is not None
-    assert decode(message.envelope)[3]["id"] == "new"
+    assert decode(message.envelope)[3]["id"] == "old"
