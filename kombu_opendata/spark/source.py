@@ -159,6 +159,7 @@ def read_table(
     lt: datetime | None = None,
     queues: Iterable[str] | None = None,
     statuses: Iterable[str] | None = None,
+    job_id: str | None = None,
     instance: str | None = None,
     partitions: int = 0,
 ) -> Any:
@@ -173,6 +174,7 @@ def read_table(
         gt, lte, lt: the same for later than, at or earlier than, and earlier than this time.
         queues: rows of these queues; all if empty.
         statuses: entries in these states; all if empty.
+        job_id: results of the tasks of this job.
         instance: the store's instance; by default its only one.
         partitions: the approximate number of partitions; 0 chooses by size.
 
@@ -183,8 +185,9 @@ def read_table(
     table = check_table(table)
     schema_of(table, names)  # checked here, because Spark hides a source's errors in a traceback
     rows = bound_options(
-        first_id=first_id, last_id=last_id, gte=gte, gt=gt, lte=lte, lt=lt, queues=queues, statuses=statuses
-    )
+        first_id=first_id, last_id=last_id, gte=gte, gt=gt, lte=lte, lt=lt, queues=queues, statuses=statuses,
+        job_id=job_id,
+    )  # fmt: skip
     parse_bounds(table, rows)
     register(spark)
     reader = spark.read.format(NAME).option("store", store).option("table", table).options(**rows)

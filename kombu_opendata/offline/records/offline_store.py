@@ -27,6 +27,9 @@ from ..findings import Finding, finding
 Pair = tuple[bytes, bytes]
 Range = tuple[bytes, bytes | None]
 
+#: rows of one read for the highest key, of which the journal may have deleted some
+_LAST_PAGE = 16
+
 #: findings that a write of the broker to the journal during the read may cause
 _UNSETTLED = frozenset({"journal-gap", "journal-sequence", "journal-behind", "journal-record"})
 
@@ -137,6 +140,17 @@ class OfflineStore:
             if limit is not None and len(pairs) >= limit:
                 return pairs[:limit]
         return pairs
+
+    async def last_key(self, start: bytes, end: bytes) -> bytes | None:
+        """Return the highest key with ``start <= key < end``; None if there is no record."""
+        changed = self._changed_keys[bisect_left(self._changed_keys, start) : bisect_left(self._changed_keys, end)]
+        newest = next((key for key in reversed(changed) if self._changes[key] is not None), None)
+        while page := await self._base.scan(start, end, limit=_LAST_PAGE, descending=True):
+            for key, _value in page:
+                if self._changes.get(key, key) is not None:
+                    return key if newest is None else max(key, newest)
+            end = page[-1][0]
+        return newest
 
     def can_tell(self, key: bytes) -> bool:
         """Return False if the record may exist in an unreadable range, so that None from :meth:`get` proves nothing."""

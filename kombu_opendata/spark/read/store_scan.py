@@ -55,20 +55,8 @@ def number_of(key: bytes) -> int:
 async def number_range(store: OfflineStore, kind: RecordKind) -> tuple[int, int] | None:
     """Return the lowest and the highest number of records of this kind, METADATA or HISTORY_LOG."""
     low, high = keys.kind_range(kind)
-    first = await store.scan(low, high, limit=1)
-    if not first:
-        return None
-    lower, upper = number_of(first[0][0]), keys.MAX_MESSAGE_ID - 1
-    start = lower
-    while lower < upper:  # bisection, because scans only ascend
-        middle = (lower + upper + 1) // 2
-        key = keys.metadata_key(middle) if kind is RecordKind.METADATA else keys.history_log_key(middle, 0)
-        records = await store.scan(key, high, limit=1)
-        if records:
-            lower = number_of(records[0][0])
-        else:
-            upper = middle - 1
-    return start, lower
+    first, last = await store.scan(low, high, limit=1), await store.last_key(low, high)
+    return (number_of(first[0][0]), number_of(last)) if first and last is not None else None
 
 
 async def first_received(store: OfflineStore, first: int, last: int, at_ms: int) -> int:

@@ -15,12 +15,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from ...offline import OfflineStore
 from ...storage.records import keys
 from ...storage.records.keys import RecordKind
-from . import store_scan, table_rows
+from . import result_rows, store_scan, table_rows
 from .tables import STATES, Bounds
 
 #: typical size of a partition; opening the store for a partition takes as long as reading some 20,000 messages
 PARTITION_MESSAGES = 500_000
 PARTITION_BUCKETS = 1024
+#: the number of results is not known before they are read
+RESULT_PARTITIONS = 8
 _MIN_PARTITIONS = 2
 _LAST_ROW = (1 << 64) - 1
 
@@ -65,6 +67,8 @@ class TableReader(DataSourceReader):
             id_range = await store_scan.number_range(store, RecordKind.METADATA)
             ids = self._numbers(await self._wanted_ids(store, *id_range) if id_range else None)
             return [KeyRange(keys.metadata_key(low), keys.metadata_key(high) + b"\0") for low, high in ids]
+        if self._table == "results":
+            return await self._result_ranges(store)
         if self._table == "attempts":
             numbers = self._numbers(await store_scan.number_range(store, RecordKind.HISTORY_LOG))
             return [
@@ -72,6 +76,13 @@ class TableReader(DataSourceReader):
                 for low, high in numbers
             ]
         return await self._bucket_ranges(store)
+
+    async def _result_ranges(self, store: OfflineStore) -> list[KeyRange]:
+        if self._bounds.job_id:
+            ids = self._numbers(await result_rows.job_messages(store, self._bounds.job_id))
+            return [KeyRange(keys.metadata_key(low), keys.metadata_key(high) + b"\0") for low, high in ids]
+        ranges = await result_rows.result_ranges(store, self._count or RESULT_PARTITIONS)
+        return [KeyRange(low, high) for low, high in ranges]
 
     def _numbers(self, whole: tuple[int, int] | None) -> Iterator[tuple[int, int]]:
         """Yield the parts of a range of numbers, both ends included."""
@@ -116,6 +127,9 @@ class TableReader(DataSourceReader):
             return table_rows.queues
         if self._table == "messages":
             return table_rows.messages(low, high, frozenset(self._schema.names))
+        if self._table == "results":
+            of_messages = bool(self._bounds.job_id)
+            return (result_rows.results_of_messages if of_messages else result_rows.results_between)(low, high)
         if self._table == "attempts":
             return table_rows.attempts(low, high, frozenset(self._schema.names), self._bounds)
         return table_rows.entries(partition.state, low, high, self._bounds)

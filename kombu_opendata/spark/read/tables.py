@@ -18,18 +18,22 @@ table            columns
 ``attempts``     attempt_id, message_id, queue, consumer, attempt, claimed_at, ended_at, outcome, manual,
                  state, runtime_ms, pid, exception, error*, traceback* (as reported by the worker),
                  task*, task_id* (null once the message is collected)
+``results``      task_id, state, value (JSON), exception, error, traceback, ended_at, expires_at; task, worker, attempts
+                 (with ``result_extended``); raw* (as stored, the only value of a result that is not JSON)
 ===============  ====================================================================================================
 
 ======================  ===========================================================  ===================================
 bound                   rows that are read                                           tables
 ======================  ===========================================================  ===================================
-``first_id, last_id``   message ids from the first to the last                       all but ``queues``
+``first_id, last_id``   message ids from the first to the last                       all but ``queues``, ``results``
 ``gte, gt, lte, lt``    messages received, or attempts ended, at or after, after,    ``messages``, ``attempts``
                         at or before, or before these times
 ``queues``              rows of these queues                                         ``attempts``, ``backlog``,
                                                                                      ``in_flight``, ``done``,
                                                                                      ``failed``, ``entries``
 ``statuses``            entries in one of these states                               ``entries``
+``job_id``              results of the tasks of this Spark job, by its messages that     ``results``
+                        are stored; without ``global_keyprefix``
 ======================  ===========================================================  ===================================
 
 As options, ids are numbers, times are ISO 8601 (in UTC if they have no time zone), and the others are names that are
@@ -73,12 +77,17 @@ _DDL = {
         "ended_at timestamp, outcome string, manual boolean, state string, runtime_ms double, pid long, "
         "exception string, error string, traceback string, task string, task_id string"
     ),
+    "results": (
+        "task_id string, state string, value string, exception string, error string, traceback string, "
+        "ended_at timestamp, expires_at timestamp, task string, worker string, attempts int, raw binary"
+    ),
 }
 
 #: table → columns that are read only if they are named
 COSTLY = {
     "messages": frozenset(("headers", "payload_bytes", "payload", "body")),
     "attempts": frozenset(("error", "traceback", "task", "task_id")),
+    "results": frozenset(("raw",)),
 }
 STATES = ("backlog", "in_flight", "done", "failed")
 #: the name of the backlog in earlier versions, still accepted for the table, the state and the column
@@ -136,15 +145,18 @@ MAX_ID = 1 << 63
 _IDS = ("first_id", "last_id")
 _TIMES = ("gte", "gt", "lte", "lt")
 _NAMES = ("queues", "statuses")
-BOUNDS = (*_IDS, *_TIMES, *_NAMES)
+_JOB = "job_id"
+BOUNDS = (*_IDS, *_TIMES, *_NAMES, _JOB)
 _KINDS = {
     **dict.fromkeys(_IDS, "a message id, a number"),
     **dict.fromkeys(_TIMES, "a datetime (in UTC if it has no zone)"),
     **dict.fromkeys(_NAMES, "a list of names"),
+    _JOB: "a text",
 }
 _BY_TABLE = {
     **dict.fromkeys(STATES, (*_IDS, "queues")), "messages": (*_IDS, *_TIMES),
     "attempts": (*_IDS, *_TIMES, "queues"), "entries": (*_IDS, "queues", "statuses"), "queues": (),
+    "results": (_JOB,),
 }  # fmt: skip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -160,6 +172,7 @@ class Bounds:
     last_ms: int | None = None
     queues: frozenset[str] | None = None
     statuses: frozenset[str] | None = None
+    job_id: str = ""
 
     def has_id(self, message_id: int) -> bool:
         return self.first_id <= message_id <= self.last_id
@@ -194,6 +207,8 @@ def _text(name: str, value: Any) -> str:
         names = list(value)
         if all(isinstance(item, str) for item in names):
             return json.dumps(names) if names else ""
+    if name == _JOB and isinstance(value, str):
+        return value
     raise TypeError
 
 
@@ -220,6 +235,7 @@ def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
         min(last, default=None),
         queues or None,
         statuses or None,
+        texts.get(_JOB, ""),
     )
 
 
