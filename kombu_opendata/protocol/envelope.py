@@ -55,6 +55,11 @@ _TEXT_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 #: possible first bytes of a msgpack array or map
 _NESTED = frozenset((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
 
+#: header of the messages of a staged job, and of later messages of its tasks: the job's id
+SPARK_JOB = "spark_job"
+#: header of a later message of a task: the id of the task's message before it
+SPARK_MESSAGE = "spark_message"
+
 #: headers with long texts that no filter reads; the metadata omits them
 _LONG_HEADERS = ("argsrepr", "kwargsrepr")
 #: header ``traceparent`` of W3C Trace Context: version and trace id

@@ -39,13 +39,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.messages import Blocked, JobInfo, JobQueueCounts
+from ..protocol.messages import Blocked, JobInfo, JobQueueCounts, TaskCounts
 from .job import BatchInfo, StagingTarget
 
 if TYPE_CHECKING:
     from .batch_writer import BatchWriter
 
-__all__ = ["BatchInfo", "BatchWriter", "Blocked", "JobInfo", "JobQueueCounts", "StagingTarget"]
+__all__ = ["BatchInfo", "BatchWriter", "Blocked", "JobInfo", "JobQueueCounts", "StagingTarget", "TaskCounts"]
 
 
 def __getattr__(name: str) -> Any:

@@ -105,7 +105,7 @@ def _cursor(fields: Fields) -> Record:
 
 def _staged_job(fields: Fields) -> Record:
     given = {"id" if name == "job_id" else name: value for name, value in fields.items()}
-    job = staged_jobs.StagedJob(**given)
+    job = staged_jobs.StagedJob(**given | {"on_complete": given["on_complete"].encode()})
     return keys.staged_job_key(job.id), staged_jobs.encode_job(job), asdict(job)
 
 
@@ -149,7 +149,7 @@ RECORDS: dict[str, Callable[[Fields], Record]] = {
 
 
 def test_every_vector_is_tested() -> None:
-    assert set(VECTORS) == {*RECORDS, "terminated_bytes"}
+    assert set(VECTORS) == {*RECORDS, "terminated_bytes", "staged_job_version_1"}
 
 
 def test_terminated_bytes() -> None:
@@ -157,6 +157,15 @@ def test_terminated_bytes() -> None:
     raw, stored = bytes.fromhex(vector["fields"]["raw_hex"]), bytes.fromhex(vector["value_hex"])
     assert field_types.terminated(raw) == stored
     assert field_types.read_terminated(stored, 0) == (raw, len(stored))
+
+
+def test_a_job_of_version_1_counts_its_messages_as_tasks() -> None:
+    vector = VECTORS["staged_job_version_1"]
+    job = staged_jobs.decode_job(bytes.fromhex(vector["key_hex"]), bytes.fromhex(vector["value_hex"]))
+    fields = asdict(job)
+    assert {name: fields["id" if name == "job_id" else name] for name in vector["fields"]} == vector["fields"]
+    ended = {name: count for name, count in zip(staged_jobs.END_STATES, job.ended, strict=True) if count}
+    assert (job.tasks, ended) == (44 + 6 + 250, {"acknowledged": 3, "rejected": 2, "removed": 1 + 6})
 
 
 @pytest.mark.parametrize("name", RECORDS)

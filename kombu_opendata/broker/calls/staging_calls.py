@@ -6,7 +6,7 @@ import os
 
 from ...errors import RequestError
 from ...protocol import messages as m
-from ...protocol.messages import Blocked, Job, JobQueueCounts
+from ...protocol.messages import Blocked, Job, JobQueueCounts, TaskCounts
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ...storage.operations.staged_jobs import Staging
@@ -115,4 +115,10 @@ def _report(job: StagedJob, running: int, rights: Rights) -> Job:
         damaged=job.damaged,
         queues=queues,
         running=running,
+        tasks=TaskCounts(job.tasks - sum(job.ended) - running, running, *job.ended),
+        digest=job.digest,
+        rate_limit=job.rate_limit,
+        cancelled_at_ms=job.cancelled_at_ms,
+        settled_at_ms=job.settled_at_ms,
+        completed_at_ms=job.completed_at_ms,
     )

@@ -56,6 +56,55 @@ class JobQueueCounts(msgspec.Struct, array_like=True, frozen=True):
         return self.routed - self.done - self.failed - self.removed
 
 
+class TaskCounts(msgspec.Struct, array_like=True, frozen=True):
+    """Counts of a job's tasks by state. The state of a task is that of its newest message.
+
+    A message that is in several queues, or was copied into another queue, is a task for each of them.
+
+    Attributes:
+        waiting: not routed yet, or in a queue, or delivered to a worker that has not started it.
+        running: started, and not ended.
+        acknowledged: acknowledged by a consumer that reports no states of tasks.
+        succeeded, raised, timed_out, revoked, rejected, ignored, lost: as reported, see
+            :class:`kombu_opendata.protocol.task_reports.TaskState`; also ``rejected``: rejected without a report, and
+            ``lost``: out of attempts after its lease expired.
+        retried: retried by a message that does not belong to the job, as one in another store.
+        expired: expired in its queue. A task that expires in the worker is revoked.
+        dead_lettered: became a dead letter, which is no longer a message of the job.
+        removed: purged, dropped at the queue's maximum length, deleted, damaged, or without a queue.
+    """
+
+    waiting: int = 0
+    running: int = 0
+    acknowledged: int = 0
+    succeeded: int = 0
+    raised: int = 0
+    retried: int = 0
+    revoked: int = 0
+    timed_out: int = 0
+    rejected: int = 0
+    ignored: int = 0
+    lost: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    removed: int = 0
+
+    @property
+    def total(self) -> int:
+        """Number of tasks."""
+        return sum(structs.astuple(self))
+
+    @property
+    def ended(self) -> int:
+        """Number of tasks that have ended."""
+        return self.total - self.waiting - self.running
+
+    @property
+    def failed(self) -> int:
+        """Number of tasks that ended without success: neither succeeded nor ignored nor acknowledged."""
+        return self.ended - self.acknowledged - self.succeeded - self.ignored - self.retried
+
+
 class Job(msgspec.Struct, array_like=True, frozen=True):
     """Job, as recorded by the broker.
 
@@ -74,6 +123,13 @@ class Job(msgspec.Struct, array_like=True, frozen=True):
         queues: counts by queue, to which a message in two queues adds twice; beyond 500 queues, the other queues are
             summed under an empty name.
         running: number of started tasks whose messages were acknowledged early and that have not ended.
+        tasks: counts of its tasks by state.
+        rate: number of tasks that ended in a second, on average over the last minute.
+        digest: digest of what the driver submitted; empty if it is unknown.
+        rate_limit: number of tasks that routing adds to queues in a second; 0 for no limit.
+        cancelled_at_ms: time at which it was cancelled; 0 if it was not.
+        settled_at_ms: time at which the last task ended; 0 before.
+        completed_at_ms: time at which its message on completion was sent; 0 before, or if it has none.
     """
 
     job_id: str
@@ -88,6 +144,13 @@ class Job(msgspec.Struct, array_like=True, frozen=True):
     damaged: int = 0
     queues: dict[str, JobQueueCounts] = msgspec.field(default_factory=dict)
     running: int = 0
+    tasks: TaskCounts = TaskCounts()
+    rate: float = 0.0
+    digest: str = ""
+    rate_limit: float = 0.0
+    cancelled_at_ms: int = 0
+    settled_at_ms: int = 0
+    completed_at_ms: int = 0
 
 
 class JobInfo(Job, array_like=True, frozen=True):
@@ -122,6 +185,12 @@ class JobInfo(Job, array_like=True, frozen=True):
     def has_ended(self) -> bool:
         """True if each message is settled and no task runs."""
         return self.is_settled and not self.running
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time until the last task ends, at the current rate; None if no task has ended in the last minute."""
+        left = self.tasks.waiting + self.tasks.running
+        return left / self.rate if self.rate else None
 
 
 # ------------------------------------------------------------------ broker → client

@@ -66,7 +66,7 @@ class StagedState:
     def commit(self, job_id: str, at: int, first_id: int, batches: Sequence[StagedBatch]) -> StagedJob:
         """Add a job whose messages have the ids from ``first_id`` on."""
         rows, size = sum(batch.rows for batch in batches), sum(batch.bytes for batch in batches)
-        job = self.jobs[job_id] = StagedJob(job_id, first_id, rows, len(batches), size, at)
+        job = self.jobs[job_id] = StagedJob(job_id, first_id, rows, len(batches), size, at, tasks=rows)
         self._dirty_jobs.add(job_id)
         at_id = first_id
         for batch in batches:

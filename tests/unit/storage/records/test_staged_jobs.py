@@ -35,6 +35,18 @@ def test_a_number_out_of_range_is_refused() -> None:
         staged_jobs.encode_job(replace(JOB, rows=-1))
 
 
+def test_an_unknown_number_of_final_states_is_corrupt() -> None:
+    value = staged_jobs.encode_job(replace(JOB, ended=[0] * 13))
+    with pytest.raises(CorruptRecord, match="13 final states"):
+        decode_any(keys.staged_job_key("j"), value)
+
+
+def test_a_truncated_message_on_completion_is_corrupt() -> None:
+    value = staged_jobs.encode_job(replace(JOB, on_complete=b"body"))
+    with pytest.raises(CorruptRecord):
+        decode_any(keys.staged_job_key("j"), value[:-1])
+
+
 def test_keys_sort_by_time_and_say_whose_they_are() -> None:
     assert keys.staged_expiry_key(5) < keys.staged_expiry_key(5, "a") < keys.staged_expiry_key(6)
     assert keys.parse(keys.staged_expiry_key(5, "a")) == ParsedKey(keys.RecordKind.STAGED_EXPIRY, "a", expires_at_ms=5)
