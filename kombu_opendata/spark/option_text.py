@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -31,11 +31,30 @@ def json_of(text: str, option: str) -> Any:
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """Return the end of an error about an unknown option: the nearest name, in any spelling, or all names."""
+    near = nearest(name, known)
+    return f": do you mean {near!r}?" if near else f": choose from {', '.join(sorted(known))}"
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return the known name that is nearest to this one, in any spelling; empty if none is similar."""
     bare = {_bare(option): option for option in sorted(known)}
     near = get_close_matches(_bare(name), bare, n=1, cutoff=0.5)
-    return f": do you mean {bare[near[0]]!r}?" if near else f": choose from {', '.join(sorted(known))}"
+    return bare[near[0]] if near else ""
 
 
 def _bare(name: str) -> str:
     """Return a name without the differences between ``job_id``, ``jobId`` and ``job-id``."""
     return re.sub(r"[\W_]", "", name).lower()
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise RequestError if the value of an option is not one of its choices."""
+    if value not in choices:
+        raise RequestError(f"{name} is {value!r:.200} and must be {' or '.join(map(repr, choices))}", option=name)
+
+
+def check_different(name: str, columns: Sequence[str]) -> None:
+    """Raise RequestError if several columns of a frame have this name, which Spark compares without case."""
+    if len(same := [column for column in columns if column.lower() == name.lower()]) > 1:
+        text = f"several columns are named {name!r}: {', '.join(same)}; rename all but one of them"
+        raise RequestError(text, column=name)

@@ -69,9 +69,6 @@ class OpenDataSource(DataSource):
 
         table = self._table()
         check_columns(table, schema.names)
-        for option in self.options:
-            if option.lower() not in _READ:
-                raise RequestError(f"unknown option {option!r}{did_you_mean(option, _READ - {'path'})}", option=option)
         store = self._store()
         partitions = self.options.get("partitions", "0")
         if not partitions.isdecimal():
@@ -83,6 +80,9 @@ class OpenDataSource(DataSource):
     def _table(self) -> str:
         if "provider" in self.options:  # CREATE TABLE
             raise RequestError(f"a table of Spark's catalog can't be of this format: {_NO_CATALOG}")
+        for option in self.options:
+            if option.lower() not in _READ:
+                raise RequestError(f"unknown option {option!r}{did_you_mean(option, _READ - {'path'})}", option=option)
         table = self.options.get("table")
         if table is None:
             raise RequestError(

@@ -19,6 +19,7 @@ from ..celery_integration.broker_access import BrokerAccess, access_of
 from ..errors import RequestError, StartError, from_wire
 from ..staging import JobInfo
 from .encode.plan import JobPlan
+from .option_text import check_choice
 from .result import SubmitResult
 from .source import NAME, register
 from .write.task_arguments import (
@@ -50,6 +51,7 @@ def submit_tasks(
     expires: Any = None,
     task_id: str | Column | None = None,
     headers: Mapping[str, Any] | None = None,
+    properties: Mapping[str, Any] | None = None,
     job_id: str | None = None,
     duplicates: Literal["error", "first"] = "error",
     transport_options: Mapping[str, Any] | None = None,
@@ -75,6 +77,7 @@ def submit_tasks(
         expires: as for ``apply_async``, or a column of timestamps; null means never.
         task_id: a column, or its name. By default ids are derived from the job id, the partition and the row.
         headers: names of headers and their constants or ``Column``s.
+        properties: AMQP properties, such as ``reply_to`` and ``app_id``, which are the same for all rows.
         job_id: a job whose id was committed before is returned, and nothing is added. Random by default.
         duplicates: with ``task_id``, an id of several rows is an error, or one of these rows is sent (``first``). The
             check for an error reads the frame once more.
@@ -88,11 +91,10 @@ def submit_tasks(
         OpenDataError: the broker refuses the job, or is unreachable for five minutes. Nothing was sent.
         pyspark.errors.PySparkException: the job failed; the text names the invalid row. Nothing was sent.
     """
-    arguments = TaskArguments(task, args, kwargs, queue, priority, eta, expires, task_id, headers, options)
+    arguments = TaskArguments(task, args, kwargs, queue, priority, eta, expires, task_id, headers, properties, options)
     arguments.check(job_id)
     check_frame(df, streams=False)
-    if duplicates not in ("error", "first"):
-        raise RequestError(f"duplicates is {duplicates!r:.200} and must be 'error' or 'first'", option="duplicates")
+    check_choice("duplicates", duplicates, ("error", "first"))
     return _submit(df, arguments, app, access_of(broker_url, app, transport_options), job_id, duplicates)
 
 

@@ -21,6 +21,7 @@ import pytest
 from celery import Celery
 from kombu.entity import Queue
 from pyspark.errors import PySparkException
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kombu_opendata.errors import NotFound, OpenDataError, PreconditionFailed, RequestError, StartError
@@ -145,6 +146,7 @@ def test_columns_for_task_queue_id_and_options(spark: Any, broker_url: str) -> N
         eta=F.col("at"),
         kwargs={"text": F.lit("constant"), "constant": [1, 2.5, {"x": (Level.HIGH, 2**70)}], "name": "name"},
         headers={"tenant": "t", "who": F.upper("name")},
+        properties={"reply_to": "results"},
         serializer="msgspec",
     )
 
@@ -162,6 +164,7 @@ def test_columns_for_task_queue_id_and_options(spark: Any, broker_url: str) -> N
     )
     assert (one.headers["tenant"], one.headers["who"]) == ("t", "ID-1")
     assert (one.properties["priority"], two.properties["priority"]) == (9, 0)
+    assert one.properties["reply_to"] == "results"
     assert result.queues["q1"].waiting == 1  # the one that is due in 2040
 
 
@@ -513,6 +516,18 @@ def test_a_job_for_a_full_queue_is_there_and_says_what_it_waits_for(spark: Any, 
         ),
         (lambda spark: spark.range(3), lambda: {"kwargs": {"n": F.count("*") + 1}}, "an argument aggregates rows"),
         (
+            lambda spark: spark.range(3).withColumn("xs", F.array("id")),
+            lambda: {"args": ["id", F.explode_outer("xs")]},
+            "an argument makes several rows of each: make them first",
+        ),
+        (lambda spark: spark.range(3), lambda: {"args": [F.col("no")]}, "Spark refuses a column: .*`no` cannot be"),
+        (lambda spark: spark.range(3).select(), dict, r"df has no columns: write args=\[\]"),
+        (
+            lambda spark: spark.range(3),
+            lambda: {"properties": {"replyTo": "x"}},
+            "no property 'replyTo': do you mean 'reply_to'",
+        ),
+        (
             lambda spark: spark.range(3),
             lambda: {"duplicates": "all"},
             "duplicates is 'all' and must be 'error' or 'first'",
@@ -527,10 +542,20 @@ def test_a_job_for_a_full_queue_is_there_and_says_what_it_waits_for(spark: Any, 
 def test_the_driver_refuses_in_one_line(
     spark: Any, broker_url: str, frame: Callable[[Any], Any], arguments: Callable[[], dict[str, Any]], text: str
 ) -> None:
-    with pytest.raises(RequestError, match=text):
+    with pytest.raises(RequestError, match=text) as caught:
         submit_tasks(frame(spark), TASK, broker_url=broker_url, job_id="refused", **arguments())
+    assert "\n" not in str(caught.value)
     with pytest.raises(NotFound):
         find_job(spark, "refused", broker_url=broker_url)
+
+
+def test_windows_and_frames_without_columns(spark: Any, broker_url: str) -> None:
+    """A window function keeps the number of rows, unlike an aggregate."""
+    number = F.row_number().over(Window.orderBy(F.desc("id")))
+    submit_tasks(spark.range(3), TASK, broker_url=broker_url, args=["id", number]).wait_routed(60)
+    assert sorted(message.arguments[0] for message in taken(broker_url)) == [[0, 3], [1, 2], [2, 1]]
+    submit_tasks(spark.range(2).select(), TASK, broker_url=broker_url, args=[]).wait_routed(60)
+    assert [message.arguments for message in taken(broker_url)] == [([], {})] * 2
 
 
 def test_columns_of_a_frame_that_no_argument_names_may_be_alike(spark: Any, broker_url: str) -> None:

@@ -152,8 +152,8 @@ def make_template(
             tasks are the shared tasks of the libraries that this process imported.
 
     Raises:
-        RequestError: the app has other tasks but not this one, runs tasks eagerly, or uses Celery's protocol 1.
-        TypeError: the app's task does not accept these arguments.
+        RequestError: the app has other tasks but not this one, runs tasks eagerly, or uses Celery's protocol 1; or its
+            task does not accept these arguments.
         NotSerialized: the serializer refuses a type, or there is no such serializer.
     """
     if app.conf.task_always_eager:
@@ -168,6 +168,9 @@ def make_template(
         probe = _Probe(connection, serializer=app.conf.task_serializer)
         try:
             send(*name, args=tuple(args), kwargs=dict(kwargs), task_id=ID_MARKER, producer=probe, **options)
+        except (TypeError, ValueError) as exc:  # Celery compares the arguments with the task's signature
+            text = f"task {task!r} can't be called with these arguments and options: {exc}"
+            raise RequestError(text, task=task) from exc
         except _Captured:
             limits = (app.amqp.argsrepr_maxsize, app.amqp.kwargsrepr_maxsize, app.conf.task_repr_maxlevels)
             template = probe.template(repr_limits=limits, made_at_ms=made_at_ms)

@@ -18,13 +18,13 @@ from ...errors import RequestError
 from ...protocol.message_properties import priority_of
 from ..arrow_schema import arrow_schema, without_void
 from ..encode.plan import ColumnNames, JobPlan, Target
-from ..option_text import did_you_mean
+from ..option_text import check_different, did_you_mean, nearest
 
 Args = Sequence[Any] | None
 Kwargs = Mapping[str, Any] | Sequence[str] | None
 
 #: arguments of ``submit_tasks`` that are not options of ``apply_async``
-_ARGUMENTS = ("app", "broker_url", "job_id", "task", "transport_options")
+_ARGUMENTS = ("app", "broker_url", "duplicates", "job_id", "properties", "task", "transport_options")
 #: arguments that are such options, but may differ from row to row
 _COLUMNS = ("args", "kwargs", "task_id")
 #: options of ``apply_async`` that a message can have
@@ -34,11 +34,12 @@ _CELERY_OPTIONS = (
     "link_error", "origin", "parent_id", "priority", "queue", "retries", "root_id", "routing_key",
     "serializer", "shadow", "soft_time_limit", "stamped_headers", "time_limit",
 )  # fmt: skip
-#: properties of AMQP messages, which ``apply_async`` accepts as well; an option of another name would become one, too
-_PROPERTIES = (
-    "app_id", "cluster_id", "correlation_id", "expiration", "message_id", "reply_to", "timestamp", "type", "user_id",
-)  # fmt: skip
-APPLY_OPTIONS = frozenset((*_CELERY_OPTIONS, *_PROPERTIES))
+APPLY_OPTIONS = frozenset(_CELERY_OPTIONS)
+#: properties of AMQP messages, which have an argument of their own, and the types of their values
+_PROPERTIES: dict[str, tuple[type, ...]] = {
+    "app_id": (str,), "cluster_id": (str,), "correlation_id": (str,), "expiration": (Real,), "message_id": (str,),
+    "reply_to": (str,), "timestamp": (Real, datetime), "type": (str,), "user_id": (str,),
+}  # fmt: skip
 _TIMES = ("eta", "expires")
 #: arguments of ``apply_async`` that this package sets
 _OURS = (*_COLUMNS, "connection", "name", "producer", "publisher")
@@ -62,6 +63,7 @@ class TaskArguments:
     expires: Any = None
     task_id: Any = None
     headers: Any = None
+    properties: Any = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -81,16 +83,17 @@ class TaskArguments:
             kinds = (str,) if name == "job_id" else (str, Column)
             if value is not None and not isinstance(value, kinds):
                 raise RequestError(f"{name} is {value!r:.200} and must be a text", option=name)
-        headers = self.headers
-        if headers is not None and not isinstance(headers, Mapping):
-            raise RequestError(f"headers is {headers!r:.200} and must map names to values", option="headers")
-        for name, mapping in (("headers", headers), ("kwargs", self.kwargs)):
+        for name, mapping in (("headers", self.headers), ("properties", self.properties)):
+            if mapping is not None and not isinstance(mapping, Mapping):
+                raise RequestError(f"{name} is {mapping!r:.200} and must map names to values", option=name)
+        for name, mapping in (("headers", self.headers), ("kwargs", self.kwargs), ("properties", self.properties)):
             for key in mapping if isinstance(mapping, Collection) else ():
                 if not isinstance(key, str):
                     raise RequestError(f"{name} has the name {key!r:.200}, which must be a text", option=name)
         if not isinstance(self.priority, Column):
             priority_of(self.priority)
         check_options({**self.options, "eta": self.eta, "expires": self.expires})
+        check_properties(self.properties or {})
 
     def _check_task(self) -> None:
         task = self.task
@@ -126,7 +129,25 @@ def _refusal(option: str) -> str:
         return f"{option!r} can't be among the options of apply_async: give it beside them"
     if option in _OF_CALLS:
         return f"{option!r} has no effect on the tasks of a job: leave it out"
-    return f"there is no option {option!r}{did_you_mean(option, {*APPLY_OPTIONS, *_ARGUMENTS, *_COLUMNS})}"
+    known = {*APPLY_OPTIONS, *_ARGUMENTS, *_COLUMNS}
+    near = nearest(option, {*known, *_PROPERTIES})
+    if near == option:
+        return f"{option!r} is a property of AMQP messages: write properties={{{option!r}: …}}"
+    hint = f": do you mean properties={{{near!r}: …}}?" if near in _PROPERTIES else did_you_mean(option, known)
+    return f"there is no option {option!r}{hint}"
+
+
+def check_properties(properties: Mapping[str, Any]) -> None:
+    """Validate AMQP properties, which are the same for all rows; raise RequestError, with the nearest name."""
+    for name, value in properties.items():
+        if name in APPLY_OPTIONS:
+            raise RequestError(f"{name!r} is an option of apply_async: give it beside properties", option=name)
+        if name not in _PROPERTIES:
+            raise RequestError(f"there is no property {name!r}{did_you_mean(name, _PROPERTIES)}", option=name)
+        if not isinstance(value, _PROPERTIES[name]) or isinstance(value, bool):
+            kinds = " or ".join("number" if kind is Real else kind.__name__ for kind in _PROPERTIES[name])
+            text = f"the property {name} is {value!r:.200} and must be a {kinds}, the same for all rows"
+            raise RequestError(text, option=name)
 
 
 def _check_time(option: str, value: Any) -> None:
@@ -182,6 +203,8 @@ def task_frame(df: DataFrame, arguments: TaskArguments, app_path: str) -> tuple[
         varying["task_id"] = frame.add("task_id", arguments.task_id)
     kwargs = arguments.kwargs or ()
     if arguments.args is None and arguments.kwargs is None:
+        if not df.columns:
+            raise RequestError("df has no columns: write args=[] to send tasks without arguments", option="args")
         kwargs = [name for name in df.columns if name != arguments.task_id]
     named = kwargs if isinstance(kwargs, Mapping) else {name: name for name in kwargs}
     headers = arguments.headers or {}
@@ -195,7 +218,8 @@ def task_frame(df: DataFrame, arguments: TaskArguments, app_path: str) -> tuple[
         **varying,
     )
     task, queue = constant.pop("task", ""), constant.pop("queue", "")
-    plan = JobPlan(columns, task, queue, {**arguments.options, **constant}, app_path=app_path, sources=frame.sources)
+    options = {**arguments.options, **(arguments.properties or {}), **constant}
+    plan = JobPlan(columns, task, queue, options, app_path=app_path, sources=frame.sources)
     if fixed := {key: value for key, value in headers.items() if key not in columns.headers}:
         plan.options["headers"] = fixed
     return frame.selected(), plan
@@ -233,9 +257,7 @@ class _Frame:
             if column not in self._df.columns:
                 has = ", ".join(self._df.columns)
                 raise RequestError(f"there is no column {column!r}: the frame has {has}{hint}", column=column)
-            if len(same := [other for other in self._df.columns if other.lower() == column.lower()]) > 1:
-                text = f"several columns are named {column!r}: {', '.join(same)}; rename all but one of them"
-                raise RequestError(text, column=column)
+            check_different(column, self._df.columns)
             column = _named(column)
         self._columns.append(column.alias(name))
         return name
@@ -244,19 +266,27 @@ class _Frame:
         """Return the frame of these columns, with types that Arrow supports; without columns, it has a constant one.
 
         Raises:
-            RequestError: a column aggregates rows, so that the frame would have one row.
+            RequestError: a column changes the number of rows, or Spark refuses it.
         """
         try:
-            self._df.select("*", *self._columns).schema  # noqa: B018 (Spark Connect analyses it here)
+            # in a struct a generator is refused, and beside the frame's columns an aggregate; Connect analyses a schema
+            self._df.select("*", F.struct(*self._columns)).schema  # noqa: B018
         except AnalysisException as exc:
-            if (exc.getCondition() or "").startswith("MISSING_GROUP_BY"):
-                text = "an argument aggregates rows: group the frame first, as in df.groupBy(…).agg(…)"
-                raise RequestError(text) from None
-            raise
+            raise RequestError(_refused_columns(exc)) from None
         frame = self._df.select(*(self._columns or [F.lit(None).cast("boolean").alias("none")]))
         kinds = [(field.name, field.dataType, without_void(field.dataType)) for field in frame.schema.fields]
         changed = {name: _named(name).cast(new) for name, old, new in kinds if new != old}
         return frame.withColumns(changed) if changed else frame  # Spark Connect refuses an empty dict
+
+
+def _refused_columns(exc: AnalysisException) -> str:
+    """Return the reason why Spark refuses the columns, in one line."""
+    condition = exc.getCondition() or ""
+    if condition.startswith("MISSING_GROUP_BY"):
+        return "an argument aggregates rows: group the frame first, as in df.groupBy(…).agg(…)"
+    if condition.startswith("UNSUPPORTED_GENERATOR"):
+        return 'an argument makes several rows of each: make them first, as in df.select("*", F.explode(…))'
+    return f"Spark refuses a column: {str(exc).splitlines()[0]}"
 
 
 def _named(name: str) -> Column:

@@ -18,6 +18,7 @@ option                 meaning
 ``header_columns``     a JSON object of header → column
 ``options``            a JSON object of further options of ``apply_async``: those of
                        :data:`.task_arguments.APPLY_OPTIONS`
+``properties``         a JSON object of AMQP properties, such as ``reply_to``
 ``transport_options``  a JSON object: Celery's ``broker_transport_options``, with ``broker_url``
 =====================  ================================================================================================
 """
@@ -36,13 +37,14 @@ import pyarrow as pa
 from ...celery_integration.broker_access import BrokerAccess, access_of
 from ...errors import RequestError
 from ..encode.plan import ColumnNames, JobPlan
-from ..option_text import did_you_mean, json_of, names_of
-from .task_arguments import check_options
+from ..option_text import check_different, did_you_mean, json_of, names_of
+from .task_arguments import check_options, check_properties
 
 #: possible contents of a column, each with an option
 _COLUMNS = ("task", "queue", "task_id", "priority", "eta", "expires")
 _KNOWN = frozenset((
-    "broker_url", "app", "job_id", "task", "args", "kwargs", "queue", "header_columns", "options", "transport_options",
+    "broker_url", "app", "job_id", "task", "args", "kwargs", "queue", "header_columns", "options", "properties",
+    "transport_options",
     *(f"{name}_column" for name in _COLUMNS),
 ))  # fmt: skip
 #: options that ``submit_tasks`` and ``stream_tasks`` set; the plan replaces the others
@@ -104,8 +106,12 @@ def _plan(texts: Mapping[str, str], names: list[str]) -> JobPlan:
     else:
         rest = [name for name in names if name not in columns.used()]
         columns = replace(columns, kwargs=dict(zip(rest, rest, strict=True)))
-    options = _json_object(texts, "options")
+    for name in columns.used():
+        check_different(name, names)
+    options, properties = _json_object(texts, "options"), _json_object(texts, "properties")
     check_options(options)
+    check_properties(properties)
+    options |= properties
     return JobPlan(columns, texts.get("task", ""), texts.get("queue", ""), options, app_path=texts.get("app", ""))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import re
 import subprocess
 import sys
 from typing import Any
@@ -16,7 +17,7 @@ from kombu.entity import Exchange, Queue
 from kombu_opendata.celery_integration.broker_access import access_of
 from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError, StoreFull, from_wire, wire_code
 from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
-from kombu_opendata.spark.write.task_arguments import check_options
+from kombu_opendata.spark.write.task_arguments import check_options, check_properties
 from kombu_opendata.spark.write.write_options import pack_plan, parse_write_options
 from kombu_opendata.transport import amqp_errors as transport_errors
 
@@ -81,8 +82,8 @@ def test_an_option_in_another_spelling(name: str, meant: str) -> None:
 
 
 def test_options_that_do_not_apply_to_jobs() -> None:
-    with pytest.raises(RequestError, match=r"no option 'dry_run': choose from app, app_id, .*countdown"):
-        check_options({"dry_run": True})
+    with pytest.raises(RequestError, match=r"no option 'zzz': choose from app, args, .*countdown"):
+        check_options({"zzz": True})
     with pytest.raises(RequestError, match="'retry' has no effect on the tasks of a job"):
         check_options({"retry": True})
     with pytest.raises(RequestError, match="'job_id' can't be among the options of apply_async: give it beside them"):
@@ -93,6 +94,28 @@ def test_stamps_are_named_by_an_option() -> None:
     check_options({"stamped_headers": ["tenant"], "tenant": "a"})
     with pytest.raises(RequestError, match="no option 'tennant'"):
         check_options({"stamped_headers": ["tenant"], "tennant": "a"})
+
+
+def test_properties_are_apart_from_options() -> None:
+    """``apply_async`` makes a property of each option that it does not know."""
+    check_properties({"reply_to": "results", "app_id": "shop", "timestamp": NOW, "expiration": 5.5})
+    for name, text in (
+        ("reply_to", "'reply_to' is a property of AMQP messages: write properties={'reply_to': …}"),
+        ("replyTo", "there is no option 'replyTo': do you mean properties={'reply_to': …}?"),
+        ("App-ID", "there is no option 'App-ID': do you mean properties={'app_id': …}?"),
+    ):
+        with pytest.raises(RequestError) as caught:
+            check_options({name: "x"})
+        assert str(caught.value) == text
+    for properties, what in (
+        ({"replyTo": "x"}, "there is no property 'replyTo': do you mean 'reply_to'?"),
+        ({"x-y": "x"}, "there is no property 'x-y': choose from app_id, cluster_id"),
+        ({"priority": 3}, "'priority' is an option of apply_async: give it beside properties"),
+        ({"reply_to": 5}, "the property reply_to is 5 and must be a str, the same for all rows"),
+        ({"expiration": True}, "the property expiration is True and must be a number"),
+    ):
+        with pytest.raises(RequestError, match=re.escape(what)):
+            check_properties(properties)
 
 
 def written(**options: str) -> JobPlan:
@@ -107,12 +130,28 @@ def test_names_of_writer_options() -> None:
     for name in ("jobid", "jobId", "job"):
         with pytest.raises(RequestError, match=f"unknown option '{name.lower()}': do you mean 'job_id'"):
             written(**{name: "nightly"})
-    with pytest.raises(RequestError, match="unknown option 'dry_run': choose from app, args, broker_url, "):
-        written(dry_run="true")
+    with pytest.raises(RequestError, match="unknown option 'zzz': choose from app, args, broker_url, "):
+        written(zzz="true")
+    assert written(properties='{"app_id": "shop"}', options='{"shadow": "x"}').options == {
+        "shadow": "x",
+        "app_id": "shop",
+    }
+    with pytest.raises(RequestError, match="no property 'appId': do you mean 'app_id'"):
+        written(properties='{"appId": "shop"}')
     with pytest.raises(RequestError, match="no option 'jobId': do you mean 'job_id'"):
         written(options='{"jobId": "nightly"}')
     with pytest.raises(RequestError, match="job_id is empty"):
         written(job_id="")
+
+
+@pytest.mark.parametrize("second", ["n", "N"])
+def test_columns_of_the_writer_that_are_alike(second: str) -> None:
+    given = {"broker_url": "opendata+memory://none", "task": "mail.letter"}
+    schema = pa.schema([("n", pa.int64()), (second, pa.int64()), ("m", pa.int64())])
+    for options in ({}, {"args": "n"}, {"args": "m", "priority_column": "n"}):
+        with pytest.raises(RequestError, match=f"several columns are named '[nN]': n, {second}; rename all but one"):
+            parse_write_options({**given, **options}, schema, {})
+    assert parse_write_options({**given, "args": "m"}, schema, {})[0].columns.args == ("m",)
 
 
 def test_options_beside_those_of_a_call() -> None:
