@@ -77,10 +77,7 @@ class JobHandle:
 
 @contextmanager
 def _bar(rows: int, is_shown: bool) -> Iterator[Callable[[JobInfo], object]]:
-    """Yield a function that shows a job's progress, or does nothing unless ``is_shown``.
-
-    A task in several queues counts once in each, so the total may exceed ``rows``.
-    """
+    """Yield a function that shows a job's progress, or does nothing unless ``is_shown``."""
     if not is_shown:
         yield lambda job: None
         return
@@ -91,12 +88,10 @@ def _bar(rows: int, is_shown: bool) -> Iterator[Callable[[JobInfo], object]]:
         task = progress.add_task("tasks", total=rows)
 
         def show(job: JobInfo) -> None:
-            removed = sum(counts.removed for counts in job.queues.values())
-            ended = job.done + job.failed + removed + job.unroutable + job.damaged - job.running
-            what = f"tasks ({job.failed:,} failed)" if job.failed else "tasks"
+            tasks = job.tasks
+            what = f"tasks ({tasks.failed:,} failed)" if tasks.failed else "tasks"
             what += f"; {job.blocked.reason}" if job.blocked else ""
-            total = max(rows, sum(counts.routed for counts in job.queues.values()) + job.unroutable + job.damaged)
-            progress.update(task, completed=ended, total=total, description=what)
+            progress.update(task, completed=tasks.ended, total=tasks.total, description=what)
 
         yield show
 

@@ -10,6 +10,7 @@ code  meaning
 4     the store is damaged, or some messages can't be read
 5     not now, or not completely: a full disk or queue, a paused queue, a timeout, or messages that were left
 6     the broker ended because another one has taken over its store
+7     the job has ended, and some of its tasks did not succeed
 130   interrupted by Ctrl-C
 ====  ==================================================================================================
 """
@@ -25,11 +26,12 @@ from typing import IO, Any
 
 import click
 
-REFUSED, USAGE, NO_BROKER, DAMAGED, NOT_NOW, REPLACED, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
+REFUSED, USAGE, NO_BROKER, DAMAGED, NOT_NOW, REPLACED, NOT_SUCCEEDED, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 130
 
 _EXIT_CODES = (
     "Exit codes: 0 success; 1 the answer is no, not found, or refused; 2 wrong usage; 3 no broker, or connection lost; "
-    "4 the store is damaged; 5 not now, or not completely; 6 another broker has taken over the store."
+    "4 the store is damaged; 5 not now, or not completely; 6 another broker has taken over the store; "
+    "7 tasks of a job did not succeed."
 )
 
 

@@ -17,6 +17,7 @@ from .administration.workers import worker_group
 from .exit_codes import HELP, CommandGroup
 from .messages.failed import failed_group
 from .messages.history import attempts, done_group, messages
+from .messages.jobs import job_group
 from .messages.peek import message, peek
 from .messages.send import publish, send
 from .messages.tasks import result_group, task_group
@@ -28,7 +29,7 @@ from .target import accept_url
 #: the commands of both ``opendata-queue`` and ``celery -A app opendata``
 SHARED: tuple[click.Command, ...] = (
     status, ping, maintain, instance_group, queue_group, exchange_group, binding_group, worker_group, peek, send,
-    publish, message, messages, attempts, done_group, failed_group, task_group, result_group, replay,
+    publish, message, messages, attempts, done_group, failed_group, task_group, result_group, job_group, replay,
     filter_group, store_group, web,
 )  # fmt: skip
 

@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Generator
 
 from ..errors import NotFound
+from ..protocol.envelope import SPARK_JOB
 from ..protocol.messages import Blocked, GetJob, JobInfo, Jobs, ListJobs
 from ..protocol.messages.message_base import Reply, Request
+from ..selectors.tree import quoted
 from ..staging.job import check_job_id
 from .client_clock import SYSTEM, ClientClock
 
@@ -57,15 +59,16 @@ class JobWait:
         if self._until(job):
             return None
         if now >= self._deadline:
-            text = f"job {job.job_id} is {job.state} after {self._timeout:g} s: {unended(job)} tasks have not ended"
+            left = job.tasks.waiting + job.tasks.running
+            text = f"job {job.job_id} is {job.state} after {self._timeout:g} s: {left} tasks have not ended"
             raise TimeoutError(f"{text}; {job.blocked}" if job.blocked else text)
         pause, self._pause = self._pause, min(2 * self._pause, _POLL_SECONDS)
         return min(pause, self._deadline - now)
 
 
-def unended(job: JobInfo) -> int:
-    """Return the number of tasks that have not ended. A task in several queues counts in each."""
-    return job.rows - job.routed + sum(counts.waiting for counts in job.queues.values()) + job.running
+def job_filter(job_id: str) -> str:
+    """Return the filter that matches the messages of a job's tasks."""
+    return f"{SPARK_JOB} = {quoted(job_id)}"
 
 
 class JobCalls:

@@ -50,7 +50,7 @@ def test_other_pages_name_only_commands_that_there_are(page: Path) -> None:
 def test_the_exit_codes_are_those_of_the_code() -> None:
     shown = {int(code) for code in re.findall(r"(?m)^\| (\d+) \|", PAGE)}
     codes = {exit_codes.REFUSED, exit_codes.USAGE, exit_codes.NO_BROKER, exit_codes.DAMAGED, exit_codes.NOT_NOW}
-    assert shown == codes | {0, exit_codes.REPLACED, exit_codes.INTERRUPTED}
+    assert shown == codes | {0, exit_codes.REPLACED, exit_codes.NOT_SUCCEEDED, exit_codes.INTERRUPTED}
     assert exit_codes.REPLACED == EXIT_FENCED
     assert exit_codes.__doc__ is not None
     assert shown == {int(code) for code in re.findall(r"(?m)^(\d+) ", exit_codes.__doc__)}

@@ -22,6 +22,7 @@ CALLS = {
     "failed list": "list_failures group_failures", "failed retry": "retry_failures",
     "failed show": "list_failures task",
     "filter explain": "explain", "instance create": "create_instance", "instance list": "list_instances",
+    "job list": "list_jobs", "job show": "get_job", "job wait": "wait_job",
     "maintain": "maintain", "message": "get", "messages": "list_messages", "peek": "peek", "ping": "is_healthy",
     "publish": "publish", "queue alter": "alter", "queue copy": "copy_messages", "queue create": "create",
     "queue delete": "delete_queue", "queue recent": "recent_metrics", "queue list": "list_queues",

@@ -30,6 +30,9 @@ LOOKERS = {
     "failed show",
     "filter explain",
     "instance list",
+    "job list",
+    "job show",
+    "job wait",
     "message",
     "messages",
     "peek",
@@ -50,7 +53,10 @@ LOOKERS = {
 #: verbs about a broker that runs: they would be pointless with one that they start
 ABOUT_RUNNING = {"broker hand-over", "broker reload", "broker stop", "ping"}
 #: parameters that name what the shell can complete
-NAMES = {"queue", "queues", "source", "target_queue", "exchange", "alternate_exchange", "worker", "workers", "into"}
+NAMES = {
+    "queue", "queues", "source", "target_queue", "exchange", "alternate_exchange", "worker", "workers", "into",
+    "job_id",
+}  # fmt: skip
 
 every_verb = pytest.mark.parametrize("verb", sorted(VERBS))
 

@@ -1,0 +1,134 @@
+"""`opendata-queue job`: what it shows, how a wait ends, and ids that a shell or a terminal could misread."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from kombu_opendata import QueueClient
+from kombu_opendata.client.staging_client import StagingClient
+
+from ...support.batches import stage
+from ...support.processes import INTERRUPTIBLE, Child, Children, tail, wait_until
+from ...support.served import COMMAND, ServedBroker
+from .conftest import HOSTILE, run
+
+LONGEST = "é" * 127 + "x"
+NAMES = ["nightly", "a/b c", "-dash", 'it\'s "odd"', "🐘", HOSTILE, LONGEST]
+
+
+def commit(url: str, job_id: str, tasks: int = 3, queue: str = "jobs") -> None:
+    """A routed job of these tasks."""
+    with StagingClient(url) as staging:
+        bodies = [b"%d" % number for number in range(tasks)]
+        staging.commit_job(job_id, stage(staging.staging_target(), job_id, [bodies], routing_key=queue))
+        staging.wait_job(job_id, 60, until=lambda job: job.state != "routing")
+
+
+def acknowledge(client: QueueClient, queue: str, tasks: int) -> None:
+    while tasks:
+        for message in client.read_with_poll(queue, vt=60, qty=tasks, max_poll_seconds=60):
+            client.archive(queue, message)
+            tasks -= 1
+
+
+@pytest.fixture(scope="module")
+def jobs(client: QueueClient, module_store_folder: Path) -> str:
+    """The URL of a broker with a job of each name, which wait in a queue."""
+    client.create("jobs")
+    url = f"opendata://{module_store_folder}"
+    for name in NAMES:
+        commit(url, name)
+    return url
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_id_is_shown(jobs: str, name: str, invoke: Callable[..., Result]) -> None:
+    shown = invoke("job", "show", "--", name)
+    assert shown.exit_code == 0, shown.stderr
+    assert "\x1b" not in shown.stdout
+    assert "3 of 3 rows" in shown.stdout
+    document = json.loads(invoke("job", "show", "--json", "--", name).stdout)
+    assert (document["job_id"], document["rows"], document["tasks"]["waiting"]) == (name, 3, 3)
+    assert document["queues"]["jobs"]["routed"] == 3
+    assert document["committed_at"].startswith("20")
+
+
+def test_jobs_are_listed_in_pages(jobs: str, invoke: Callable[..., Result]) -> None:
+    listed, after = [], ""
+    while after is not None:
+        page = json.loads(invoke("job", "list", "--limit", "2", f"--after={after}", "--json").stdout)
+        listed += [job["job_id"] for job in page["items"]]
+        after = page["next"]
+    assert listed == sorted(NAMES, key=str.encode)
+    shown = invoke("job", "list", "--limit", "2")
+    assert "-dash" in shown.stdout
+    assert shown.stderr == "next page: opendata-queue job list --after=-dash\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["show", "other"], 1, "the broker knows no job 'other'"),
+        (["wait", "other"], 1, "the broker knows no job 'other'"),
+        (["show", ""], 1, "1 to 255 bytes, not 0"),
+        (["show", f"{LONGEST}é"], 1, "1 to 255 bytes, not 257"),
+        (["wait", "nightly", "--timeout", "soon"], 2, "is not a duration"),
+        (["wait", "nightly", "--timeout", "0s"], 5, "after 0 s: 3 tasks have not ended"),
+        (["list", "--limit", "0"], 2, "limit"),
+    ],
+)
+def test_what_is_refused(jobs: str, words: list[str], code: int, text: str, invoke: Callable[..., Result]) -> None:
+    refused = invoke("job", *words)
+    assert refused.exit_code == code, refused.stderr
+    assert text in refused.stderr
+
+
+def test_a_wait_ends_with_the_tasks(client: QueueClient, jobs: str) -> None:
+    client.create("ending")
+    commit(jobs, "ending", queue="ending")
+    acknowledge(client, "ending", 3)
+    waited = run("job", "wait", "ending", url=jobs)
+    assert waited.returncode == 0, waited.stderr
+    assert waited.stdout.startswith("job 'ending' has ended: 3 ")
+    assert json.loads(run("job", "wait", "ending", "--json", url=jobs).stdout)["has_ended"] is True
+
+
+def waiting(url: str, job_id: str, folder: Path, client: QueueClient) -> Child:
+    """A command that waits for a job, and has connected."""
+    line = [*INTERRUPTIBLE, str(COMMAND), "job", "wait", job_id, "--url", url]
+    command = Child(line, folder / "wait.log", cwd=folder)
+    wait_until(lambda: any(one.name == "opendata-queue" for one in client.workers()), 60, lambda: tail(command.log))
+    return command
+
+
+def test_ctrl_c_ends_the_wait_and_not_the_job(
+    client: QueueClient, jobs: str, tmp_path: Path, started: Children
+) -> None:
+    started.add(command := waiting(jobs, "nightly", tmp_path, client))
+    command.process.send_signal(signal.SIGINT)
+    assert command.wait(60) == 130
+    expected = f"the job continues: 'opendata-queue job wait --url {jobs} nightly' waits again\ninterrupted\n"
+    assert command.log.read_text() == expected
+    assert client.get_job("nightly").tasks.waiting == 3
+
+
+def test_a_wait_outlasts_a_restart_of_the_broker(tmp_path: Path, store_folder: Path, started: Children) -> None:
+    store = ("--store", f"file://{store_folder}/store", "--listen")
+    started.add(broker := ServedBroker(tmp_path, *store, "tcp:127.0.0.1:0"))
+    url = f"opendata://127.0.0.1:{broker.port}"
+    with QueueClient(url) as client:
+        client.create("q")
+        commit(url, "job", queue="q")
+        started.add(command := waiting(url, "job", tmp_path, client))
+    broker.kill()
+    started.add(ServedBroker(tmp_path, *store, f"tcp:127.0.0.1:{broker.port}"))
+    with QueueClient(url) as client:
+        acknowledge(client, "q", 3)
+    assert command.wait(60) == 0, tail(command.log)
+    assert "job 'job' has ended: 3 " in command.log.read_text()
