@@ -25,12 +25,38 @@ from .rendering import Renderer
 from .request_context import Site
 from .settings import WebSettings
 from .user_clients import Brokers
-from .views import actions, exchanges, failed, login, message, overview, queue, replays, schedules, store, workers
+from .views import (
+    actions,
+    exchanges,
+    failed,
+    login,
+    message,
+    overview,
+    queue,
+    replays,
+    schedules,
+    spark_jobs,
+    store,
+    workers,
+)
 from .views.view import error_page
 
 _ABOUT = """The data and the actions of the web UI as JSON. Times are in ISO 8601 and UTC, sizes in bytes, and message
 ids are whole numbers. Every error has the same form: `code`, `message`, `values` and `what_to_do`."""
-_SUBJECTS = (actions, overview, queue, message, failed, workers, exchanges, schedules, replays, store, login)
+_SUBJECTS = (
+    actions,
+    overview,
+    queue,
+    message,
+    failed,
+    workers,
+    exchanges,
+    schedules,
+    replays,
+    spark_jobs,
+    store,
+    login,
+)
 VIEWS = (*(subject.VIEWS for subject in _SUBJECTS), actions.JOBS)
 
 

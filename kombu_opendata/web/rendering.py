@@ -12,7 +12,9 @@ from urllib.parse import urlencode
 
 import jinja2
 from markupsafe import Markup
+from msgspec.structs import asdict
 
+from ..client.job_calls import job_filter
 from ..json_values import plain
 from ..readable_text import age, counted, number, shown, shown_lines
 from ..version import __version__
@@ -32,7 +34,8 @@ class Renderer:
         self._environment.filters |= {
             "age": age, "bytes": byte_text, "moment": moment, "number": number, "rate": rate,
             "shown": shown, "lines": shown_lines, "seconds": seconds, "spark_points": spark_points,
-            "counted": counted, "data": data, "toggled": toggled, "state_name": state_name,
+            "counted": counted, "data": data, "toggled": toggled, "state_name": state_name, "job_filter": job_filter,
+            "fields": asdict,
         }  # fmt: skip
         self._environment.globals["version"] = __version__
         self._environment.globals["trace_link"] = partial(trace_link, trace_url)

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 from kombu_opendata import QueueClient
+from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.messages import FailureInfo
 
+from .batches import stage
 from .shop import Shop
 
 
@@ -20,6 +22,13 @@ def _worker(shop: Shop) -> str:
 def _failed(shop: Shop) -> FailureInfo:
     with QueueClient(shop.url) as client:
         return client.list_failures(limit=1, tasks=["shop.charge"]).items[0]
+
+
+def _job(shop: Shop) -> str:
+    """The id of a Spark job whose tasks have no queue."""
+    with StagingClient(shop.url) as staging:
+        batches = stage(staging.staging_target(), "invoices", [[b"1", b"2"]], routing_key="nowhere")
+        return staging.commit_job("invoices", batches).job_id
 
 
 #: one entry a view, all of which axe-core checks and the pictures show; the path below the page's address
@@ -38,6 +47,8 @@ VIEWS: dict[str, Callable[[Shop], str]] = {
     "route": lambda _shop: "exchanges/route?name=billing&routing_key=billing",
     "schedules": lambda _shop: "schedules?hours=6",
     "replays": lambda _shop: "replays",
+    "spark-job": lambda shop: f"spark-job?id={_job(shop)}",
+    "spark-jobs": lambda _shop: "spark-jobs",
     "jobs": lambda _shop: "jobs",
     "store": lambda _shop: "store",
 }

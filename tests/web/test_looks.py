@@ -93,7 +93,7 @@ def test_a_view_tells_how_old_its_figures_are(tmp_path: Path, store_folder: Path
         started.add(broker := ServedBroker(tmp_path, "--store", str(store_folder), "--listen", f"unix:{socket}"))
         started.add(server := PageServer(tmp_path, url))
         with opened(browser) as page:
-            for path in ("", "failed", "workers", "exchanges", "schedules", "replays", "store", "jobs"):
+            for path in ("", "failed", "workers", "exchanges", "schedules", "replays", "spark-jobs", "store", "jobs"):
                 page.goto(f"{server.url}{path}")
                 expect(page.locator("#updated")).to_have_text(re.compile(r"updated \d s ago"))
             page.goto(server.url)

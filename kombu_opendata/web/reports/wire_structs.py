@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
 from types import SimpleNamespace
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import GetCoreSchemaHandler
 from pydantic.json_schema import SkipJsonSchema
@@ -22,7 +22,8 @@ T = TypeVar("T")
 class WireStruct:
     """Annotation of a struct or model in a report, as in ``Annotated[FailureInfo, WireStruct()]``.
 
-    The JSON object has its fields. Milliseconds since the epoch (``at_ms``) become times (``at``).
+    The JSON object has its fields, and those of structs in them. Milliseconds since the epoch (``at_ms``) become times
+    (``at``).
 
     Args:
         former_names: present names of fields, by their names in a former version. The object has both, but only the
@@ -42,7 +43,8 @@ class WireStruct:
             return shown | {former: shown[present] for former, present in self._present.items()}
 
         types = {
-            key: hints[name] if name == key or name in self._present else datetime | None for name, key in keys.items()
+            key: _described(hints[name]) if name == key or name in self._present else datetime | None
+            for name, key in keys.items()
         }
         hidden: Any = SkipJsonSchema()  # type: ignore[type-arg]
         types |= {former: Annotated[types[present], hidden] for former, present in self._present.items()}
@@ -51,6 +53,16 @@ class WireStruct:
         schema = handler.generate_schema(described)
         serializer = core_schema.plain_serializer_function_ser_schema(as_object, return_schema=schema)
         return core_schema.any_schema(serialization=serializer)
+
+
+def _described(hint: Any) -> Any:
+    """Return a type in which each struct is annotated, too."""
+    if hasattr(hint, "__struct_fields__"):
+        return Annotated[hint, WireStruct()]
+    if get_origin(hint) is dict:
+        key, value = get_args(hint)
+        return dict.__class_getitem__((key, _described(value)))
+    return hint
 
 
 def _value(source: Any, name: str) -> Any:

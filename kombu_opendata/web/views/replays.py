@@ -1,4 +1,4 @@
-"""View of the broker's background work: replays, and staged Spark jobs."""
+"""View of replays."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ...errors import RequestError
 from ...json_values import moment
-from ...protocol.messages import JobInfo
-from ..reports.wire_structs import copied
 from ..request_context import AVisit
 from .view import Views
 
 VIEWS = Views("replays")
-#: jobs of a page
-MAX_JOBS = 50
 
 
 @dataclass(frozen=True)
@@ -47,74 +42,17 @@ class ReplayRow:
 
 
 @dataclass(frozen=True)
-class JobQueue:
-    """The messages of a job in one queue, counted by state."""
-
-    queue: str
-    routed: int
-    waiting: int
-    done: int
-    failed: int
-    removed: int
-
-
-@dataclass(frozen=True)
-class SparkJob:
-    """A staged job: rows of a Spark frame that became messages in one commit.
-
-    Attributes:
-        state: ``routing`` (its rows are routed to queues), ``routed`` or ``settled``.
-        routed: rows that were routed, or matched no queue.
-        running: tasks that have not ended although their messages are done.
-        share: the share of rows that have ended, 0 to 1.
-        routed_share: the share of rows that were routed, 0 to 1.
-        blocked: the reason why its rows can't be routed now; empty if they can.
-        damaged: rows that could not be read.
-    """
-
-    id: str
-    state: str
-    rows: int
-    bytes: int
-    routed: int
-    unroutable: int
-    damaged: int
-    done: int
-    failed: int
-    running: int
-    share: float
-    routed_share: float
-    blocked: str
-    committed_at: datetime | None
-    queues: tuple[JobQueue, ...]
-
-
-@dataclass(frozen=True)
 class ReplayReport:
-    """Replays, the running ones first; and a page of staged jobs, by id.
-
-    Attributes:
-        next: the id after which the next page of jobs begins; None on the last one.
-        jobs_refused: the reason why the broker does not show jobs.
-    """
+    """Replays, the running ones first."""
 
     replays: tuple[ReplayRow, ...]
-    jobs: tuple[SparkJob, ...]
-    next: str | None
-    jobs_refused: str
 
 
 @VIEWS.view("/replays", "replays.html")
-async def list_replays(visit: AVisit, after: str = "") -> ReplayReport:
-    """Return all replays, and at most 50 staged jobs; pass the `next` of a page as the `after` of the following one."""
-    client = visit.broker.client
-    cursors = await visit.broker.recent("replays", 1.0, client.replay_progress)
-    rows = tuple(sorted(map(_replay, cursors), key=lambda row: (row.state == "done", row.queue)))
-    try:
-        page = await visit.broker.recent(("jobs", after), 1.0, lambda: client.list_jobs(after, limit=MAX_JOBS))
-    except RequestError as exc:  # a store in memory has no jobs, and not every user may see them
-        return ReplayReport(rows, (), None, str(exc))
-    return ReplayReport(rows, tuple(map(_job, page.items)), page.next, "")
+async def list_replays(visit: AVisit) -> ReplayReport:
+    """Return the newest replay of each queue."""
+    cursors = await visit.broker.recent("replays", 1.0, visit.broker.client.replay_progress)
+    return ReplayReport(tuple(sorted(map(_replay, cursors), key=lambda row: (row.state == "done", row.queue))))
 
 
 def _replay(cursor: Mapping[str, Any]) -> ReplayRow:
@@ -133,22 +71,6 @@ def _replay(cursor: Mapping[str, Any]) -> ReplayRow:
         error=cursor["error"],
         started_at=moment(cursor["started_at_ms"]),
         changed_at=moment(cursor["changed_at_ms"]),
-    )
-
-
-def _job(job: JobInfo) -> SparkJob:
-    queues = job.queues.values()
-    dropped = job.unroutable + job.damaged
-    ended = sum(queue.done + queue.failed + queue.removed for queue in queues) + dropped - job.running
-    total = sum(queue.routed for queue in queues) + job.rows - job.routed + dropped
-    return copied(
-        SparkJob,
-        job,
-        id=job.job_id,
-        share=1.0 if job.has_ended else _share(max(ended, 0), total),
-        routed_share=_share(job.routed, job.rows),
-        blocked="" if job.blocked is None else str(job.blocked),
-        queues=tuple(copied(JobQueue, counts, queue=name) for name, counts in sorted(job.queues.items())),
     )
 
 
