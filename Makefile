@@ -19,7 +19,7 @@ BENCH = $(if $(PEERS),,--out docs/benchmarks.md --samples docs/benchmarks/sample
   $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-downstream coverage lint format types bench pictures docs build sbom lock clean
+.PHONY: help demo test test-long test-downstream coverage mutants lint format types bench pictures docs build sbom lock clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ coverage: $(VENV)/.downstream ## all tests again, measured with the processes th
 	-$(MAKE) --keep-going test-long test-downstream test COVERAGE=yes
 	$(BIN)/coverage combine --quiet && $(BIN)/coverage json --quiet -o coverage.json
 	$(BIN)/python tools/coverage_floor.py coverage.json
+
+mutants: $(VENV)/.test ## plant the bugs of tests/mutants one at a time, and see which test finds them; some of them: ARGS=name
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 test-pythons: $(VENV)/.dev ## the clients and a worker with each Python of 3.12 and 3.13 that is installed, also by pyenv
 	@path="$$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.1[23].*/bin 2>/dev/null | paste -sd: -):$$PATH"; \

@@ -25,6 +25,10 @@ BROKER_STOP_SECONDS = 20
 # the same examples each time, so that it fails for the change that it checks; runs elsewhere look for new ones.
 hypothesis.settings.register_profile("untimed", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("untimed")
+# for planted bugs, where any failure is enough
+hypothesis.settings.register_profile(
+    "unshrunk", derandomize=True, phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate)
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

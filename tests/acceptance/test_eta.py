@@ -5,11 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from ..support.broker import EmbeddedBroker
 from ..support.farm import Farm
 from ..support.ledger import Ledger
 from ..support.processes import Children, tail
 from ..support.workers import Worker, sender
+
+pytestmark = pytest.mark.contract(7)
 
 WAITING = 2000
 DUE = 40

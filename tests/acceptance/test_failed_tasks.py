@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from celery import chord
 
 from kombu_opendata import QueueClient
@@ -16,6 +17,8 @@ from ..support.ledger import Ledger
 from ..support.processes import children, wait_until
 from ..support.served import COMMAND
 from ..support.workers import Worker, sender
+
+pytestmark = pytest.mark.contract(5)
 
 PATIENCE_SECONDS = 60
 

@@ -24,6 +24,8 @@ from ..support.served import COMMAND, ServedBroker
 from ..support.users import user_table, write_users
 from ..support.workers import APPS, Worker, sender
 
+pytestmark = pytest.mark.contract(13)
+
 PATIENCE_SECONDS = 60
 
 

@@ -17,6 +17,8 @@ from ..support.processes import Children, children, tail, wait_until
 from ..support.served import ServedBroker
 from ..support.workers import Worker
 
+pytestmark = pytest.mark.contract(11)
+
 #: pool, and whether its processes or threads store their first results
 RESULTS = [
     ("prefork", True),

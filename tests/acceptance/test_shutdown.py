@@ -17,7 +17,7 @@ from ..support.ledger import Ledger
 from ..support.processes import Children, children, tail, wait_until
 from ..support.workers import Worker, sender
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.contract(5)]
 
 WAITING = 6
 STOP_SECONDS = 60

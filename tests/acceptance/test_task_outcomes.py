@@ -26,6 +26,8 @@ from ..support.ledger import Ledger
 from ..support.processes import children, wait_until
 from ..support.workers import Worker, sender
 
+pytestmark = pytest.mark.contract(17)
+
 PATIENCE_SECONDS = 60
 POOLS = {
     "prefork": pytest.param("prefork"),

@@ -18,6 +18,8 @@ from ..support.s3 import BUCKET, S3
 from ..support.served import APPS, ServedBroker
 from ..support.verified import assert_verified
 
+pytestmark = pytest.mark.contract(14)
+
 HOUR, DAY = 3600.0, 86_400.0
 
 

@@ -26,7 +26,7 @@ from ..support.rich_store import build
 from ..support.seeds import seeded_random
 from ..support.verified import assert_verified, describe, verify
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.contract(15)]
 
 FLIPS = 12
 #: file → the newest that fits; the manifest and the lists of compactions before the latest are not read any more

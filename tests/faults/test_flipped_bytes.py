@@ -37,6 +37,8 @@ from ..support.seeds import seeded_random
 from ..support.store_copy import copy_store
 from ..support.verified import describe, verify
 
+pytestmark = pytest.mark.contract(15)
+
 SETTINGS = EngineSettings(journal_segment_bytes=8 << 10)
 Rows = dict[bytes, bytes]
 #: rows that each start writes again: they have its times, or the journal's position

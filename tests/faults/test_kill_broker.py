@@ -24,6 +24,8 @@ from ..support.seeds import seeded_random
 from ..support.take_overs import acked, again_after_ack
 from ..support.workers import APPS, Worker
 
+pytestmark = pytest.mark.contract(1, 4, 9)
+
 PROGRESS_SECONDS = 60
 
 

@@ -12,7 +12,7 @@ from ..support.ledger import Ledger
 from ..support.processes import Children
 from ..support.workers import Worker, sender
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.contract(3, 5)]
 
 #: the grace that a lost session has is 2 s; a lease would last for 60
 BACK_SECONDS = 40

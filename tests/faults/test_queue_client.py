@@ -21,7 +21,7 @@ from ..support.processes import Child, Children, wait_until
 from ..support.seeds import seeded_random
 from ..support.workers import APPS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.contract(1)]
 
 PROGRESS_SECONDS = 60
 BATCH = 20

@@ -29,7 +29,7 @@ from ..support.processes import wait_until
 from ..support.seeds import seeded_random
 from ..support.unread import unread_bytes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.contract(12)]
 
 PAUSE_SECONDS = 0.5
 

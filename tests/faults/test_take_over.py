@@ -24,6 +24,8 @@ from ..support.pair import Pair
 from ..support.processes import Children
 from ..support.workers import Worker, sender
 
+pytestmark = pytest.mark.contract(1, 9)
+
 SECONDS = 20
 
 

@@ -20,7 +20,7 @@ from ..support.processes import Children, children, tail, wait_until
 from ..support.served import ServedBroker
 from ..support.workers import Worker, sender
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.contract(17)]
 
 PATIENCE_SECONDS = 60
 SHORT = {"resume_timeout": 0.5, "reconnect_timeout": 0.5}

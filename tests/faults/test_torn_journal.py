@@ -29,6 +29,8 @@ from kombu_opendata.storage.state.store_state import QueueSettings
 from ..support.broker import EmbeddedBroker
 from ..support.seeds import seeded_random
 
+pytestmark = pytest.mark.contract(9, 15)
+
 #: as Any: the package says it is typed, but most of its functions are not
 kombu: Any = _kombu
 

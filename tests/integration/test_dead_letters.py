@@ -14,6 +14,8 @@ from tests.support.broker import EmbeddedBroker, Watch
 from tests.support.kombu_client import connected, declare, send, take_bodies
 from tests.support.processes import wait_until
 
+pytestmark = pytest.mark.contract(5)
+
 
 @pytest.fixture(scope="module")
 def folder(module_store_folder: Path) -> Path:

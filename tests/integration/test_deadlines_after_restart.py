@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kombu_opendata import QueueClient
 
 from ..support.broker import EmbeddedBroker
 from ..support.processes import Children
 from ..support.served import ServedBroker
+
+pytestmark = pytest.mark.contract(8)
 
 #: not a whole number of seconds, which is what the RFC's metadata has
 TTL_SECONDS = 60.05

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kombu_opendata.protocol import messages as m
 
 from ..support.processes import Children
 from ..support.raw import RawClient
 from ..support.served import ServedBroker
+
+pytestmark = pytest.mark.contract(3, 4)
 
 LEASE_SECONDS = 1
 

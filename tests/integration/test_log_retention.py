@@ -20,6 +20,8 @@ from ..support.processes import wait_until
 from ..support.replay_calls import progress
 from ..support.verified import assert_verified
 
+pytestmark = pytest.mark.contract(8)
+
 MESSAGES = 20
 
 

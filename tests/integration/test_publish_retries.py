@@ -16,6 +16,8 @@ from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import declare, take_bodies
 from ..support.raw import RawClient, publish
 
+pytestmark = pytest.mark.contract(1)
+
 
 def summary(answer: Any) -> str | int:
     """How many queues got it, -1 where it was stored before, or the error."""

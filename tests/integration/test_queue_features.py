@@ -23,6 +23,8 @@ from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import connected, declare, drain_quiet, drain_until, send, take, take_bodies
 from ..support.processes import wait_until
 
+pytestmark = pytest.mark.contract(16)
+
 KINDS = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 
 

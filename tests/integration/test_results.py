@@ -36,6 +36,8 @@ from ..support.raw import RawClient
 from ..support.ticks import wait_expired
 from .conftest import Reach
 
+pytestmark = pytest.mark.contract(11)
+
 INTERIM, READY, FINAL = range(3)
 
 

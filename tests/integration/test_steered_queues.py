@@ -25,6 +25,8 @@ from ..support.processes import children, wait_until
 from ..support.ticks import wait_tick
 from ..support.verified import assert_verified
 
+pytestmark = pytest.mark.contract(10)
+
 Exchange: Any = entity.Exchange  # untyped, as the others
 Queue: Any = entity.Queue
 Producer: Any = messaging.Producer

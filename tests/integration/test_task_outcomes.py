@@ -25,6 +25,8 @@ from ..support import history_calls
 from ..support.processes import children, wait_until
 from ..support.served import ServedBroker
 
+pytestmark = pytest.mark.contract(17)
+
 # untyped
 Connection: Any = kombu_connection.Connection
 Hub: Any = asynchronous.Hub

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kombu_opendata.storage.state.cold_summaries import Summary
 from kombu_opendata.storage.state.queue_buckets import Row
 from kombu_opendata.storage.state.queue_state import QueueState
+
+pytestmark = pytest.mark.contract(6, 7)
 
 _TIMES = (0, 5, 10, 15)
 #: priority, visible at

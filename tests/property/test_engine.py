@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, precondition, rule
 
@@ -31,6 +32,8 @@ from tests.property.engine_staged_rules import StagedRules
 from tests.property.engine_store import SETTINGS
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
+
+pytestmark = pytest.mark.contract(1, 2, 3, 5, 6, 9)
 
 
 async def count(folder: Path) -> StoreStats:

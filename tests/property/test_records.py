@@ -32,6 +32,8 @@ from kombu_opendata.storage.records import (
     store_records,
 )
 
+pytestmark = pytest.mark.contract(15)
+
 u8 = st.integers(0, 2**8 - 1)
 u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)

@@ -28,8 +28,8 @@ PAGES = [
     *(str(page.relative_to(DOCS)) for page in sorted([*DOCS.glob("coming-from/*.md"), *DOCS.glob("upstream/*.md")])),
     "configuration.md", "settings.md", "users-and-tls.md", "monitoring.md", "migrating.md", "failure-modes.md",
     "message-failures.md", "queue-arguments.md", "filters.md", "client-api.md", "permissions.md", "production.md",
-    "alerts.md", "compatibility.md", "security.md", "spark.md", "verify.md", "cli.md", "tour.md", "tutorial.md",
-    "ARCHITECTURE.md", "../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../deploy/README.md",
+    "alerts.md", "compatibility.md", "contract.md", "security.md", "spark.md", "verify.md", "cli.md", "tour.md",
+    "tutorial.md", "ARCHITECTURE.md", "../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../deploy/README.md",
 ]  # fmt: skip
 
 

@@ -23,6 +23,8 @@ from ...support.raw import RawClient
 from ...support.served import ServedBroker
 from ...support.users import CHEAP, user_table, write_users
 
+pytestmark = pytest.mark.contract(13)
+
 RIGHTS = ("configure", "write", "read")
 ROLES = ("monitor", "operator", "admin")
 PLAIN = encode_envelope("{}", "application/json", "utf-8", {"id": "1"}, {}, "", "")

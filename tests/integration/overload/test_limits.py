@@ -23,6 +23,8 @@ from ...support.processes import wait_until
 from ...support.raw import RawClient, publish
 from ...support.served import ServedBroker
 
+pytestmark = pytest.mark.contract(16)
+
 SECRET = "open sesame"
 
 

@@ -23,6 +23,8 @@ from ...support.broker import EmbeddedBroker
 from ...support.processes import wait_until
 from .conftest import bodies, consume, objects, when
 
+pytestmark = pytest.mark.contract(12)
+
 
 # ---------------------------------------------------------------------- the usual way
 def test_a_job_is_delivered_once_and_in_order(

@@ -9,6 +9,8 @@ from kombu_opendata.broker.access.rights import User
 from kombu_opendata.broker.access.users_format import InstanceTable, LimitsTable, UserTable
 from kombu_opendata.errors import LimitExceeded
 
+pytestmark = pytest.mark.contract(16)
+
 
 def test_publishes_a_second() -> None:
     quota = Quota("user 'a'", LimitsTable(publishes_per_second=10))

@@ -10,6 +10,8 @@ from kombu_opendata.broker.access.rights import Names, PatternError, Rights
 from kombu_opendata.broker.access.users_format import Patterns
 from kombu_opendata.errors import AccessRefused
 
+pytestmark = pytest.mark.contract(13)
+
 
 def test_a_pattern_is_searched_for() -> None:
     assert Names("celery")["my.celery.queue"]

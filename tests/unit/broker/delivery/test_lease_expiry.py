@@ -11,6 +11,8 @@ from kombu_opendata.broker.delivery.lease_expiry import LeaseExpiry
 from kombu_opendata.storage.records.session_records import RunningTask
 from kombu_opendata.storage.state.task_state import RunningTasks
 
+pytestmark = pytest.mark.contract(3)
+
 GRACE_MS = 2000
 OPENED_AT_MS = 100_000
 

@@ -22,6 +22,8 @@ from tests.support.caller import Caller
 from tests.support.clock import ManualClock
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.contract(2, 5)
+
 PATIENCE_SECONDS = 60
 GRACE_MS = 2000
 SETTINGS = EngineSettings(retention_interval_seconds=1000)

@@ -18,6 +18,8 @@ from kombu_opendata.storage.commit.journal_format import checksum
 
 from ....support.unprivileged import unprivileged
 
+pytestmark = pytest.mark.contract(9, 15)
+
 SEGMENT = 4096
 HEADER = 24
 RECORD = 16

@@ -10,6 +10,8 @@ from kombu_opendata.storage.state.settled_list import SettledList
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World, run, sized
 
+pytestmark = pytest.mark.contract(14)
+
 #: how many messages were done and how many failed, by queue: lists of none, one and many buckets, side by side
 _SETTLED = {
     "a": (40, 0),

@@ -23,6 +23,8 @@ from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
 from tests.support.waiting import turns
 
+pytestmark = pytest.mark.contract(8)
+
 
 def test_settled_messages_are_collected_when_their_retention_is_over(tmp_path: Path) -> None:
     async def steps(world: World) -> None:

@@ -11,6 +11,8 @@ from kombu_opendata.storage.records.definitions import DELIVERIES, NO_OVERRIDES,
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World, run
 
+pytestmark = pytest.mark.contract(10)
+
 FIRST, SECOND = QueueOverrides(DELIVERIES, 5, {"x-delivery-limit": 7}), QueueOverrides(0, 0, {"x-lease": 90})
 
 

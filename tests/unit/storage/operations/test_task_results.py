@@ -14,6 +14,8 @@ from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.results import FINAL, INTERIM, READY
 from tests.support.engine import SETTINGS, World, run
 
+pytestmark = pytest.mark.contract(11)
+
 COLD = replace(SETTINGS, result_cache_bytes=0)
 HOUR_MS = 3_600_000
 

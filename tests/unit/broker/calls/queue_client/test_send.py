@@ -14,6 +14,8 @@ from kombu_opendata.protocol.messages import Outgoing, Send, Sent
 from tests.support.caller import Caller
 from tests.unit.broker.model.test_queue import GRACE_MS, World, run
 
+pytestmark = pytest.mark.contract(1)
+
 
 def batch(seq: int, bodies: str) -> Send:
     messages: list[Outgoing] = [(body.encode(), {}, 0, 0, -1) for body in bodies]

@@ -1,0 +1,61 @@
+"""The checks in docs/contract.md, from the markers `contract` of the tests and the patches of tests/mutants.
+
+``python tools/site/contract_page.py`` writes the page.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "contract.md"
+TESTS = ROOT / "tests"
+POINT = re.compile(r"(?ms)^(?P<number>\d+)\. (?P<text>.*?)\n(?P<indent> +)\*Checks\*:[^\n]*")
+_MARKER = "pytest.mark.contract"
+
+
+def checks() -> dict[int, list[str]]:
+    """Return the test modules that decide each point, by its number."""
+    modules: dict[int, list[str]] = defaultdict(list)
+    for path in sorted(TESTS.rglob("test_*.py")):
+        source = path.read_text()
+        if _MARKER not in source:
+            continue
+        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+        markers = [call for call in calls if ast.unparse(call.func) == _MARKER]
+        for number in sorted({ast.literal_eval(argument) for call in markers for argument in call.args}):
+            modules[number].append(path.relative_to(TESTS).with_suffix("").as_posix())
+    return modules
+
+
+def mutants() -> dict[int, list[str]]:
+    """Return the names of the planted bugs that break each point, by its number."""
+    names: dict[int, list[str]] = defaultdict(list)
+    for path in sorted((TESTS / "mutants").glob("*.patch")):
+        for number in path.read_text().split("points: ")[1].splitlines()[0].split():
+            names[int(number)].append(path.stem)
+    return names
+
+
+def points() -> list[int]:
+    """Return the numbers of the points on the page."""
+    return [int(match["number"]) for match in POINT.finditer(PAGE.read_text())]
+
+
+def page() -> str:
+    """Return the page with its present text around the checks."""
+    modules, names = checks(), mutants()
+
+    def point(match: re.Match[str]) -> str:
+        number = int(match["number"])
+        deciding = ", ".join(f"`{module}`" for module in modules[number])
+        return f"{number}. {match['text']}\n{match['indent']}*Checks*: {deciding}; {len(names[number])} planted bugs."
+
+    return POINT.sub(point, PAGE.read_text())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
