@@ -33,7 +33,7 @@ _NO_CATALOG = (
     "Spark does not give the options of such a table to a Python source. To read, write CREATE TEMPORARY VIEW … USING "
     "opendata OPTIONS (table '…', store '…'), or call read_table. To send tasks, call submit_tasks"
 )
-_READ = frozenset(("table", "store", "broker_url", "instance", "columns", "partitions", "path", *BOUNDS))
+_READ = frozenset(("table", "store", "broker_url", "instance", "columns", "partitions", "parallelism", "path", *BOUNDS))
 
 
 class _NoStream(DataSourceStreamReader):
@@ -60,22 +60,26 @@ class OpenDataSource(DataSource):
         """Return a reader of one table.
 
         Options: ``table``, ``store`` (or the argument of ``load``, or ``broker_url`` of a folder), ``instance``,
-        ``columns``, ``partitions``, and those of :mod:`.read.tables`.
+        ``columns``, ``partitions``, ``parallelism``, and those of :mod:`.read.tables`.
 
         Raises:
             RequestError: there is no such option, table, column or bound, or no store is named.
         """
-        from .read.table_reader import TableReader
+        from .read.table_reader import PARALLELISM, TableReader
 
         table = self._table()
         check_columns(table, schema.names)
         store = self._store()
-        partitions = self.options.get("partitions", "0")
-        if not partitions.isdecimal():
-            raise RequestError(f"the option partitions is {partitions!r}, not a number", option="partitions")
+        partitions, parallelism = self._number("partitions", 0), self._number("parallelism", PARALLELISM)
         arrow, _refused = arrow_schema(schema)
         rows = parse_bounds(table, self.options)
-        return TableReader(table, store, self.options.get("instance"), arrow, rows, int(partitions))
+        return TableReader(table, store, self.options.get("instance"), arrow, rows, partitions, max(1, parallelism))
+
+    def _number(self, option: str, default: int) -> int:
+        text = self.options.get(option, str(default))
+        if not text.isdecimal():
+            raise RequestError(f"the option {option} is {text!r:.200}, not a number", option=option)
+        return int(text)
 
     def _table(self) -> str:
         if "provider" in self.options:  # CREATE TABLE
@@ -176,7 +180,8 @@ def read_table(
         statuses: entries in these states; all if empty.
         job_id: results of the tasks of this job.
         instance: the store's instance; by default its only one.
-        partitions: the approximate number of partitions; 0 chooses by size.
+        partitions: the most partitions; 0 chooses by size and cores. One of messages or attempts has at least 100,000
+            rows, unless large columns are read.
 
     Raises:
         RequestError: there is no such table, column or bound.
@@ -192,4 +197,6 @@ def read_table(
     register(spark)
     reader = spark.read.format(NAME).option("store", store).option("table", table).options(**rows)
     reader = reader.option("columns", names).option("partitions", partitions)
+    if not is_remote():
+        reader = reader.option("parallelism", spark.sparkContext.defaultParallelism)
     return (reader if instance is None else reader.option("instance", instance)).load()

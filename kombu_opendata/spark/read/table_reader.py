@@ -18,12 +18,13 @@ from ...storage.records.keys import RecordKind
 from . import result_rows, store_scan, table_rows
 from .tables import STATES, Bounds
 
-#: typical size of a partition; opening the store for a partition takes as long as reading some 20,000 messages
-PARTITION_MESSAGES = 500_000
+#: most messages or attempts of a partition, if the reader chooses their number
+PARTITION_ROWS = 500_000
+#: fewest of them, as opening the store and starting a task take as long as reading some 20,000
+MIN_PARTITION_ROWS = 100_000
 PARTITION_BUCKETS = 1024
-#: the number of results is not known before they are read
-RESULT_PARTITIONS = 8
-_MIN_PARTITIONS = 2
+#: cores, if their number is not known
+PARALLELISM = 8
 _LAST_ROW = (1 << 64) - 1
 
 
@@ -45,18 +46,23 @@ class TableReader(DataSourceReader):
 
     Args:
         schema: the Arrow schema with the wanted columns.
-        partitions: the approximate number of partitions; 0 chooses by size.
+        partitions: the most partitions; 0 chooses by size.
+        parallelism: the number of cores, for which there are enough partitions if their number is not given.
+        min_rows: the fewest messages, attempts or results of a partition.
     """
 
     def __init__(
-        self, table: str, store: str, instance: str | None, schema: pa.Schema, bounds: Bounds, partitions: int
-    ) -> None:
+        self, table: str, store: str, instance: str | None, schema: pa.Schema, bounds: Bounds, partitions: int,
+        parallelism: int = PARALLELISM, min_rows: int = MIN_PARTITION_ROWS,
+    ) -> None:  # fmt: skip
         self._table = table
         self._store = store
         self._instance = instance
         self._schema = schema
         self._bounds = bounds
         self._count = partitions
+        self._parallelism = parallelism
+        self._min_rows = 1 if table_rows.LARGE & set(schema.names) else min_rows
 
     def partitions(self) -> list[KeyRange]:
         ranges = [] if self._table == "queues" else store_scan.run(self._store, self._instance, self._ranges)
@@ -81,14 +87,17 @@ class TableReader(DataSourceReader):
         if self._bounds.job_id:
             ids = self._numbers(await result_rows.job_messages(store, self._bounds.job_id))
             return [KeyRange(keys.metadata_key(low), keys.metadata_key(high) + b"\0") for low, high in ids]
-        ranges = await result_rows.result_ranges(store, self._count or RESULT_PARTITIONS)
+        ranges = await result_rows.result_ranges(store, self._count or self._parallelism)
         return [KeyRange(low, high) for low, high in ranges]
 
     def _numbers(self, whole: tuple[int, int] | None) -> Iterator[tuple[int, int]]:
         """Yield the parts of a range of numbers, both ends included."""
         first, last = whole or (0, -1)
-        count = self._count or max(_MIN_PARTITIONS, (last - first + 1) // PARTITION_MESSAGES)
-        step = max(1, -(-(last - first + 1) // count))
+        rows = last - first + 1
+        count = min(self._count or self._parallelism, max(1, rows // self._min_rows))
+        if not self._count:
+            count = max(count, rows // PARTITION_ROWS)
+        step = max(1, -(-rows // count))
         for start in range(first, last + 1, step):
             yield start, min(start + step - 1, last)
 

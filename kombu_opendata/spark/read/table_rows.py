@@ -23,6 +23,9 @@ from .tables import Bounds
 #: rows of a batch with payloads
 PAYLOAD_ROWS = 512
 _PAYLOADS = frozenset(("payload", "payload_bytes", "body"))
+_TEXTS = frozenset(("error", "traceback"))
+#: columns that may be large
+LARGE = _PAYLOADS | _TEXTS
 
 
 # ---------------------------------------------------------------------- messages
@@ -82,7 +85,6 @@ _ATTEMPT = (
     "exception",
 )  # fmt: skip
 _HEADERS = frozenset(("task", "task_id"))
-_TEXTS = frozenset(("error", "traceback"))
 #: messages between two others for which one scan is faster than two
 _GAP = 1_000
 

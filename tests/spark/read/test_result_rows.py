@@ -39,7 +39,7 @@ KINDS = {"string": pa.string(), "timestamp": pa.timestamp("us", "UTC"), "int": p
 
 def read(store: Path, columns: str, partitions: int = 0, **bounds: Any) -> list[tuple[Any, ...]]:
     schema = pa.schema([(name, KINDS[TABLES["results"][name]]) for name in columns.split(",")])
-    reader = TableReader("results", str(store), None, schema, Bounds(**bounds), partitions)
+    reader = TableReader("results", str(store), None, schema, Bounds(**bounds), partitions, min_rows=1)
     return [
         tuple(row.values()) for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()
     ]

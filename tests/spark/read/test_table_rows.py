@@ -115,7 +115,22 @@ def test_bounds_of_attempts_with_costly_columns(killed: Path) -> None:
 def read_attempts(store: Path, columns: str, partitions: int, **bounds: Any) -> list[tuple[Any, ...]]:
     kinds = {"long": pa.int64(), "string": pa.string()}
     schema = pa.schema([(name, kinds[TABLES["attempts"][name]]) for name in columns.split(",")])
-    reader = TableReader("attempts", str(store), None, schema, Bounds(**bounds), partitions)
+    reader = TableReader("attempts", str(store), None, schema, Bounds(**bounds), partitions, min_rows=1)
     parts = reader.partitions()
     assert len(parts) == partitions
     return [tuple(row.values()) for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("rows", "partitions", "parallelism", "count"),
+    [(150, 0, 8, 1), (450, 0, 8, 4), (450, 0, 2, 2), (450, 8, 2, 4), (450, 3, 9, 3), (450, 1, 9, 1)],
+)
+def test_partitions_are_for_the_cores_and_have_many_rows(
+    tmp_path: Path, rows: int, partitions: int, parallelism: int, count: int
+) -> None:
+    write_store(tmp_path, "q", done_records("q", rows, received_at_ms=1, took_ms=1))
+    schema = pa.schema([("message_id", pa.int64())])
+    reader = TableReader("messages", str(tmp_path), None, schema, Bounds(), partitions, parallelism, min_rows=100)
+    parts = reader.partitions()
+    ids = [id for part in parts for batch in reader.read(part) for id in batch.column(0).to_pylist()]
+    assert (len(parts), ids) == (count, list(range(1, rows + 1)))
