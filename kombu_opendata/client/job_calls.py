@@ -8,7 +8,18 @@ from collections.abc import Callable, Generator
 
 from ..errors import NotFound
 from ..protocol.envelope import SPARK_JOB
-from ..protocol.messages import Blocked, GetJob, JobInfo, Jobs, ListJobs
+from ..protocol.messages import (
+    Blocked,
+    CancelJob,
+    DeleteJob,
+    FailuresRetried,
+    GetJob,
+    JobCancelled,
+    JobInfo,
+    Jobs,
+    ListJobs,
+    RetryJob,
+)
 from ..protocol.messages.message_base import Reply, Request
 from ..selectors.tree import quoted
 from ..staging.job import check_job_id
@@ -113,6 +124,37 @@ class JobCalls:
             page = self.list_jobs(after, limit=1000)
             yield from page.items
             after = page.next
+
+    def cancel_job(self, job_id: str) -> JobCancelled:
+        """Remove the tasks of a job that are not routed or wait in queues; return how many, and how many continue.
+
+        Tasks that a worker has claimed are not interrupted. If they return to their queue, they are removed.
+
+        Raises:
+            NotFound: the broker knows no such job.
+            AccessRefused: the user may not purge one of the job's queues; nothing was removed.
+        """
+        return self._request(CancelJob(0, job_id))
+
+    def retry_job(self, job_id: str) -> FailuresRetried:
+        """Run the failed tasks of a job again, each once; return how many.
+
+        Tasks that fail during the call are excluded. If the call is interrupted, the same call continues it.
+
+        Raises:
+            NotFound: the broker knows no such job.
+            PreconditionFailed: the job is cancelled, and some of its tasks have not ended.
+        """
+        return self._request(RetryJob(0, job_id))
+
+    def delete_job(self, job_id: str) -> None:
+        """Delete the record of a job whose tasks have ended, so that its id is free. Its messages stay.
+
+        Raises:
+            NotFound: the broker knows no such job.
+            PreconditionFailed: some tasks have not ended.
+        """
+        self._request(DeleteJob(0, job_id))
 
     def wait_job(
         self,

@@ -61,7 +61,16 @@ class StagingClient(JobCalls):
         answer: m.StagingInfo = self._connection.call(m.GetStagingTarget(0))
         return StagingTarget(*astuple(answer)[1:])
 
-    def commit_job(self, job_id: str, batches: Iterable[BatchInfo], *, timeout: float | None = None) -> m.JobInfo:
+    def commit_job(
+        self,
+        job_id: str,
+        batches: Iterable[BatchInfo],
+        *,
+        digest: str = "",
+        rate_limit: float = 0.0,
+        on_complete: bytes = b"",
+        timeout: float | None = None,
+    ) -> m.JobInfo:
         """Commit all messages of these batches, atomically and exactly once.
 
         If the job id was committed before, nothing is added, whatever the batches are now, and the reply is the
@@ -71,6 +80,11 @@ class StagingClient(JobCalls):
 
         Args:
             batches: one for each partition, in the order that their messages' ids will have.
+            digest: a digest of what the job is made from, up to 64 bytes. ``same`` in the reply is False if the job was
+                committed before with another digest.
+            rate_limit: the number of tasks that the broker puts into queues in a second; 0 for no limit.
+            on_complete: the envelope of a task, sent when all tasks of the job have ended for the first time; see
+                :class:`kombu_opendata.protocol.messages.CommitJob`.
             timeout: seconds to wait for the reply. After a timeout the job may be committed nevertheless: call again.
 
         Raises:
@@ -87,7 +101,8 @@ class StagingClient(JobCalls):
             )
         non_empty = self._fit_commit(non_empty)
         rows = [(info.uri, info.rows, info.bytes, info.checksum, info.data) for info in non_empty]
-        report: m.JobReport = self._connection.call(m.CommitJob(0, job_id, rows), timeout)
+        message = m.CommitJob(0, job_id, rows, digest, rate_limit, on_complete)
+        report: m.JobReport = self._connection.call(message, timeout)
         return report.info
 
     def _fit_commit(self, batches: list[BatchInfo]) -> list[BatchInfo]:

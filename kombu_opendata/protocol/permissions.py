@@ -308,6 +308,25 @@ def delete_failures(rights: AccessRights, message: Any) -> None:
         _read(rights, message.queues)
 
 
+# ---------------------------------------------------------------------- staged jobs
+@permission(write="operator", read="operator")
+def cancel_job(rights: AccessRights, message: Any) -> None:
+    """Require ``write`` on ``amq.staged`` and ``read`` on each queue of the job, as for a purge; or ``operator``.
+
+    For a job with messages in more than 500 queues, ``read`` on ``amq.all`` replaces that on each queue.
+    """
+    rights.check("write", "exchange", STAGED_JOBS, or_role="operator")
+
+
+@permission(write="operator", read="operator")
+def retry_job(rights: AccessRights, message: Any) -> None:
+    """Require ``write`` on ``amq.staged``, and ``read`` and ``write`` on each queue of the job; or ``operator``.
+
+    A job with messages in more than 500 queues needs ``operator``.
+    """
+    rights.check("write", "exchange", STAGED_JOBS, or_role="operator")
+
+
 # ---------------------------------------------------------------------- reading stored messages
 def _read(rights: AccessRights, queues: Iterable[str], or_role: str = "") -> None:
     """Require read on these queues, or on :data:`ALL_EXCHANGES` if there are no queues."""

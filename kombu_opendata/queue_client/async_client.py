@@ -285,6 +285,9 @@ class AsyncQueueClient:
     # ------------------------------------------------------------ jobs
     get_job = _short(QueueClient.get_job)
     list_jobs = _short(QueueClient.list_jobs)
+    cancel_job = _apart(QueueClient.cancel_job)
+    retry_job = _apart(QueueClient.retry_job)
+    delete_job = _short(QueueClient.delete_job)
 
     async def iter_jobs(self) -> AsyncGenerator[JobInfo, None]:
         """Iterate over all jobs as :meth:`.QueueClient.iter_jobs`."""

@@ -105,7 +105,7 @@ class Engine:
         self.failures = FailureView(parts.state, self.history, buckets)
         self.task_runs = TaskRuns(parts, operations, enabled=self.settings.task_outcomes)
         self.results = ResultStore(parts)
-        self.staging = Staging(parts, operations, self._staged_folder)
+        self.staging = Staging(parts, operations, self.loader, self._staged_folder)
 
     def _compose_maintenance(self, parts: EngineParts, may_reopen: MayOpen | None) -> None:
         """Create the services that delete unneeded data, and limit and tidy the store."""

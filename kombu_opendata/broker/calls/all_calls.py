@@ -55,6 +55,7 @@ class InstanceCalls:
         )
         reads = ReadCalls(claiming, queues, outbox, GroupedReads(claiming, outbox))
         keys = SentKeys(queues, engine.idempotency, clock)
+        bulks = self._bulks(instance)
         altered = AlteredMessages(engine.store, engine.buckets, state.topology, clock)
         #: the handler of each message
         self.handlers = bind_handlers(
@@ -68,7 +69,7 @@ class InstanceCalls:
                 engine.results, state.results.chords, instance.results, instance.sessions, commits, max_message_bytes
             ),
             ReplayCalls(instance.replays, engine.router, state, engine.moves, engine.settled_moves, outbox, clock),
-            HistoryCalls(engine.history, engine.failures, state, self._bulks(instance), clock),
+            HistoryCalls(engine.history, engine.failures, state, bulks, clock),
             MetricsCalls(
                 queues,
                 instance.recent_metrics,
@@ -76,7 +77,17 @@ class InstanceCalls:
                 clock,
                 InstanceChanges(queues, instance.recent_metrics, clock),
             ),
-            StagingCalls(instance.name, instance.staging, engine.staging, state.running, max_message_bytes),
+            StagingCalls(
+                instance.name,
+                instance.staging,
+                engine.staging,
+                instance.job_control,
+                bulks,
+                state.running,
+                commits,
+                clock,
+                max_message_bytes,
+            ),
             SendCalls(publishing, keys, engine.operations, commits, instance.policies),
             SettleCalls(instance.leases, instance.timed, holders, queues, outbox, clock),
             PeekCalls(holders, queues, engine.payloads, engine.pages, commits, engine.history),

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import os
 
-from ...errors import RequestError
+from ...errors import NotFound, PreconditionFailed, RequestError
 from ...protocol import messages as m
+from ...protocol.job_completion import completion_task
 from ...protocol.messages import Blocked, Job, JobQueueCounts, TaskCounts
+from ...protocol.permissions import ALL_EXCHANGES
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
+from ...storage.clock import Clock
+from ...storage.commit.commits import Commits
+from ...storage.history.failure import FailureFilterValues, JobMessages
 from ...storage.operations.staged_jobs import Staging
-from ...storage.records.staged_jobs import StagedJob
+from ...storage.records.staged_jobs import MAX_DIGEST_BYTES, StagedJob
+from ...storage.state.staged_state import JobOptions
 from ...storage.state.task_state import RunningTasks
 from ..access.rights import Rights
 from ..instance.staged_job_commits import StagingService
+from ..instance.staged_job_control import JobControl
 from .dispatch import BrokerCalls, Context, check_range, handles
+from .failure_bulk import Bulk, Bulks
 
 MAX_JOBS_PAGE = 1000
 #: settings of a bucket that are not secret, by the environment variable that holds them
@@ -31,7 +40,11 @@ class StagingCalls(BrokerCalls):
     _instance_name: str
     _service: StagingService
     _staging: Staging
+    _control: JobControl
+    _bulks: Bulks
     _running: RunningTasks
+    _commits: Commits
+    _clock: Clock
     _max_message_bytes: int
 
     @handles(m.GetStagingTarget)
@@ -54,10 +67,22 @@ class StagingCalls(BrokerCalls):
             if batch.rows <= 0 or batch.bytes <= 0:
                 raise RequestError(f"batch {batch.uri[:200]!r} claims {batch.rows} rows in {batch.bytes} bytes")
             path_of(batch, msg.job_id)
-        job, added = await self._service.commit(msg.job_id, batches)
+        options = self._options(msg)
+        job, added = await self._service.commit(msg.job_id, batches, options)
         same = job.rows == sum(batch.rows for batch in batches)
+        same &= not (job.digest and msg.digest) or job.digest == msg.digest
         (report,) = self._reports([job], call.session.rights)
         return m.JobReport(msg.rid, report, added, same, self._blocked(job.id, call.session.rights))
+
+    def _options(self, msg: m.CommitJob) -> JobOptions:
+        """Return the options of a commit; raise RequestError or InvalidMessage if one is not valid."""
+        check_range("the size of a digest", len(msg.digest.encode()), 0, MAX_DIGEST_BYTES)
+        if not 0 <= msg.rate_limit < math.inf:
+            text = f"a rate limit of {msg.rate_limit} tasks in a second is not valid: give a number above 0"
+            raise RequestError(text, value=msg.rate_limit)
+        if msg.on_complete:
+            completion_task(msg.on_complete, {}, 0)
+        return JobOptions(msg.digest, msg.rate_limit, msg.on_complete)
 
     @handles(m.AbortJob)
     async def abort_job(self, call: Context, msg: m.AbortJob) -> m.Count:
@@ -82,6 +107,65 @@ class StagingCalls(BrokerCalls):
         blocked = {job.id: why for job in jobs if (why := self._blocked(job.id, rights)) is not None}
         return m.Jobs(msg.rid, self._reports(jobs, rights), has_more, blocked)
 
+    # ------------------------------------------------------------------ changes of a job
+    @handles(m.CancelJob)
+    async def cancel_job(self, call: Context, msg: m.CancelJob) -> m.JobCancelled:
+        job = await self._existing(msg.job_id)
+        rights = call.session.rights
+        for name in job.queues:
+            _check_queue(rights, "read", name)
+        dropped = 0
+        if not job.settled_at_ms:
+            dropped = await self._control.cancel(job)
+            self._commits.needs_sync = True
+            call.audit("cancelled job %r, and removed %d of its tasks", job.id, dropped)
+        ended = sum(job.ended)
+        return m.JobCancelled(msg.rid, dropped, job.tasks - ended, ended - dropped)
+
+    @handles(m.RetryJob)
+    async def retry_job(self, call: Context, msg: m.RetryJob) -> m.FailuresRetried:
+        job = await self._existing(msg.job_id)
+        session, connection = call.session, call.session.connection
+        for name in job.queues:
+            for right in ("read", "write"):
+                _check_queue(session.rights, right, name)
+        if job.cancelled_at_ms and not job.settled_at_ms:
+            text = f"job {job.id!r} is cancelled, and some of its tasks run: wait until they have ended"
+            raise PreconditionFailed(text, job_id=job.id)
+        filters = FailureFilterValues(
+            queues=() if "" in job.queues else tuple(job.queues),
+            since_ms=job.committed_at_ms,
+            until_ms=self._clock.now_ms(),
+            job=JobMessages(job.id, range(job.first_id, job.first_id + job.rows)),
+        )
+        bulk = Bulk(filters, None, 0, lambda: session.connection is connection)
+        bulk.retried.rid = msg.rid
+        await self._bulks.retry(bulk)
+        while bulk.next is not None and bulk.go_on() and not bulk.retried.full:
+            await self._bulks.retry(bulk)
+        if bulk.handled:
+            call.audit("ran %d failed tasks of job %r again", bulk.handled, job.id)
+        return bulk.retried
+
+    @handles(m.DeleteJob)
+    async def delete_job(self, call: Context, msg: m.DeleteJob) -> m.Ok:
+        job = await self._existing(msg.job_id)
+        if not job.settled_at_ms:
+            text = f"job {job.id!r} has {job.tasks - sum(job.ended)} tasks that have not ended: cancel it first"
+            raise PreconditionFailed(text, job_id=job.id)
+        self._staging.delete(job)
+        call.audit("deleted job %r", job.id)
+        return m.Ok(msg.rid)
+
+    async def _existing(self, job_id: str) -> StagedJob:
+        """Return a job; raise NotFound if it is unknown."""
+        check_job_id(job_id)
+        job = await self._staging.find(job_id)
+        if job is None:
+            text = f"there is no job {job_id!r}: it was never committed, or was deleted"
+            raise NotFound(text, job_id=job_id)
+        return job
+
     def _blocked(self, job_id: str, rights: Rights) -> Blocked | None:
         """Return the reason why a job waits, without the name of a queue that the user may not see."""
         blocked = self._service.router.blocked(job_id)
@@ -92,6 +176,16 @@ class StagingCalls(BrokerCalls):
     def _reports(self, jobs: list[StagedJob], rights: Rights) -> list[Job]:
         running = self._running.count([(job.first_id, job.first_id + job.rows - 1) for job in jobs])
         return [_report(job, tasks, rights) for job, tasks in zip(jobs, running, strict=True)]
+
+
+def _check_queue(rights: Rights, right: str, queue: str) -> None:
+    """Raise AccessRefused if the user lacks a right on a queue of a job; the text does not reveal a hidden queue."""
+    if not queue:
+        rights.check(right, "exchange", ALL_EXCHANGES, or_role="operator")
+    elif rights.may_see(queue):
+        rights.check(right, "queue", queue, or_role="operator")
+    elif "operator" not in rights.roles:
+        rights.check_role("operator", f"{right} a queue of this job")
 
 
 def _report(job: StagedJob, running: int, rights: Rights) -> Job:

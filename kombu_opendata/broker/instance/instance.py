@@ -33,6 +33,7 @@ from .dead_letters import DeadLetters, Revocations, Store
 from .maintenance import Maintenance
 from .replay_scheduler import ReplayScheduler
 from .staged_job_commits import StagingService
+from .staged_job_control import JobControl
 from .staged_job_runner import StagingRouter
 from .staged_row_router import Planner
 
@@ -107,6 +108,7 @@ class Instance:
         planner = Planner(core, state.topology, engine.staging, policies)
         router = StagingRouter(core, planner, engine.staging, max_message_bytes)
         self.staging = StagingService(core, router, engine.staging, max_message_bytes)
+        self.job_control = JobControl(core, state, engine.staging)
         self.maintenance = Maintenance(core, engine, self.lease_expiry, self.replays, self.staging)
         self._works: set[asyncio.Task[None]] = set()
         self._renewed_at = loop.time()
@@ -151,7 +153,7 @@ class Instance:
 
     # ------------------------------------------------------------------ life cycle
     def start(self, store: Store) -> None:
-        """Start the background tasks. ``store`` puts dead letters into queues."""
+        """Start the background tasks. ``store`` puts dead letters, and tasks on completion of jobs, into queues."""
         self._work(self.engine.upkeep.run())
         self._work(self.engine.history.run())
         if self.spans is not None:
@@ -159,6 +161,7 @@ class Instance:
         self._work(self.dead_letters.run(store))
         self._work(self.replays.run())
         self._work(self.staging.router.run())
+        self._work(self.job_control.run(store))
 
     def _work(self, work: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(work)
@@ -169,6 +172,7 @@ class Instance:
     def tick(self) -> None:
         """Do periodic work. Called twice per second."""
         self.maintenance.tick()
+        self.job_control.tick()
         self.policies.tick()
         self.recent_metrics.tick()
         self.client_rates.tick()

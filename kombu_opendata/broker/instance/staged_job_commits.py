@@ -31,7 +31,7 @@ from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
 from ...storage.effects.staged_jobs import StagedChunk
 from ...storage.operations.staged_jobs import Staging
 from ...storage.records.staged_jobs import StagedJob
-from ...storage.state.staged_state import StagedBatch
+from ...storage.state.staged_state import JobOptions, StagedBatch
 from ..delivery.instance_core import Core
 from .staged_job_runner import StagingRouter
 from .staged_row_router import with_broker_headers
@@ -66,7 +66,7 @@ class StagingService:
             "damaged": self.router.damaged,
         }
 
-    async def commit(self, job_id: str, batches: list[BatchInfo]) -> tuple[StagedJob, bool]:
+    async def commit(self, job_id: str, batches: list[BatchInfo], options: JobOptions) -> tuple[StagedJob, bool]:
         """Commit a job; return it, and True if this call committed it. Nothing is committed if an error is raised."""
         staging = self._staging
         async with self._lock(job_folder(job_id)):
@@ -74,13 +74,16 @@ class StagingService:
             if job is not None:
                 return job, False
             if any(batch.data for batch in batches):
+                _check_inline(job_id, batches)
                 try:
-                    return self._commit_inline(job_id, batches), True
+                    if not options.rate_limit:
+                        return self._commit_inline(job_id, batches, options), True
+                    batches = await self._as_objects(batches)
                 except (QueueFull, QueuePaused) as exc:
                     batches = await self._as_objects(batches, exc)
             paths = await self._check(job_id, batches)
             rows = [_staged(path, batch) for path, batch in zip(paths, batches, strict=True)]
-            job = staging.commit(job_id, rows)
+            job = staging.commit(job_id, rows, options)
         self.router.wake()
         return job, True
 
@@ -116,25 +119,16 @@ class StagingService:
             raise group.exceptions[0] from None
         return paths
 
-    def _commit_inline(self, job_id: str, batches: list[BatchInfo]) -> StagedJob:
+    def _commit_inline(self, job_id: str, batches: list[BatchInfo], options: JobOptions) -> StagedJob:
         """Commit a job whose batches are part of the call, and route it in the same commit."""
-        if not all(batch.data for batch in batches):
-            raise RequestError(f"job {job_id!r}: either all batches are inline, or none", job_id=job_id)
-        size, rows = sum(len(batch.data) for batch in batches), sum(batch.rows for batch in batches)
-        if size > INLINE_BYTES or rows > INLINE_ROWS:
-            raise RequestError(
-                f"job {job_id!r}: {rows} rows of {size} bytes are too large to be inline (the limit is {INLINE_ROWS} "
-                f"rows and {INLINE_BYTES} bytes): write them as objects",
-                limit=INLINE_BYTES,
-            )
         inline: list[InlineBlock] = []
         for batch in batches:
             for encoded, block, payload in read_inline(batch, self._name, job_id, self._max_message_bytes):
                 checked = with_broker_headers(block, payload)
                 inline.append(InlineBlock(encoded if checked is block else encode_block(checked), checked, payload))
         plans = self.router.planner.plan_all(inline)
-        self._commits.check_room(2 * size)
-        job = self._staging.commit(job_id, [_staged("", batch) for batch in batches])
+        self._commits.check_room(2 * sum(len(batch.data) for batch in batches))
+        job = self._staging.commit(job_id, [_staged("", batch) for batch in batches], options)
         for (encoded, block, payload), plan in zip(inline, plans, strict=True):
             first_id = job.first_id + job.routed
             now = self._clock.now_ms()
@@ -142,11 +136,13 @@ class StagingService:
             self.router.planner.apply(chunk, block, plan)
         return job
 
-    async def _as_objects(self, batches: list[BatchInfo], refusal: RetryLater) -> list[BatchInfo]:
+    async def _as_objects(self, batches: list[BatchInfo], refusal: RetryLater | None = None) -> list[BatchInfo]:
         """Write inline batches as objects, so that their job can wait; raise ``refusal`` if that can't be done."""
         try:
             folder = self._staging.folder.open()
         except InvalidURL:
+            if refusal is None:
+                raise
             raise refusal from None
 
         def write() -> list[BatchInfo]:
@@ -179,6 +175,18 @@ class StagingService:
         if asyncio.get_running_loop().time() >= self._orphans_at:
             self._orphans_at = asyncio.get_running_loop().time() + _ORPHANS_SECONDS
             await self._staging.remove_orphans(now, self._lock)
+
+
+def _check_inline(job_id: str, batches: list[BatchInfo]) -> None:
+    if not all(batch.data for batch in batches):
+        raise RequestError(f"job {job_id!r}: either all batches are inline, or none", job_id=job_id)
+    size, rows = sum(len(batch.data) for batch in batches), sum(batch.rows for batch in batches)
+    if size > INLINE_BYTES or rows > INLINE_ROWS:
+        raise RequestError(
+            f"job {job_id!r}: {rows} rows of {size} bytes are too large to be inline (the limit is {INLINE_ROWS} "
+            f"rows and {INLINE_BYTES} bytes): write them as objects",
+            limit=INLINE_BYTES,
+        )
 
 
 def _staged(path: str, batch: BatchInfo) -> StagedBatch:

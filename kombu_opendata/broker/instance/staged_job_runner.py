@@ -3,6 +3,9 @@
 Each job has a cursor: the number of its routed rows. The cursor is part of the stored state, so routing continues at
 the cursor after a crash. Each piece is one effect. Between pieces, the event loop runs other work. While clients
 publish or receive deliveries, routing uses at most half of the time.
+
+A cancellation sets the cursor to the end while a piece is prepared, so each piece checks the cursor in the turn in
+which it is applied.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ from .staged_row_router import NeedEnvelopes, Planner, with_broker_headers
 
 log = logging.getLogger(__name__)
 
-#: maximum number of jobs that are routed at a time; the others wait
-_JOBS = 4
+#: maximum number of jobs that are routed at a time, and of jobs with a rate limit; the others wait
+_JOBS, _LIMITED_JOBS = 4, 64
 #: the maximum duration of a piece, and its minimum number of rows
 _PIECE_SECONDS = 0.008
 _MIN_ROWS = 16
@@ -38,6 +41,8 @@ _MAX_BATCH_BYTES = 8 << 20
 #: maximum size of the envelopes that are read into memory at a time, unless one is larger
 _PAYLOAD_BYTES = 8 << 20
 _RETRY_SECONDS = 1.0
+#: after this time, a job that waits for its rate limit checks whether it was cancelled
+_LIMIT_SECONDS = 0.5
 #: how often routing retries a queue that is full and refuses messages
 _FULL_SECONDS = 0.05
 #: after this time without progress a job yields to others, for the same time
@@ -46,6 +51,33 @@ _PARKED_SECONDS = 0.5
 
 class _Stuck(Exception):
     """Queue that was full for some time, so that other jobs have precedence."""
+
+
+class RateLimit:
+    """Token bucket that limits the rows of a job in a second.
+
+    It holds the rows of a tenth of a second, at least one. So the job does not catch up if routing was late, because a
+    queue was full or the broker did not run. A piece has the rows of a twentieth of a second, up to 64.
+    """
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._rate, self._most = rate, max(rate / 10, 1.0)
+        self._piece = min(max(rate / 20, 1.0), 64.0)
+        self._tokens, self._at = self._piece, now
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until the next piece may be routed; 0 means now."""
+        self._tokens = min(self._tokens + self._rate * (now - self._at), self._most)
+        self._at = now
+        return max((self._piece - self._tokens) / self._rate, 0.0)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that may be routed now."""
+        return int(self._tokens)
+
+    def take(self, rows: int) -> None:
+        self._tokens -= rows
 
 
 class StagingRouter:
@@ -63,6 +95,7 @@ class StagingRouter:
         self._turn = asyncio.Lock()
         self._max_message_bytes = max_message_bytes
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._limits: dict[str, RateLimit] = {}  # of the jobs that are routed and have a limit
         self._parked: dict[str, float] = {}  # jobs that wait for a full queue, and when they are retried
         self._blocked: dict[str, Blocked] = {}
         self._piece_rows = 128
@@ -76,7 +109,8 @@ class StagingRouter:
 
     def blocked(self, job_id: str) -> Blocked | None:
         """Return the reason why a job can't be routed now, if there is one."""
-        return self._blocked.get(job_id)
+        job = self._jobs.jobs.get(job_id)
+        return None if job is None or job.is_routed else self._blocked.get(job_id)
 
     async def run(self) -> None:
         """Route until cancelled."""
@@ -87,17 +121,21 @@ class StagingRouter:
                 now = self._loop.time()
                 due = [job for job in self._jobs.routing() if self._parked.get(job.id, 0.0) <= now]
                 for job in sorted(due, key=lambda job: self._parked.get(job.id, 0.0)):  # new jobs first
-                    if len(self._tasks) >= _JOBS:
-                        break
-                    if job.id not in self._tasks:
-                        task = self._tasks[job.id] = self._loop.create_task(self._route_job(job))
-                        task.add_done_callback(partial(self._ended, job.id))
+                    if job.id in self._tasks:
+                        continue
+                    if job.rate_limit and len(self._limits) < _LIMITED_JOBS:
+                        self._limits[job.id] = RateLimit(job.rate_limit, now)
+                    elif job.rate_limit or len(self._tasks) - len(self._limits) >= _JOBS:
+                        continue
+                    task = self._tasks[job.id] = self._loop.create_task(self._route_job(job))
+                    task.add_done_callback(partial(self._ended, job.id))
         finally:
             for task in self._tasks.values():
                 task.cancel()
 
     def _ended(self, job_id: str, task: asyncio.Task[None]) -> None:
         self._tasks.pop(job_id, None)
+        self._limits.pop(job_id, None)
         if task.cancelled():
             return
         exc = task.exception()
@@ -149,6 +187,8 @@ class StagingRouter:
                 start_id, end_id = end_id, end_id + segment.rows
                 if end_id <= first_id:
                     continue
+                if job.is_routed:
+                    return
                 reading = next_read or self._read(folder, staged.path, segment)
                 next_read = None
                 if number + 1 < len(tail.segments):
@@ -169,6 +209,8 @@ class StagingRouter:
 
     def _lose(self, job: StagedJob, rows: int, why: object) -> None:
         """Skip rows that can't be routed because the batch is corrupt."""
+        if job.is_routed:
+            return
         log.error("job %r: %d messages from id %d on are lost: %s", job.id, rows, job.first_id + job.routed, why)
         now = self._clock.now_ms()
         chunk = StagedChunk(job.id, job.first_id + job.routed, now, job.committed_at_ms, "", 0, rows, b"", b"")
@@ -201,10 +243,16 @@ class StagingRouter:
         payload: bytes | None = None
         clock = self._loop.time
         stuck_at = clock()
-        while row < block.rows:
+        limit = self._limits.get(job.id)
+        while row < block.rows and not job.is_routed:
+            while limit is not None and (seconds := limit.wait(clock())) > 0 and not job.is_routed:
+                await asyncio.sleep(min(seconds, _LIMIT_SECONDS))
+                stuck_at = clock()
             async with self._turn:
                 while self._commits.batch.nbytes > _MAX_BATCH_BYTES:  # the store can't take more
                     await self._commits.checkpoint()
+                if job.is_routed:
+                    return
                 began = clock()
                 try:
                     count = self._route_piece(job, path, offset, encoded, block, row, payload)
@@ -217,7 +265,8 @@ class StagingRouter:
                     self._parked.pop(job.id, None)
                     self._blocked.pop(job.id, None)
                     stuck_at = clock()
-                    self._adapt(stuck_at - began, count)
+                    if limit is None:
+                        self._adapt(stuck_at - began, count)
                     await self._yield(stuck_at - began)
                     continue
             if job.id in self._parked or clock() - stuck_at > _PARKED_SECONDS:
@@ -232,7 +281,8 @@ class StagingRouter:
         Raise NeedEnvelopes if ``payload`` must be read first, or StoreFull.
         """
         start = sum(block.lengths[:row])
-        rows = min(block.rows - row, self._piece_rows)
+        limit = self._limits.get(job.id)
+        rows = min(block.rows - row, self._piece_rows if limit is None else min(self._piece_rows, limit.rows))
         piece = cut(block, row, rows) if rows < block.rows else block
         plan, count = self.planner.plan(piece, payload[start:] if payload is not None else None, {})
         if plan.full is not None and not count:
@@ -245,6 +295,8 @@ class StagingRouter:
         first_id = job.first_id + job.routed
         chunk = StagedChunk(job.id, first_id, now, job.committed_at_ms, path, offset + start, count, columns, b"")
         self.planner.apply(chunk, piece, plan)
+        if limit is not None:
+            limit.take(count)
         return count
 
     async def _payload(self, path: str, offset: int, block: IndexBlock) -> bytes:

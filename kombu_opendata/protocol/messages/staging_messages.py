@@ -8,8 +8,11 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import structs
 
+from .. import permissions
 from ..permissions import STAGED_JOBS, on_exchange
+from .failure_messages import FailuresRetried
 from .message_base import Many, Numbered, Request, operation
+from .session_messages import Ok
 from .topology_messages import Count
 
 #: URI, rows, bytes, checksum, and the batch if it is sent inline
@@ -235,6 +238,20 @@ class Jobs(Numbered, tag=199):
         return self.jobs[-1].job_id if self.more and self.jobs else None
 
 
+class JobCancelled(Numbered, tag=197):
+    """Outcome of a cancellation; the counts are those of the job's tasks.
+
+    Attributes:
+        dropped: removed by this call: not routed yet, or waiting in a queue.
+        running: claimed by a consumer or started, and not ended. They are not interrupted.
+        ended: ended before, those included that other calls have removed.
+    """
+
+    dropped: int
+    running: int
+    ended: int
+
+
 # ------------------------------------------------------------------ client → broker
 @operation("stage a job", on_exchange("write", STAGED_JOBS))
 class GetStagingTarget(Request[StagingInfo], tag=95):
@@ -246,10 +263,20 @@ class CommitJob(Request[JobReport], tag=96):
     """Request to commit all messages of a job's batches, in this order. Reply: JobReport, after the commit.
 
     A second commit of a job id adds nothing, even with other batches; ``added`` in the reply is then False.
+
+    Attributes:
+        digest: digest of what the driver submits, for the comparison with another commit of the job id.
+        rate_limit: number of tasks that routing adds to queues in a second; 0 for no limit.
+        on_complete: envelope of a task that is sent once, when all tasks of the job have ended for the first time. Its
+            body is JSON or MessagePack, and it gets the keyword argument ``job``: ``job_id`` and ``tasks``, the counts
+            of tasks by state.
     """
 
     job_id: str
     batches: Many[StagedBatch]
+    digest: str = ""
+    rate_limit: float = 0.0
+    on_complete: bytes = b""
 
 
 @operation("abort a job", on_exchange("write", STAGED_JOBS), large=True)
@@ -276,3 +303,31 @@ class ListJobs(Request[Jobs], tag=99):
 
     after: str = ""
     limit: int = 1000
+
+
+@operation("cancel a job", permissions.cancel_job, overtakes=True)
+class CancelJob(Request[JobCancelled], tag=117):
+    """Request to cancel a job: to remove its tasks that are not routed, and those that wait in queues.
+
+    Tasks that a consumer has claimed continue. If they return to their queue, they are removed, and so are messages
+    that retry them.
+    """
+
+    job_id: str
+
+
+@operation("retry a job", permissions.retry_job, query=True, stores=True)
+class RetryJob(Request[FailuresRetried], tag=118):
+    """Request to run the tasks of a job again that failed, each once. A cancelled job is then no longer cancelled.
+
+    A failed message becomes ready again. The task of an acknowledged message is published again.
+    """
+
+    job_id: str
+
+
+@operation("delete a job", on_exchange("write", STAGED_JOBS, or_role="operator"))
+class DeleteJob(Request[Ok], tag=119):
+    """Request to delete the record of a job whose tasks have ended. Its messages stay."""
+
+    job_id: str

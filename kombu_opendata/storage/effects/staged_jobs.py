@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from ...staging.batch_block import IndexBlock
 from ..records import field_types, metadata
 from ..records.payload import MAX_INLINE_BYTES, NewMessage
 from ..state.queue_buckets import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
-from ..state.staged_state import StagedBatch
+from ..state.staged_state import NO_OPTIONS, JobOptions, StagedBatch
 from ..state.store_state import StoreState
 from . import Effect
 from .publishes import add_message
@@ -129,10 +129,47 @@ class CommitStagedEffect(Effect, tag=48):
     at_ms: int
     first_id: int
     batches: list[StagedBatch]
+    options: ClassVar[JobOptions] = NO_OPTIONS
 
     def apply(self, state: StoreState) -> None:
-        job = state.staged.commit(self.job_id, self.at_ms, self.first_id, self.batches)
+        job = state.staged.commit(self.job_id, self.at_ms, self.first_id, self.batches, self.options)
         state.next_id = max(state.next_id, self.first_id + job.rows)
+
+
+class CommitStagedJobEffect(CommitStagedEffect, tag=48):
+    """A commit with options."""
+
+    options: JobOptions = NO_OPTIONS  # type: ignore[misc]  # a field of the longer form
+
+
+class CancelJobEffect(Effect, tag=76):
+    """A job was cancelled, and its rows that were not routed are dropped."""
+
+    job_id: str
+    at_ms: int
+
+    def apply(self, state: StoreState) -> None:
+        state.staged.cancel(self.job_id, self.at_ms)
+
+
+class DeleteJobEffect(Effect, tag=77):
+    """The record of an ended job is deleted."""
+
+    job_id: str
+    settled_at_ms: int
+
+    def apply(self, state: StoreState) -> None:
+        state.staged.forget(self.job_id, self.settled_at_ms)
+
+
+class CompleteJobEffect(Effect, tag=78):
+    """A job's message on completion was published in the same commit, or can't be published."""
+
+    job_id: str
+    at_ms: int
+
+    def apply(self, state: StoreState) -> None:
+        state.staged.complete(self.job_id, self.at_ms)
 
 
 class RouteStagedEffect(StagedChunk, Effect, tag=49):

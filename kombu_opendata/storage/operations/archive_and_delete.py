@@ -18,7 +18,7 @@ from ..state.settled_list import ListName
 from ..state.store_state import Queue
 
 #: deleted messages after which a checkpoint is written, so that it is not large
-_GARBAGE_PER_CHECKPOINT = 4096
+GARBAGE_PER_CHECKPOINT = 4096
 #: approximate journal bytes of one row
 ROW_BYTES = 60
 
@@ -106,7 +106,7 @@ class SettledMoves(EngineService):
             alive = self._state.queues.get(queue.name) is queue
             if not alive or not on_step(deleted) or (is_by_age and rest_is_younger):
                 break
-            if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
+            if len(self._state.dirty.garbage) >= GARBAGE_PER_CHECKPOINT:
                 await self._commits.checkpoint()
         return deleted
 

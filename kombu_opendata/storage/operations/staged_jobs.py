@@ -15,14 +15,27 @@ from itertools import groupby
 from ...errors import InvalidURL, OpenDataError
 from ...staging.batch_block import IndexBlock
 from ...staging.folder_url import StagedFolder
-from ..effects.staged_jobs import CommitStagedEffect, RouteStagedEffect, StagedChunk, records_of
+from ..clock import TimeSlice
+from ..effects import Effect
+from ..effects.staged_jobs import (
+    CancelJobEffect,
+    CommitStagedEffect,
+    CommitStagedJobEffect,
+    CompleteJobEffect,
+    DeleteJobEffect,
+    RouteStagedEffect,
+    StagedChunk,
+    records_of,
+)
 from ..engine_parts import EngineParts, EngineService
 from ..records import field_types, keys, staged_jobs
 from ..records.staged_jobs import StagedJob
 from ..state.queue_state import QueueState
-from ..state.staged_state import StagedBatch
+from ..state.staged_state import NO_OPTIONS, JobOptions, StagedBatch
 from ..state.store_state import Queue
+from .archive_and_delete import GARBAGE_PER_CHECKPOINT
 from .message_operations import Operations
+from .queue_loader import QueueLoader
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +53,9 @@ _BATCH_BYTES = 150
 
 
 class Staging(EngineService):
-    def __init__(self, parts: EngineParts, operations: Operations, folder: StagedFolder) -> None:
+    def __init__(self, parts: EngineParts, operations: Operations, loader: QueueLoader, folder: StagedFolder) -> None:
         super().__init__(parts)
-        self._operations = operations
+        self._operations, self._loader = operations, loader
         self.state = parts.state.staged
         self.folder = folder
         self.orphan_age_ms = ORPHAN_AGE_MS
@@ -56,15 +69,62 @@ class Staging(EngineService):
             return job
         key = keys.staged_job_key(job_id)
         value = await self._store.get(key)
-        return self.state.jobs.get(job_id) or (staged_jobs.decode_job(key, value) if value else None)
+        job = self.state.jobs.get(job_id)
+        if job is None and value and job_id not in self.state.deleted:
+            job = staged_jobs.decode_job(key, value)
+        return job
 
-    def commit(self, job_id: str, batches: list[StagedBatch]) -> StagedJob:
+    def commit(self, job_id: str, batches: list[StagedBatch], options: JobOptions = NO_OPTIONS) -> StagedJob:
         """Add a job, whose messages are the rows of these batches."""
-        self._commits.check_room(_BATCH_BYTES * (1 + len(batches)))
-        first_id = self._operations.allocate_ids(sum(batch.rows for batch in batches))
-        self._commits.apply(CommitStagedEffect(job_id, self._clock.now_ms(), first_id, batches))
-        self._commits.needs_sync = True
+        self._commits.check_room(_BATCH_BYTES * (1 + len(batches)) + len(options.on_complete))
+        fields = job_id, self._clock.now_ms(), self._operations.allocate_ids(sum(batch.rows for batch in batches))
+        self._apply(
+            CommitStagedEffect(*fields, batches)
+            if options == NO_OPTIONS
+            else CommitStagedJobEffect(*fields, batches, options)
+        )
         return self.state.jobs[job_id]
+
+    def _apply(self, effect: Effect) -> None:
+        self._commits.apply(effect)
+        self._commits.needs_sync = True
+
+    def cancel(self, job: StagedJob) -> None:
+        """Record that a job is cancelled, and drop its rows that are not routed."""
+        self._apply(CancelJobEffect(job.id, self._clock.now_ms()))
+
+    def complete(self, job: StagedJob) -> None:
+        """Record that a job's message on completion was sent, or can't be sent."""
+        self._apply(CompleteJobEffect(job.id, self._clock.now_ms()))
+
+    def delete(self, job: StagedJob) -> None:
+        """Delete the record of a settled job."""
+        self._apply(DeleteJobEffect(job.id, job.settled_at_ms))
+
+    async def remove_waiting(self, job: StagedJob, queue: Queue, on_step: Callable[[], None]) -> int:
+        """Remove the messages of a job's tasks that wait in a queue; return their number.
+
+        Args:
+            on_step: called after each step, to commit it.
+        """
+        messages, pace, removed = queue.messages, TimeSlice(), 0
+        ids = range(job.first_id, job.first_id + job.rows)
+        others: list[int] = []
+        cold = [number for number, summary in messages.cold.items() if summary.overlaps(ids) or summary.spans(others)]
+        for number in sorted([*messages.buckets, *cold]):
+            if number in messages.cold:
+                await self._loader.load_bucket(queue, number)
+            if self._state.queues.get(queue.name) is not queue:
+                break
+            bucket = messages.buckets.get(number)
+            entries = [] if bucket is None else [entry for entry in bucket.available.values() if entry.id in ids]
+            if entries:
+                removed += self._operations.remove(queue, entries)
+                on_step()
+            if len(self._state.dirty.garbage) >= GARBAGE_PER_CHECKPOINT:
+                await self._commits.checkpoint()
+            await pace.pause()
+        return removed
 
     def route(self, chunk: StagedChunk, block: IndexBlock | None, targets: list[list[Queue]], runs: list[int]) -> None:
         """Add a job's next rows to queues.
@@ -91,8 +151,10 @@ class Staging(EngineService):
         jobs: dict[bytes, StagedJob] = {}
         start = keys.staged_job_key(after) + b"\0" if after else keys.kind_range(keys.RecordKind.STAGED_JOB)[0]
         end = keys.kind_range(keys.RecordKind.STAGED_JOB)[1]
-        for key, value in await self._store.scan(start, end, limit=limit + 1):
-            jobs[key] = staged_jobs.decode_job(key, value)
+        for key, value in await self._store.scan(start, end, limit=limit + 1 + len(self.state.deleted)):
+            job = staged_jobs.decode_job(key, value)
+            if job.id not in self.state.deleted:
+                jobs[key] = job
         for job in self.state.jobs.values():  # newer than in the store
             key = keys.staged_job_key(job.id)
             if start <= key:

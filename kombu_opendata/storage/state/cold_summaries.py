@@ -95,6 +95,10 @@ class Summary(NamedTuple):
             return self.best
         return self.best_delayed if self.best is None else min(self.best, self.best_delayed)
 
+    def overlaps(self, ids: range) -> bool:
+        """Return True if one of these consecutive ids is between the lowest and the highest one."""
+        return self.lowest_id < ids.stop and ids.start <= self.highest_id
+
     def spans(self, ids: Sequence[int]) -> bool:
         """Return True if one of these sorted ids is between the lowest and the highest one."""
         place = bisect_left(ids, self.lowest_id)

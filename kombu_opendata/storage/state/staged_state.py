@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ..records import field_types, keys, staged_jobs
+from ..records.staged_jobs import REMOVED as REMOVED_TASK
 from ..records.staged_jobs import StagedJob, StagedObject
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
@@ -29,6 +30,15 @@ class StagedBatch(NamedTuple):
     checksum: int
 
 
+class JobOptions(NamedTuple):
+    """Options of a job's commit, as in its record."""
+
+    digest: str = ""
+    rate_limit: float = 0.0
+    on_complete: bytes = b""
+
+
+NO_OPTIONS = JobOptions()
 _first_id = attrgetter("first_id")
 
 
@@ -41,6 +51,8 @@ class StagedState:
         needed: paths of all objects that committed jobs need, at the last checkpoint in the store.
         unneeded: paths of objects whose messages were all deleted by a checkpoint in the store.
         active: jobs that are not settled, in the order of their messages' ids.
+        completing: settled jobs whose message on completion was not sent, by id.
+        deleted: ids of deleted jobs whose records the store may still have.
     """
 
     def __init__(self) -> None:
@@ -49,6 +61,8 @@ class StagedState:
         self.needed: set[str] = set()
         self.unneeded: list[str] = []
         self.active: list[StagedJob] = []
+        self.completing: dict[str, StagedJob] = {}
+        self.deleted: set[str] = set()
         self._newest_ms = 0
         self._settled_jobs: list[StagedJob] = []  # jobs whose last state is in the current checkpoint
         self._object_starts: list[int] = []
@@ -63,8 +77,11 @@ class StagedState:
         return bool(self._dirty_jobs or self._new_objects or self._forgotten)
 
     # ------------------------------------------------------------------ effects
-    def commit(self, job_id: str, at: int, first_id: int, batches: Sequence[StagedBatch]) -> StagedJob:
+    def commit(
+        self, job_id: str, at: int, first_id: int, batches: Sequence[StagedBatch], options: JobOptions
+    ) -> StagedJob:
         """Add a job whose messages have the ids from ``first_id`` on."""
+        self.deleted.discard(job_id)
         rows, size = sum(batch.rows for batch in batches), sum(batch.bytes for batch in batches)
         job = self.jobs[job_id] = StagedJob(job_id, first_id, rows, len(batches), size, at, tasks=rows)
         self._dirty_jobs.add(job_id)
@@ -78,10 +95,11 @@ class StagedState:
                 self.needed.add(batch.path)
                 self._new_objects.add(at_id)
             at_id += batch.rows
+        job.digest, job.rate_limit, job.on_complete = options
         if rows:
             self.active.append(job)
         else:
-            job.settled_at_ms = max(at, 1)
+            self._settle(job, at)
         self._newest_ms = max(self._newest_ms, at)
         return job
 
@@ -99,6 +117,29 @@ class StagedState:
             self._new_objects.add(batch_object.first_id)
         self._dirty_jobs.add(job_id)
         self._settle_if_over(job, at)
+
+    def cancel(self, job_id: str, at: int) -> None:
+        """Record that a job was cancelled, and drop its rows that were not routed."""
+        job = self.jobs[job_id]
+        first_id, end_id = job.first_id + job.routed, job.first_id + job.rows
+        for start in self._object_starts[max(bisect_right(self._object_starts, first_id) - 1, 0) :]:
+            batch_object = self.objects[start]
+            batch_end = start + batch_object.rows
+            if start >= end_id:
+                break
+            if batch_end > first_id:
+                batch_object.live -= batch_end - max(start, first_id)
+                self._new_objects.add(start)
+        job.ended[REMOVED_TASK] += end_id - first_id
+        job.routed, job.cancelled_at_ms = job.rows, max(at, 1)
+        self._dirty_jobs.add(job_id)
+        self._settle_if_over(job, at)
+
+    def complete(self, job_id: str, at: int) -> None:
+        """Record that a job's message on completion was sent."""
+        job = self.completing.pop(job_id)
+        job.on_complete, job.completed_at_ms = b"", max(at, 1)
+        self._dirty_jobs.add(job_id)
 
     def count(self, queue: str, id: int, kind: int, at: int = 0) -> None:
         """Count a message that left a queue permanently. Only needed if there are ``active`` jobs."""
@@ -143,7 +184,12 @@ class StagedState:
     def _settle_if_over(self, job: StagedJob, at: int) -> None:
         self._newest_ms = max(self._newest_ms, at)
         if job.is_over and not job.settled_at_ms:
-            job.settled_at_ms = max(at or self._newest_ms, 1)
+            self._settle(job, at or self._newest_ms)
+
+    def _settle(self, job: StagedJob, at: int) -> None:
+        job.settled_at_ms = max(at, 1)
+        if job.on_complete:
+            self.completing[job.id] = job
 
     # ------------------------------------------------------------------ looking up
     def object_of(self, id: int) -> StagedObject | None:
@@ -177,7 +223,8 @@ class StagedState:
             batch.put(keys.staged_job_key(job_id), staged_jobs.encode_job(job))
             if job.settled_at_ms:
                 batch.put(keys.staged_expiry_key(job.settled_at_ms, job_id), field_types.VERSION_ONLY)
-                self._settled_jobs.append(job)
+                if not job.on_complete:
+                    self._settled_jobs.append(job)
         if self._settled_jobs:
             self.active = [job for job in self.active if not job.settled_at_ms]
         self._put_objects(batch)
@@ -216,10 +263,19 @@ class StagedState:
         self.unneeded += self._releasing
         self.needed.difference_update(self._releasing)
         self._releasing = []
+        self.deleted = {job_id for job_id, _settled_at in self._forgotten if job_id not in self.jobs}
 
     def forget(self, job_id: str, settled_at_ms: int) -> None:
-        """Delete a settled job that is past its retention. Its id may be used again."""
+        """Delete a settled job. Its id may be used again."""
         self._forgotten.append((job_id, settled_at_ms))
+        job = self.jobs.get(job_id)
+        if job is not None and job.settled_at_ms == settled_at_ms:
+            del self.jobs[job_id]
+            self._dirty_jobs.discard(job_id)
+            self.completing.pop(job_id, None)
+            self.active = [other for other in self.active if other is not job]
+        if job_id not in self.jobs:
+            self.deleted.add(job_id)
 
     async def load(self, store: Reads) -> None:
         """Load the jobs that are not settled, and all objects."""
@@ -228,7 +284,9 @@ class StagedState:
                 job = staged_jobs.decode_job(key, value)
                 if not job.settled_at_ms:
                     self.jobs[job.id] = job
-        self.active = sorted((job for job in self.jobs.values() if job.rows), key=_first_id)
+                elif job.on_complete:
+                    self.jobs[job.id] = self.completing[job.id] = job
+        self.active = sorted((job for job in self.jobs.values() if not job.settled_at_ms), key=_first_id)
         self._newest_ms = max((job.committed_at_ms for job in self.active), default=0)
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_OBJECT)):
             for key, value in rows:

@@ -222,6 +222,9 @@ CASES = [
     Case("abort-job", m.AbortJob(0, "gone", []), STAGED),
     Case("job", m.GetJob(0, "job"), STAGED, "monitor"),
     Case("jobs", m.ListJobs(0), STAGED, "monitor"),
+    Case("cancel-job", m.CancelJob(0, "ended"), STAGED, "operator"),
+    Case("retry-job", m.RetryJob(0, "ended"), STAGED, "operator"),
+    Case("delete-job", m.DeleteJob(0, "ended"), STAGED, "operator"),
     # ---- results
     Case("store-result", m.StoreResult(0, b"r", 1, b"1", 0), RESULT_WRITE),
     Case("results", m.GetResults(0, [b"r"]), RESULT_READ),
@@ -319,6 +322,7 @@ def port(module_store_folder: Path) -> Iterator[int]:
             admin.declare("first")
             assert isinstance(admin.call(m.Bind(0, "first", "amq.topic", "k", {})), m.Ok)
             assert admin.call(publish("amq.topic", "k")).message_id == 0
+        commit_job(broker.port)
         yield broker.port
         assert broker.terminate() == 0
 
@@ -331,6 +335,13 @@ def answer(port: int, user: str, message: Any) -> Any:
             return client.call(message)
         client.send(message)
         return client.call(m.Ping(0))
+
+
+def commit_job(port: int) -> None:
+    """A job without messages."""
+    with RawClient(port) as admin:
+        admin.hello(user="admin", secret="x")
+        assert isinstance(admin.call(m.CommitJob(0, "ended", [])), m.JobReport)
 
 
 def prepare(port: int, case: Case) -> None:
@@ -401,6 +412,8 @@ def test_a_call_without_its_right_is_refused_and_changes_nothing(port: int, case
     assert world(port, case) == before
     roles = ROLES[ROLES.index(case.role) :] if case.role else ("admin",)
     for user in (case.name, *roles) if case.needs or not case.role else roles:
+        if case.name == "delete-job":
+            commit_job(port)  # the user before has deleted it
         said = answer(port, user, message_of(case))
         if case.name == "hand-over":
             assert said.code == "precondition_failed", "there is no standby"
