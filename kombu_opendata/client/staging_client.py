@@ -112,7 +112,7 @@ class StagingClient(JobCalls):
         target = self.staging_target()
         inline = (
             all(info.data for info in batches)
-            and sum(info.bytes for info in batches) <= target.inline_bytes
+            and sum(max(info.bytes, info.contents_bytes) for info in batches) <= target.inline_bytes
             and sum(info.rows for info in batches) <= target.inline_rows
         )
         if inline:

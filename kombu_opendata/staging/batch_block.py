@@ -9,7 +9,7 @@ from zlib import crc32
 import msgspec
 
 from ..errors import InvalidMessage
-from .batch_format import corrupt
+from .batch_format import FRAME_BYTES, corrupt
 
 #: rows of a block, and of a step of routing
 BLOCK_ROWS = 256
@@ -39,7 +39,7 @@ class IndexBlock(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc
     """Columns of some rows. A column that is not a list has the same value in each row.
 
     Attributes:
-        offset: the offset of the first envelope, in bytes from the segment's start.
+        offset: the offset of the frame (in version 1, of the first envelope), in bytes from the segment's start.
         lengths: the lengths of the contiguous envelopes.
         checksums: CRC-32 of each envelope.
         priority: Kombu's, 0 to 255.
@@ -47,6 +47,9 @@ class IndexBlock(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc
         ttl_ms: -1 means no TTL.
         constants: metadata headers that all rows have.
         columns: the other metadata headers; None in rows without the header.
+        frame_bytes: bytes of the frame with the envelopes; 0 if they are not compressed.
+        frame_checksum: CRC-32 of the frame.
+        start: the offset of the first envelope in the frame's contents; 0 except in a part of a block.
     """
 
     offset: int
@@ -60,6 +63,9 @@ class IndexBlock(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc
     ttl_ms: int | list[int]
     constants: dict[str, str]
     columns: dict[str, list[str | None]]
+    frame_bytes: int = 0
+    frame_checksum: int = 0
+    start: int = 0
 
     @property
     def rows(self) -> int:
@@ -88,11 +94,8 @@ class PendingRows(NamedTuple):
         fields = {name: _part(column, start, end) for name, column in self.fields.items()}
         return PendingRows(self.envelopes[start:end], headers, fields)
 
-    def block(self, offset: int, refuse: Refuse) -> IndexBlock:
-        """Return a validated block of the rows. Their columns must be lists or single values.
-
-        ``offset``: the offset of the first envelope in the segment.
-        """
+    def block(self, refuse: Refuse) -> IndexBlock:
+        """Return a validated block of the rows, without a place. Their columns must be lists or single values."""
         rows = len(self.envelopes)
         constants: dict[str, str] = {}
         varying: dict[str, list[str | None]] = {}
@@ -105,7 +108,7 @@ class PendingRows(NamedTuple):
         lengths = list(map(len, self.envelopes))
         checksums = list(map(crc32, self.envelopes))
         fields = {name: _single(column, rows) for name, column in self.fields.items()}
-        block = IndexBlock(offset, lengths, checksums, constants=constants, columns=varying, **fields)
+        block = IndexBlock(0, lengths, checksums, constants=constants, columns=varying, **fields)
         _check_types(block, refuse)
         _check_limits(block, refuse)
         return block
@@ -142,9 +145,11 @@ def cut(block: IndexBlock, start: int, rows: int) -> IndexBlock:
     end = start + rows
     names = (*_TEXTS, *_NUMBERS)
     fields = {name: value[start:end] for name in names if isinstance(value := getattr(block, name), list)}
+    skipped = sum(block.lengths[:start])
     return msgspec.structs.replace(
         block,
-        offset=block.offset + sum(block.lengths[:start]),
+        offset=block.offset if block.frame_bytes else block.offset + skipped,
+        start=block.start + skipped if block.frame_bytes else 0,
         lengths=block.lengths[start:end],
         checksums=block.checksums[start:end],
         columns={name: column[start:end] for name, column in block.columns.items()},
@@ -154,7 +159,7 @@ def cut(block: IndexBlock, start: int, rows: int) -> IndexBlock:
 
 # ---------------------------------------------------------------------- decoding
 def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: int) -> IndexBlock:
-    """Decode a block. Its envelopes must lie within the ``payload_bytes`` of its segment.
+    """Decode a block. Its envelopes, or its frame, must lie within the ``payload_bytes`` of its segment.
 
     Raises:
         DamagedBatch: a field has an impossible value.
@@ -170,9 +175,12 @@ def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: 
         raise corrupt(path, 0, f"a block of {rows} rows with {len(block.checksums)} checksums")
     if min(block.lengths) < 0 or max(block.lengths) > max_message_bytes:
         raise corrupt(path, 0, f"an envelope of {max(block.lengths)} bytes; the limit is {max_message_bytes}")
-    if block.offset < 0 or block.offset + sum(block.lengths) > payload_bytes:
+    size = sum(block.lengths)
+    if min(block.offset, block.frame_bytes) < 0 or block.offset + (block.frame_bytes or size) > payload_bytes:
         raise corrupt(path, 0, f"an envelope that ends after the segment's {payload_bytes} bytes")
-    if min(block.checksums) < 0 or max(block.checksums) > 0xFFFF_FFFF:
+    if block.start or (block.frame_bytes and size > FRAME_BYTES and rows > 1):
+        raise corrupt(path, 0, f"a frame with {rows} envelopes of {size} bytes from byte {block.start} on")
+    if min(*block.checksums, block.frame_checksum) < 0 or max(*block.checksums, block.frame_checksum) > 0xFFFF_FFFF:
         raise corrupt(path, 0, "a checksum out of range")
     _check_lengths(block, path)
 

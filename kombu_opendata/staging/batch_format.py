@@ -5,15 +5,19 @@ File names and URIs of batches, and URIs of messages in batches, are relative to
 ==============  ===================================================================================================
 part            content
 ==============  ===================================================================================================
-header          magic ``ODQB``, version u16 (1), reserved u16 (0)
-each segment    its payload: contiguous envelopes; then its index: contiguous blocks
+header          magic ``ODQB``, version u16 (2), reserved u16 (0)
+each segment    its payload: contiguous frames; then its index: one frame, of contiguous blocks
 directory       an entry for each segment
 identity        instance ``Utf8``, job id ``Utf8``
 footer          see below; the object's last 40 bytes
 ==============  ===================================================================================================
 
+A frame is one of Zstandard (RFC 8878) that names the size of its contents. Each block of the index has one in the
+payload, with the envelopes of its rows back to back: at most 1 MiB, unless the block has a single row. So the envelopes
+of up to 256 rows are read and decompressed together, and a reader knows the memory that they take before it reads them.
+
 =================  =======  ==================================================================================
-index block        type
+index block        type     (in the index, after decompression)
 =================  =======  ==================================================================================
 size               u32      bytes of the columns
 columns            msgpack  an array: :class:`.batch_block.IndexBlock`
@@ -25,7 +29,7 @@ directory entry    type     (32 bytes)
 payload offset     u64      in the object; the index follows the payload, and the next segment follows the index
 payload bytes      u64
 index bytes        u32
-index CRC-32       u32
+index CRC-32       u32      of the index's frame
 rows               u32
 blocks             u32
 =================  =======  ==================================================================================
@@ -44,9 +48,12 @@ magic              4 bytes  ``ODQB``
 =================  =======  ==================================================================================
 
 Integers are little endian. The footer's checksum covers the directory, which holds the checksums of the indexes, which
-hold those of the envelopes. The checksum in the commit therefore covers every byte. The format is specific to this
-package. A reader checks each field before use, because any user with write access to the folder may have written the
-object.
+hold those of the frames and of the envelopes. The checksum in the commit therefore covers every byte. The format is
+specific to this package. A reader checks each field before use, because any user with write access to the folder may
+have written the object.
+
+In version 1, which is read but not written, nothing is compressed: the payload is contiguous envelopes, the index
+contiguous blocks, and the blocks have no frames.
 """
 
 from __future__ import annotations
@@ -58,9 +65,12 @@ from typing import NamedTuple
 from zlib import crc32
 
 from ..errors import DamagedBatch, NewerFormat
+from .compression import FrameError, decompress
 
 MAGIC = b"ODQB"
-VERSION = 1
+VERSION = 2
+#: the version without compression
+PLAIN_VERSION = 1
 HEADER = struct.Struct("<4sHH")
 ENTRY = struct.Struct("<QQIIII")
 FOOTER = struct.Struct("<QQIIIII4s")
@@ -70,8 +80,12 @@ _UTF8 = struct.Struct("<H")
 #: a writer ends a segment when its payload or its index has this many bytes, or when it has this many rows
 SEGMENT_BYTES = 4 << 20
 SEGMENT_ROWS = 8192
+#: the envelopes of a frame with several rows have at most this many bytes
+FRAME_BYTES = 1 << 20
 #: a reader refuses more; the index is large because a row may have 255 headers of up to 65,535 bytes each
 MAX_INDEX_BYTES = 64 << 20
+#: the largest limit of messages that a broker may have
+MAX_ENVELOPE_BYTES = 512 << 20
 MAX_DIRECTORY_BYTES = 32 << 20
 MAX_ROWS = 1 << 31
 #: size of the first read of an object's end, which contains the whole directory of most batches
@@ -84,7 +98,9 @@ HEADER_BYTES = HEADER.pack(MAGIC, VERSION, 0)
 _SCHEME = "batch:"
 _BATCH = r"([0-9a-f]{24}/[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}\.batch)"
 _OBJECT = re.compile(_SCHEME + _BATCH, re.ASCII)
-_PAYLOAD = re.compile(_SCHEME + _BATCH + r":([0-9]{1,18}):([0-9]{1,10}):([0-9a-f]{8})", re.ASCII)
+_PAYLOAD = re.compile(
+    _SCHEME + _BATCH + r":([0-9]{1,18})(?::([0-9]{1,10}):([0-9]{1,10}))?:([0-9]{1,10}):([0-9a-f]{8})", re.ASCII
+)
 #: names of files that a sweep of the staged folder may remove: batches, complete or not
 FILE_NAME = re.compile(_BATCH + r"(\.part)?", re.ASCII)
 
@@ -103,8 +119,9 @@ class SegmentEntry(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """Contents of directory, identity and footer; ``checksum`` is the one in the commit."""
+    """Contents of header, directory, identity and footer; ``checksum`` is the one in the commit."""
 
+    version: int
     instance: str
     job_id: str
     partition: int
@@ -152,7 +169,7 @@ def directory_start(tail: bytes, size: int, path: str) -> int:
     return int(offset)
 
 
-def decode_tail(data: bytes, offset: int, path: str) -> Tail:
+def decode_tail(data: bytes, offset: int, path: str, version: int) -> Tail:
     """Decode directory, identity and footer: all of ``data``, which starts at ``offset`` of the object.
 
     Raises:
@@ -164,22 +181,23 @@ def decode_tail(data: bytes, offset: int, path: str) -> Tail:
         raise corrupt(path, size - 8, "the checksum of the directory does not match")
     directory_bytes = count * ENTRY.size
     segments = [SegmentEntry(*fields) for fields in ENTRY.iter_unpack(data[:directory_bytes])]
-    _check_segments(segments, offset, rows, path)
+    _check_segments(segments, offset, rows, path, version)
     identity = data[directory_bytes : directory_bytes + identity_bytes]
     instance, at = _read_utf8(identity, 0, offset, path)
     job_id, at = _read_utf8(identity, at, offset, path)
     if at != len(identity):
         raise corrupt(path, offset + directory_bytes + at, "bytes after the job id")
-    return Tail(instance, job_id, partition, attempt, rows, segments, crc)
+    return Tail(version, instance, job_id, partition, attempt, rows, segments, crc)
 
 
-def _check_segments(segments: list[SegmentEntry], end: int, rows: int, path: str) -> None:
+def _check_segments(segments: list[SegmentEntry], end: int, rows: int, path: str, version: int) -> None:
     at = HEADER.size
     for segment in segments:
         if segment.payload_offset != at:
             raise corrupt(path, end, f"a segment at byte {segment.payload_offset}, expected at {at}")
         # the index has a length and a checksum for each row, so at least two bytes
-        if not 0 < segment.rows <= segment.index_bytes // 2 or not 0 < segment.blocks <= segment.rows:
+        index_bytes = segment.index_bytes if version == PLAIN_VERSION else MAX_INDEX_BYTES
+        if not 0 < segment.rows <= index_bytes // 2 or not 0 < segment.blocks <= segment.rows:
             raise corrupt(path, end, f"{segment.rows} rows claimed in an index of {segment.index_bytes} bytes")
         if segment.index_bytes > MAX_INDEX_BYTES:
             raise corrupt(path, end, f"an index of {segment.index_bytes} bytes, at most {MAX_INDEX_BYTES} are possible")
@@ -201,8 +219,8 @@ def _read_utf8(data: bytes, at: int, offset: int, path: str) -> tuple[str, int]:
     raise corrupt(path, offset + at, "a name that can't be read")
 
 
-def check_header(data: bytes, path: str) -> None:
-    """Check the first bytes of an object.
+def read_header(data: bytes, path: str) -> int:
+    """Return the format version of an object from its first bytes.
 
     Raises:
         DamagedBatch: the object is not a batch.
@@ -214,14 +232,23 @@ def check_header(data: bytes, path: str) -> None:
     if version > VERSION:
         text = f"batch {path} has format version {version}, this broker knows {VERSION}: update the broker"
         raise NewerFormat(text, path=path)
-    if version != VERSION or reserved:
+    if version < PLAIN_VERSION or reserved:
         raise corrupt(path, 4, f"format version {version}, reserved {reserved}")
+    return int(version)
 
 
-def split_index(data: bytes, segment: SegmentEntry, path: str) -> list[bytes]:
-    """Return the encoded blocks of a segment's index; raise DamagedBatch if the index is damaged."""
+def split_index(
+    data: bytes, segment: SegmentEntry, path: str, version: int, limit: int = MAX_INDEX_BYTES
+) -> list[bytes]:
+    """Return the encoded blocks of a segment's index, which must have at most ``limit`` bytes.
+
+    Raises:
+        DamagedBatch: the index is damaged.
+    """
     if len(data) != segment.index_bytes or crc32(data) != segment.index_crc:
         raise corrupt(path, segment.index_offset, "the checksum of an index does not match")
+    if version != PLAIN_VERSION:
+        data = contents(data, limit, path, segment.index_offset)
     blocks = []
     at = 0
     while at < len(data):
@@ -236,6 +263,14 @@ def split_index(data: bytes, segment: SegmentEntry, path: str) -> list[bytes]:
     if len(blocks) != segment.blocks:
         raise corrupt(path, segment.index_offset, f"{segment.blocks} blocks claimed, there are {len(blocks)}")
     return blocks
+
+
+def contents(frame: bytes, limit: int, path: str, offset: int) -> bytes:
+    """Return the contents of the frame at ``offset``; raise DamagedBatch if it is damaged, or larger than the limit."""
+    try:
+        return decompress(frame, limit)
+    except FrameError as exc:
+        raise corrupt(path, offset, str(exc)) from exc
 
 
 def corrupt(path: str, offset: int, problem: str) -> DamagedBatch:
@@ -269,19 +304,39 @@ def parse_batch_uri(uri: str) -> str | None:
 
 
 class EnvelopePlace(NamedTuple):
-    """Location of an envelope in a batch; ``checksum`` is its CRC-32."""
+    """Location of an envelope in a batch.
+
+    Attributes:
+        path: the batch.
+        offset: the offset in the object of the envelope, or of the frame that contains it.
+        length: bytes of the envelope.
+        checksum: CRC-32 of the envelope.
+        frame_bytes: bytes of the frame; 0 if the envelope is not compressed.
+        start: the offset of the envelope in the contents of its frame.
+    """
 
     path: str
     offset: int
     length: int
     checksum: int
+    frame_bytes: int = 0
+    start: int = 0
+
+    @property
+    def stored_bytes(self) -> int:
+        """The number of bytes to read, from ``offset`` on."""
+        return self.frame_bytes or self.length
 
 
 def parse_payload_uri(uri: str) -> EnvelopePlace | None:
     """Return the location of a message in a batch; None if the URI is not one of such a message.
 
-    The form is ``batch:<job>/<file>:<offset>:<length>:<CRC-32, 8 hexadecimal digits>``. The URI is relative to the
+    The forms are ``batch:<job>/<file>:<frame offset>:<frame bytes>:<start>:<length>:<CRC-32, 8 hexadecimal digits>``
+    and, of an envelope without a frame, ``batch:<job>/<file>:<offset>:<length>:<CRC-32>``. The URI is relative to the
     staged folder, so a store can be moved.
     """
     match = _PAYLOAD.fullmatch(uri)
-    return EnvelopePlace(match[1], int(match[2]), int(match[3]), int(match[4], 16)) if match else None
+    if match is None:
+        return None
+    path, offset, frame_bytes, start, length, checksum = match.groups()
+    return EnvelopePlace(path, int(offset), int(length), int(checksum, 16), int(frame_bytes or 0), int(start or 0))

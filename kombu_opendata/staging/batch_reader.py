@@ -11,7 +11,7 @@ from . import batch_format as fmt
 from .batch_block import IndexBlock, decode_block
 from .batch_format import SegmentEntry, Tail, job_folder, parse_batch_uri
 from .folder import Folder
-from .job import BatchInfo
+from .job import INLINE_BYTES, BatchInfo
 
 #: bytes of one read of a verification
 _READ_BYTES = 4 << 20
@@ -33,17 +33,40 @@ def read_tail(folder: BatchSource, path: str, size: int) -> Tail:
     """
     length = min(size, fmt.TAIL_BYTES)
     head, tail = folder.read(path, [(0, fmt.HEADER.size), (size - length, length)])
-    fmt.check_header(head, path)
+    version = fmt.read_header(head, path)
     start = fmt.directory_start(tail, size, path)
     if start < size - length:
         (tail,) = folder.read(path, [(start, size - start)])
-    return fmt.decode_tail(tail[-(size - start) :], start, path)
+    return fmt.decode_tail(tail[-(size - start) :], start, path, version)
 
 
-def read_index(folder: BatchSource, path: str, segment: SegmentEntry) -> list[bytes]:
+def read_index(
+    folder: BatchSource, path: str, segment: SegmentEntry, version: int, limit: int = fmt.MAX_INDEX_BYTES
+) -> list[bytes]:
     """Return the encoded blocks of a segment's index. Errors are those of :func:`read_tail`."""
     (data,) = folder.read(path, [(segment.index_offset, segment.index_bytes)])
-    return fmt.split_index(data, segment, path)
+    return fmt.split_index(data, segment, path, version, limit)
+
+
+def read_envelopes(folder: BatchSource, path: str, offset: int, block: IndexBlock) -> bytes:
+    """Return the contiguous envelopes of a block whose segment begins at ``offset``. Errors are those of `read_tail`.
+
+    Checksums of envelopes are not checked. Without a frame, missing bytes are zeros.
+    """
+    size, at = sum(block.lengths), offset + block.offset
+    (data,) = folder.read(path, [(at, block.frame_bytes or size)])
+    return contents_of(data, block, path, at) if block.frame_bytes else data.ljust(size, b"\0")
+
+
+def contents_of(frame: bytes, block: IndexBlock, path: str, offset: int) -> bytes:
+    """Return the contiguous envelopes in the frame of a block; raise DamagedBatch if the frame is not as described."""
+    if crc32(frame) != block.frame_checksum:
+        raise fmt.corrupt(path, offset, "the checksum of a frame does not match")
+    size = sum(block.lengths)
+    data = fmt.contents(frame, size, path, offset)
+    if len(data) != size:
+        raise fmt.corrupt(path, offset, f"a frame of {len(data)} bytes with envelopes of {size}")
+    return data
 
 
 def check_batch(folder: Folder, info: BatchInfo, instance: str, job_id: str) -> str:
@@ -102,8 +125,14 @@ class InlineBlock(NamedTuple):
     payload: bytes
 
 
-def read_inline(info: BatchInfo, instance: str, job_id: str, max_message_bytes: int) -> list[InlineBlock]:
-    """Return the blocks of an inline batch. Errors are those of :func:`check_batch`."""
+def read_inline(
+    info: BatchInfo, instance: str, job_id: str, max_message_bytes: int, room: int = INLINE_BYTES
+) -> list[InlineBlock]:
+    """Return the blocks of an inline batch. Errors are those of :func:`check_batch`.
+
+    Raises:
+        RequestError: the contents have more than ``room`` bytes.
+    """
     path_of(info, job_id)
     path = info.uri
     if len(info.data) != info.bytes:
@@ -113,15 +142,26 @@ def read_inline(info: BatchInfo, instance: str, job_id: str, max_message_bytes: 
     _check_same(tail, info, instance, job_id)
     blocks = []
     for segment in tail.segments:
-        for encoded in read_index(folder, path, segment):
+        for encoded in read_index(folder, path, segment, tail.version, INLINE_BYTES):
             block = decode_block(encoded, path, segment.payload_bytes, max_message_bytes)
-            at = segment.payload_offset + block.offset
-            payload = info.data[at : at + sum(block.lengths)]
+            room -= inline_bytes(encoded, block)
+            if room < 0:
+                raise RequestError(
+                    f"job {job_id!r}: its messages are too large to be inline (the limit is {INLINE_BYTES} bytes): "
+                    "write them as objects",
+                    limit=INLINE_BYTES,
+                )
+            payload = read_envelopes(folder, path, segment.payload_offset, block)
             _check_payload(block, payload, path)
             blocks.append(InlineBlock(encoded, block, payload))
     if sum(inline.block.rows for inline in blocks) != tail.rows:
         raise fmt.corrupt(path, 0, f"{tail.rows} rows claimed, the blocks have another number")
     return blocks
+
+
+def inline_bytes(encoded: bytes, block: IndexBlock) -> int:
+    """Return the bytes of a block that count for the limit of inline batches: of its columns and envelopes."""
+    return fmt.SIZE.size + len(encoded) + sum(block.lengths)
 
 
 def _check_payload(block: IndexBlock, payload: bytes, path: str) -> None:
@@ -143,7 +183,8 @@ class DamagedRows(NamedTuple):
 def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> Iterator[DamagedRows]:
     """Read every byte of an object of ``size`` bytes, and yield its damaged rows.
 
-    ``checksum`` is the one in the commit. The memory use is an index and 4 MiB. Errors are those of :func:`read_tail`.
+    ``checksum`` is the one in the commit. The memory use is an index, a frame and 4 MiB. Errors are those of
+    :func:`read_tail`.
     """
     tail = read_tail(folder, path, size)
     if tail.checksum != checksum:
@@ -153,11 +194,12 @@ def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> I
         row = 0
         payload = _SegmentPayload(folder, path, segment)
         try:
-            for encoded in read_index(folder, path, segment):
-                block = decode_block(encoded, path, segment.payload_bytes, segment.payload_bytes)
-                for number in payload.damaged_rows(block):
-                    text = f"the checksum of the envelope of row {first + row + number} does not match"
-                    yield DamagedRows(first + row + number, 1, fmt.corrupt(path, payload.at, text))
+            for encoded in read_index(folder, path, segment, tail.version):
+                block = decode_block(encoded, path, segment.payload_bytes, fmt.MAX_ENVELOPE_BYTES)
+                for damage in payload.damaged_rows(block):
+                    number = first + row + damage.row
+                    text = f"the checksum of the envelope of row {number} does not match"
+                    yield DamagedRows(number, damage.rows, damage.error or fmt.corrupt(path, payload.at, text))
                 row += block.rows
             payload.check_end(row)
         except DamagedBatch as exc:
@@ -165,8 +207,16 @@ def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> I
         first += segment.rows
 
 
+class _Damage(NamedTuple):
+    """Damaged rows of a block, from ``row`` of the block on."""
+
+    row: int
+    rows: int = 1
+    error: DamagedBatch | None = None
+
+
 class _SegmentPayload:
-    """Envelopes of a segment, read once and in order."""
+    """Payload of a segment, read once and in order."""
 
     def __init__(self, folder: BatchSource, path: str, segment: SegmentEntry) -> None:
         self._folder = folder
@@ -175,7 +225,7 @@ class _SegmentPayload:
         self.at = segment.payload_offset  # the end of the bytes read so far, in the object
         self._data, self._start = b"", self.at
 
-    def damaged_rows(self, block: IndexBlock) -> Iterator[int]:
+    def damaged_rows(self, block: IndexBlock) -> Iterator[_Damage]:
         """Yield the rows of the next block whose envelopes do not match their checksums.
 
         Raises:
@@ -183,9 +233,28 @@ class _SegmentPayload:
         """
         if self.at != self._segment.payload_offset + block.offset:
             raise fmt.corrupt(self._path, self.at, "a block that does not continue the one before")
+        if block.frame_bytes:
+            yield from self._damaged_in_frame(block)
+            return
         for row, (length, checksum) in enumerate(zip(block.lengths, block.checksums, strict=True)):
-            if self._checksum(length) != checksum:
-                yield row
+            found, size = 0, 0
+            for piece in self._pieces(length):
+                found, size = crc32(piece, found), size + len(piece)
+            if found != checksum or size < length:
+                yield _Damage(row)
+
+    def _damaged_in_frame(self, block: IndexBlock) -> Iterator[_Damage]:
+        at = self.at
+        try:
+            data = contents_of(b"".join(self._pieces(block.frame_bytes)), block, self._path, at)
+        except DamagedBatch as exc:
+            yield _Damage(0, block.rows, exc)
+            return
+        at = 0
+        for row, (length, checksum) in enumerate(zip(block.lengths, block.checksums, strict=True)):
+            if crc32(data[at : at + length]) != checksum:
+                yield _Damage(row)
+            at += length
 
     def check_end(self, rows: int) -> None:
         """Raise DamagedBatch unless the blocks have covered the whole segment."""
@@ -193,17 +262,17 @@ class _SegmentPayload:
             text = f"the blocks of a segment have {rows} of its {self._segment.rows} rows and end at byte {self.at}"
             raise fmt.corrupt(self._path, self.at, text)
 
-    def _checksum(self, length: int) -> int:
-        checksum, end = 0, self.at + length
+    def _pieces(self, length: int) -> Iterator[bytes]:
+        """Yield the next ``length`` bytes, or fewer if the object became shorter."""
+        end = self.at + length
         while self.at < end:
             if self.at >= self._start + len(self._data):
                 size = min(_READ_BYTES, self._segment.index_offset - self.at)
                 (self._data,) = self._folder.read(self._path, [(self.at, size)])
                 self._start = self.at
-                if not self._data:  # the object became shorter
+                if not self._data:
                     self.at = end
-                    return -1
+                    return
             piece = self._data[self.at - self._start : end - self._start]
-            checksum = crc32(piece, checksum)
             self.at += len(piece)
-        return checksum
+            yield piece

@@ -9,10 +9,13 @@ from itertools import chain
 from typing import NoReturn
 from zlib import crc32
 
+from msgspec import structs
+
 from ..errors import InvalidMessage, MessageTooLarge, RequestError
 from . import batch_format as fmt
 from .batch_block import BLOCK_BYTES, BLOCK_ROWS, PendingRows, encode_block
 from .batch_format import SegmentEntry, batch_path, batch_uri
+from .compression import Compressor
 from .folder import Folder, Output
 from .folder_url import open_folder
 from .job import MAX_PART, BatchInfo, StagingTarget, check_job_id
@@ -30,7 +33,7 @@ class BatchWriter:
         job_id: the id of the job, up to 255 bytes of UTF-8.
         partition, attempt: the numbers of the partition and of its attempt, from 0 to 2³²-1.
         token: 16 hexadecimal digits, unique among the batches of the job; random by default.
-        max_segment_bytes: approximate; the writer has one segment in memory.
+        max_segment_bytes: approximate; the writer has a segment's index and one frame in memory.
 
     Raises:
         RequestError: an invalid job id, partition or attempt.
@@ -60,7 +63,8 @@ class BatchWriter:
         self._segments: list[SegmentEntry] = []
         self._index: list[bytes] = []  # blocks of the current segment, each preceded by its size
         self._index_bytes = self._segment_bytes = self._segment_rows = 0
-        self._written_rows = 0
+        self._written_rows = self._contents_bytes = 0
+        self._compressor = Compressor()
         self._inline_parts: list[bytes] = [fmt.HEADER_BYTES]  # not written as long as the batch may be inline
         self._size = self._segment_start = len(fmt.HEADER_BYTES)
         self._output: Output | None = None
@@ -101,10 +105,12 @@ class BatchWriter:
         size = len(envelope)
         if size > self._limit:
             self._too_large(size, self.rows)
+        if self._pending_bytes + size > fmt.FRAME_BYTES:
+            self._flush()
         self._envelopes.append(envelope)
         self._fields.append((headers, exchange, routing_key, priority, created_at_ms, visible_at_ms, ttl_ms))
         self._pending_bytes += size
-        if len(self._envelopes) >= BLOCK_ROWS or self._pending_bytes >= self._max_segment_bytes:
+        if len(self._envelopes) >= BLOCK_ROWS:
             self._flush()
 
     def add_many(
@@ -146,8 +152,8 @@ class BatchWriter:
             if length > self._limit:
                 self._too_large(length, self.rows + position - start)
             size += length
-            if size >= self._max_segment_bytes:
-                return position + 1
+            if size > fmt.FRAME_BYTES and position > start:
+                return position
         return end
 
     def _too_large(self, size: int, row: int) -> NoReturn:
@@ -173,20 +179,23 @@ class BatchWriter:
         self._add_block(rows)
 
     def _add_block(self, rows: PendingRows) -> None:
-        block = rows.block(self._segment_bytes, self._invalid)
+        block = rows.block(self._invalid)
+        payload = b"".join(rows.envelopes)
+        frame = self._compressor.frame(payload)
+        block = structs.replace(block, offset=self._segment_bytes, frame_bytes=len(frame), frame_checksum=crc32(frame))
         encoded = encode_block(block)
         if len(encoded) > BLOCK_BYTES and block.rows > 1:
             middle = block.rows // 2
             self._add_block(rows.part(0, middle))
             self._add_block(rows.part(middle, block.rows))
             return
-        payload = b"".join(rows.envelopes)
-        self._write(payload)
+        self._contents_bytes += len(payload) + fmt.SIZE.size + len(encoded)
+        self._written_rows += block.rows
+        self._write(frame)
         self._index += (fmt.SIZE.pack(len(encoded)), encoded)
         self._index_bytes += fmt.SIZE.size + len(encoded)
-        self._segment_bytes += len(payload)
+        self._segment_bytes += len(frame)
         self._segment_rows += block.rows
-        self._written_rows += block.rows
         largest = max(self._segment_bytes, self._index_bytes)
         if largest >= self._max_segment_bytes or self._segment_rows >= fmt.SEGMENT_ROWS:
             self._end_segment()
@@ -199,7 +208,7 @@ class BatchWriter:
     def _end_segment(self) -> None:
         if not self._segment_rows:
             return
-        index = b"".join(self._index)
+        index = self._compressor.frame(b"".join(self._index))
         self._write(index)
         blocks = len(self._index) // 2
         self._segments.append(
@@ -216,7 +225,7 @@ class BatchWriter:
             self._output.write(data)
             return
         self._inline_parts.append(data)
-        if self._size > self._target.inline_bytes or self._written_rows > self._target.inline_rows:
+        if self._contents_bytes > self._target.inline_bytes or self._written_rows > self._target.inline_rows:
             self._output = open_folder(self._target.url, self._target.options).create(self._path)
             parts, self._inline_parts = self._inline_parts, []
             for part in parts:
@@ -243,7 +252,16 @@ class BatchWriter:
             self._output.commit()
         self._is_closed = True
         uri = batch_uri(self._path)
-        return BatchInfo(uri, self._written_rows, self._size, checksum, self._partition, self._attempt, data)
+        return BatchInfo(
+            uri,
+            self._written_rows,
+            self._size,
+            checksum,
+            partition=self._partition,
+            attempt=self._attempt,
+            contents_bytes=self._contents_bytes,
+            data=data,
+        )
 
     def abort(self) -> None:
         """Discard the added messages and remove the written bytes. Does nothing after :meth:`close`."""

@@ -12,7 +12,7 @@ from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 
 MAX_JOB_ID_BYTES = 255
 MAX_PART = 0xFFFF_FFFF
-#: limits for the batches of a job that are inline: contained in the commit, without an object
+#: limits for the contents of a job's batches that are inline: contained in the commit, without an object
 INLINE_BYTES = 128 << 10
 INLINE_ROWS = 500
 
@@ -46,6 +46,7 @@ class BatchInfo:
     attempt: int = 0  # of the writer
     #: the object itself if it is small and was not written; otherwise empty
     data: _Bytes = field(default=b"", repr=False)
+    contents_bytes: int = 0  # of messages and index before compression
 
 
 def check_job_id(job_id: str) -> None:

@@ -74,8 +74,9 @@ def stage_job(world: World) -> None:
     target = StagingTarget(engine.staging.folder.url, inline_bytes=0, inline_rows=0)
     (info,) = stage(target, "job", [[b"staged %d" % number * 5 for number in range(8)]])
     path, folder = parse_batch_uri(info.uri) or "", engine.staging.folder.open()
-    (segment,) = read_tail(folder, path, info.bytes).segments
-    (encoded,) = read_index(folder, path, segment)
+    tail = read_tail(folder, path, info.bytes)
+    (segment,) = tail.segments
+    (encoded,) = read_index(folder, path, segment, tail.version)
     block = decode_block(encoded, path, segment.payload_bytes, segment.payload_bytes)
     job = engine.staging.commit("job", [StagedBatch(path, info.rows, info.bytes, info.checksum)])
     now = world.clock.now_ms()

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from kombu_opendata.staging import BatchWriter, StagingTarget
-from kombu_opendata.staging import batch_format as fmt
 from kombu_opendata.staging.batch_block import cut, decode_block, encode_block
 from kombu_opendata.staging.batch_format import parse_batch_uri
-from kombu_opendata.staging.batch_reader import read_inline, read_tail
+from kombu_opendata.staging.batch_reader import read_index, read_inline, read_tail
 from kombu_opendata.staging.job import BatchInfo
 from kombu_opendata.storage.effects.staged_jobs import StagedChunk
 from kombu_opendata.storage.records.keys import RecordKind
@@ -89,9 +88,9 @@ class StagedRules(ReplayRules):
             return StagedPart("", info.rows, 0, encoded, payload)
         path = parse_batch_uri(info.uri) or ""
         folder = self.engine.staging.folder.open()
-        (segment,) = read_tail(folder, path, info.bytes).segments
-        (index,) = folder.read(path, [(segment.index_offset, segment.index_bytes)])
-        (encoded,) = fmt.split_index(index, segment, path)
+        tail = read_tail(folder, path, info.bytes)
+        (segment,) = tail.segments
+        (encoded,) = read_index(folder, path, segment, tail.version)
         return StagedPart(path, info.rows, segment.payload_offset, encoded, b"")
 
     def last_job(self) -> str:
@@ -132,7 +131,7 @@ class StagedRules(ReplayRules):
             self.clock.now_ms(),
             job.at,
             part.path,
-            part.offset + start,
+            part.offset + block.offset,
             rows,
             encode_block(block),
             payload,

@@ -10,6 +10,7 @@ from typing import Any
 from slatedb import uniffi
 
 from kombu_opendata.staging.batch_format import parse_payload_uri
+from kombu_opendata.staging.compression import decompress
 from kombu_opendata.storage import records
 from kombu_opendata.storage.records import payload
 from kombu_opendata.storage.records.keys import RecordKind, parse
@@ -60,8 +61,9 @@ class PlainStore:
             return stored
         place = parse_payload_uri(stored.uri)
         if place is not None:
-            path, offset, length, _checksum = place
-            return (self._staged / path).read_bytes()[offset : offset + length]
+            stored = (self._staged / place.path).read_bytes()[place.offset : place.offset + place.stored_bytes]
+            contents = decompress(stored, 1 << 30) if place.frame_bytes else stored
+            return contents[place.start : place.start + place.length]
         count, size = payload.parse_chunks_uri(stored.uri) or (0, 0)
         whole = b"".join(self.of[RecordKind.CHUNK][id, number] for number in range(count))
         assert len(whole) == size

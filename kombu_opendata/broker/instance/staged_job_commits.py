@@ -25,7 +25,7 @@ from ...errors import (
 )
 from ...staging.batch_block import encode_block
 from ...staging.batch_format import job_folder, with_token
-from ...staging.batch_reader import InlineBlock, check_batch, path_of, read_inline
+from ...staging.batch_reader import InlineBlock, check_batch, inline_bytes, path_of, read_inline
 from ...staging.batch_writer import write_object
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
 from ...storage.effects.staged_jobs import StagedChunk
@@ -122,12 +122,14 @@ class StagingService:
     def _commit_inline(self, job_id: str, batches: list[BatchInfo], options: JobOptions) -> StagedJob:
         """Commit a job whose batches are part of the call, and route it in the same commit."""
         inline: list[InlineBlock] = []
+        room = INLINE_BYTES
         for batch in batches:
-            for encoded, block, payload in read_inline(batch, self._name, job_id, self._max_message_bytes):
+            for encoded, block, payload in read_inline(batch, self._name, job_id, self._max_message_bytes, room):
                 checked = with_broker_headers(block, payload)
                 inline.append(InlineBlock(encoded if checked is block else encode_block(checked), checked, payload))
+                room -= inline_bytes(encoded, block)
         plans = self.router.planner.plan_all(inline)
-        self._commits.check_room(2 * sum(len(batch.data) for batch in batches))
+        self._commits.check_room(2 * (INLINE_BYTES - room))
         job = self._staging.commit(job_id, [_staged("", batch) for batch in batches], options)
         for (encoded, block, payload), plan in zip(inline, plans, strict=True):
             first_id = job.first_id + job.routed

@@ -19,7 +19,7 @@ from ...errors import CorruptRecord, InvalidMessage, NewerFormat, OpenDataError
 from ...protocol.messages import Blocked
 from ...staging.batch_block import BLOCK_ROWS, IndexBlock, cut, decode_block, encode_block
 from ...staging.batch_format import SegmentEntry, Tail, corrupt
-from ...staging.batch_reader import read_index, read_tail
+from ...staging.batch_reader import read_envelopes, read_index, read_tail
 from ...staging.folder import Folder
 from ...storage.effects.staged_jobs import StagedChunk
 from ...storage.operations.staged_jobs import Staging
@@ -189,10 +189,10 @@ class StagingRouter:
                     continue
                 if job.is_routed:
                     return
-                reading = next_read or self._read(folder, staged.path, segment)
+                reading = next_read or self._read(folder, staged.path, segment, tail.version)
                 next_read = None
                 if number + 1 < len(tail.segments):
-                    next_read = self._read(folder, staged.path, tail.segments[number + 1])
+                    next_read = self._read(folder, staged.path, tail.segments[number + 1], tail.version)
                 try:
                     await self._route_segment(job, staged, segment, await reading, start_id)
                 except CorruptRecord as exc:
@@ -201,9 +201,9 @@ class StagingRouter:
             if next_read is not None:
                 next_read.cancel()
 
-    def _read(self, folder: Folder, path: str, segment: SegmentEntry) -> asyncio.Task[list[bytes]]:
+    def _read(self, folder: Folder, path: str, segment: SegmentEntry, version: int) -> asyncio.Task[list[bytes]]:
         """Start reading an index ahead."""
-        reading = self._loop.create_task(asyncio.to_thread(read_index, folder, path, segment))
+        reading = self._loop.create_task(asyncio.to_thread(read_index, folder, path, segment, version))
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be awaited
         return reading
 
@@ -231,7 +231,7 @@ class StagingRouter:
                 break
             if at > next_id:
                 for part, columns, row in _parts(block, encoded, block.rows - (at - next_id)):
-                    await self._route_block(job, staged.path, segment.payload_offset + part.offset, columns, part, row)
+                    await self._route_block(job, staged.path, segment.payload_offset, columns, part, row)
         if at != end:
             raise corrupt(staged.path, segment.index_offset, f"its blocks have {at - start_id} of {segment.rows} rows")
 
@@ -239,7 +239,7 @@ class StagingRouter:
     async def _route_block(
         self, job: StagedJob, path: str, offset: int, encoded: bytes, block: IndexBlock, row: int
     ) -> None:
-        """Route the rows of a block from ``row`` on, in pieces; its envelopes begin at ``offset`` of the object."""
+        """Route the rows of a block from ``row`` on, in pieces; its segment begins at ``offset`` of the object."""
         payload: bytes | None = None
         clock = self._loop.time
         stuck_at = clock()
@@ -280,11 +280,11 @@ class StagingRouter:
 
         Raise NeedEnvelopes if ``payload`` must be read first, or StoreFull.
         """
-        start = sum(block.lengths[:row])
         limit = self._limits.get(job.id)
         rows = min(block.rows - row, self._piece_rows if limit is None else min(self._piece_rows, limit.rows))
         piece = cut(block, row, rows) if rows < block.rows else block
-        plan, count = self.planner.plan(piece, payload[start:] if payload is not None else None, {})
+        own = payload[sum(block.lengths[:row]) :] if payload is not None else None
+        plan, count = self.planner.plan(piece, own, {})
         if plan.full is not None and not count:
             self._block(job, refusal_text(plan.full), plan.full.name)
             return 0
@@ -293,7 +293,8 @@ class StagingRouter:
         columns = encoded if piece is block else encode_block(piece)
         now = self._clock.now_ms()
         first_id = job.first_id + job.routed
-        chunk = StagedChunk(job.id, first_id, now, job.committed_at_ms, path, offset + start, count, columns, b"")
+        at = offset + piece.offset
+        chunk = StagedChunk(job.id, first_id, now, job.committed_at_ms, path, at, count, columns, b"")
         self.planner.apply(chunk, piece, plan)
         if limit is not None:
             limit.take(count)
@@ -301,9 +302,7 @@ class StagingRouter:
 
     async def _payload(self, path: str, offset: int, block: IndexBlock) -> bytes:
         """Return the envelopes of a block. Their checksums are checked when they are delivered."""
-        size = sum(block.lengths)
-        (data,) = await asyncio.to_thread(self._staging.folder.open().read, path, [(offset, size)])
-        return data.ljust(size, b"\0")
+        return await asyncio.to_thread(read_envelopes, self._staging.folder.open(), path, offset, block)
 
     async def _yield(self, seconds: float) -> None:
         """Yield the event loop: if clients are active, for as long as the piece took."""

@@ -145,7 +145,7 @@ class MessageChecks:
             return
         if folder is None:
             return  # in a bucket, each object would cost a request
-        subject, end = f"the payload of message {self._facts.id}", place.offset + place.length
+        subject, end = f"the payload of message {self._facts.id}", place.offset + place.stored_bytes
         try:
             size = (folder / place.path).stat().st_size
         except OSError as exc:

@@ -32,7 +32,7 @@ class StagedChunk(msgspec.Struct, array_like=True, gc=False):
         at_ms: the time of routing.
         received_at_ms: the time of the job's commit, which counts as the time of receipt.
         path: the batch object; empty if the batch is inline.
-        offset: the offset of the first row's envelope in the object.
+        offset: the offset in the object of the frame with the envelopes, or of the first one if there is no frame.
         rows: the number of rows.
         block: the rows' columns: :class:`kombu_opendata.staging.batch_block.IndexBlock`; empty if they are damaged.
         payload: the envelopes of an inline batch; else empty.
@@ -102,9 +102,10 @@ def _places(chunk: StagedChunk, block: IndexBlock) -> Iterator[tuple[bytes, byte
             yield b"", chunk.payload[at : at + length]
             at += length
         return
-    start = f"batch:{chunk.path}:"
+    is_framed = bool(block.frame_bytes)
+    start = f"batch:{chunk.path}:{chunk.offset}:{block.frame_bytes}:" if is_framed else f"batch:{chunk.path}:"
     pack = field_types.COUNT.pack
-    at = chunk.offset
+    at = block.start if is_framed else chunk.offset
     for length, checksum in zip(block.lengths, block.checksums, strict=True):
         uri = f"{start}{at}:{length}:{checksum:08x}".encode()
         yield _URI + pack(len(uri)) + uri, b""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Protocol
+from threading import Lock
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from ...errors import CorruptRecord, DamagedBatch
-from ...staging.batch_format import EnvelopePlace, parse_payload_uri
+from ...staging.batch_format import FRAME_BYTES, MAX_ENVELOPE_BYTES, EnvelopePlace, parse_payload_uri
+from ...staging.compression import FrameError, decompress
 from ...staging.folder import Folder
 from ...staging.folder_url import StagedFolder
 from ..records import keys, payload
@@ -21,6 +24,9 @@ _CHUNKS_AT_ONCE = 16
 _MAX_GAP_BYTES = 16 << 10
 #: the most bytes of one such read
 _MAX_RUN_BYTES = 4 << 20
+
+#: the most bytes of decompressed frames that remain in memory: a few times the messages that are loaded ahead
+_CACHE_BYTES = 4 << 20
 
 #: the place of a payload: inline, in chunk records, or in a batch object
 Place = bytes | Chunks | EnvelopePlace
@@ -67,11 +73,46 @@ def require(envelope: bytes | CorruptRecord) -> bytes:
     return envelope
 
 
-class PayloadReader:
-    """The reader of payloads in a store. A damaged payload is an error of its message only."""
+class FrameCache:
+    """Contents of the frames of batches that were read last, up to ``limit`` bytes. Threads share it."""
 
-    def __init__(self, store: ChunkRecords, folder: StagedFolder) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit, self._size = limit, 0
+        self._contents: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, place: EnvelopePlace) -> bytes | None:
+        return self._contents.get((place.path, place.offset)) if place.frame_bytes else None
+
+    def put(self, place: EnvelopePlace, contents: bytes) -> None:
+        key = place.path, place.offset
+        with self._lock:
+            if len(contents) > self._limit or key in self._contents:
+                return
+            self._contents[key] = contents
+            self._size += len(contents)
+            while self._size > self._limit:
+                self._size -= len(self._contents.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        with self._lock:
+            self._contents.clear()
+            self._size = 0
+
+
+class PayloadReader:
+    """The reader of payloads in a store. A damaged payload is an error of its message only.
+
+    Messages of a batch share frames, and are mostly read in its order: a frame is read and decompressed once for all of
+    its messages, in a thread, and remains in memory for the next call.
+
+    Args:
+        cache_bytes: the limit for decompressed frames that remain in memory.
+    """
+
+    def __init__(self, store: ChunkRecords, folder: StagedFolder, cache_bytes: int = _CACHE_BYTES) -> None:
         self._store, self._folder = store, folder
+        self.frames = FrameCache(cache_bytes)
 
     async def read(self, places: Mapping[int, Place]) -> Envelopes:
         """Read payloads by message id; neighbouring ones in a batch with one read, in a thread.
@@ -85,12 +126,15 @@ class PayloadReader:
             if isinstance(place, bytes):
                 envelopes[id] = place
             elif isinstance(place, EnvelopePlace):
-                batch_places.append((id, place))
+                contents = self.frames.get(place)
+                if contents is None:
+                    batch_places.append((id, place))
+                else:
+                    envelopes[id] = envelope_of(id, place, contents)
             else:
                 await self._join(id, place, envelopes)
         if batch_places:
-            batch_places.sort(key=lambda item: (item[1].path, item[1].offset))
-            await asyncio.to_thread(_read_batches, self._folder.open(), batch_places, envelopes)
+            await asyncio.to_thread(_read_batches, self._folder.open(), batch_places, envelopes, self.frames)
         return envelopes
 
     async def _join(self, id: int, chunks: Chunks, envelopes: Envelopes) -> None:
@@ -106,39 +150,77 @@ class PayloadReader:
             envelopes[id] = CorruptRecord(text, key=keys.payload_key(id), offset=0)
 
 
-def _read_batches(folder: Folder, places: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:
-    """Read payloads, sorted by their places, from batch objects."""
+class _Part(NamedTuple):
+    """Frame, or an envelope without one, with the wanted messages in it."""
+
+    offset: int
+    bytes: int
+    messages: list[tuple[int, EnvelopePlace]]
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.bytes
+
+
+def _read_batches(
+    folder: Folder, places: list[tuple[int, EnvelopePlace]], envelopes: Envelopes, frames: FrameCache
+) -> None:
+    """Read payloads from batch objects."""
+    places.sort(key=lambda item: (item[1].path, item[1].offset))
     for path, batch in groupby(places, key=lambda item: item[1].path):
-        runs = _runs(list(batch))
-        starts = [run[0][1].offset for run in runs]
-        ranges = [(at, run[-1][1].offset + run[-1][1].length - at) for at, run in zip(starts, runs, strict=True)]
+        parts = [
+            _Part(offset, size, list(group))
+            for (offset, size), group in groupby(batch, key=lambda item: (item[1].offset, item[1].stored_bytes))
+        ]
+        for run in _runs(parts):
+            start = run[0].offset
+            try:
+                (data,) = folder.read(path, [(start, run[-1].end - start)])
+            except CorruptRecord as exc:
+                envelopes.update((id, exc) for part in run for id, _place in part.messages)
+                continue
+            for part in run:
+                _add(part, data[part.offset - start : part.end - start], envelopes, frames)
+
+
+def _add(part: _Part, data: bytes, envelopes: Envelopes, frames: FrameCache) -> None:
+    """Add the payloads of a part, whose stored bytes are ``data``."""
+    place = part.messages[0][1]
+    if place.frame_bytes:
+        size = max(place.start + place.length for _id, place in part.messages)
         try:
-            parts = folder.read(path, ranges)
-        except CorruptRecord as exc:
-            envelopes.update((id, exc) for run in runs for id, _place in run)
-            continue
-        for at, run, data in zip(starts, runs, parts, strict=True):
-            for id, place in run:
-                envelope = data[place.offset - at : place.offset - at + place.length]
-                whole = len(envelope) == place.length and crc32(envelope) == place.checksum
-                envelopes[id] = envelope if whole else _damaged(id, place, len(envelope))
+            data = decompress(data, min(max(size, FRAME_BYTES), MAX_ENVELOPE_BYTES))
+        except FrameError as exc:
+            envelopes.update((id, _damaged(id, place, str(exc))) for id, place in part.messages)
+            return
+    found = {id: envelope_of(id, place, data) for id, place in part.messages}
+    envelopes.update(found)
+    is_whole = all(isinstance(envelope, bytes) for envelope in found.values())
+    if place.frame_bytes and len(data) > place.length and is_whole:
+        frames.put(place, data)
 
 
-def _runs(places: list[tuple[int, EnvelopePlace]]) -> list[list[tuple[int, EnvelopePlace]]]:
-    """Split sorted places of one object into runs of one read each."""
-    runs = [[places[0]]]
-    for id, place in places[1:]:
+def envelope_of(id: int, place: EnvelopePlace, data: bytes) -> bytes | DamagedBatch:
+    """Return the payload of a message from the contents of its frame, or an error if it is damaged."""
+    envelope = data[place.start : place.start + place.length]
+    if len(envelope) < place.length:
+        return _damaged(id, place, f"only {len(envelope)} of {place.length} bytes are there")
+    return envelope if crc32(envelope) == place.checksum else _damaged(id, place, "its checksum does not match")
+
+
+def _runs(parts: list[_Part]) -> list[list[_Part]]:
+    """Split sorted parts of one object into runs of one read each."""
+    runs = [[parts[0]]]
+    for part in parts[1:]:
         run = runs[-1]
-        end = run[-1][1].offset + run[-1][1].length
-        fits = place.offset + place.length - run[0][1].offset <= _MAX_RUN_BYTES
-        if end <= place.offset <= end + _MAX_GAP_BYTES and fits:
-            run.append((id, place))
+        end = run[-1].end
+        if end <= part.offset <= end + _MAX_GAP_BYTES and part.end - run[0].offset <= _MAX_RUN_BYTES:
+            run.append(part)
         else:
-            runs.append([(id, place)])
+            runs.append([part])
     return runs
 
 
-def _damaged(id: int, place: EnvelopePlace, size: int) -> DamagedBatch:
-    error = "its checksum does not match" if size == place.length else f"only {size} of {place.length} bytes are there"
+def _damaged(id: int, place: EnvelopePlace, error: str) -> DamagedBatch:
     text = f"the payload of message {id} in batch {place.path} at byte {place.offset} is damaged: {error}"
     return DamagedBatch(text, key=place.path.encode(), offset=place.offset, batch=place.path, message_id=id)

@@ -116,6 +116,7 @@ class Payloads:
 
     def shrink(self) -> None:
         self._hot.clear()
+        self._reader.frames.clear()
         self._size = 0
 
     async def read(self, id: int) -> bytes | None:

@@ -15,9 +15,10 @@ from kombu_opendata.errors import DamagedBatch
 from kombu_opendata.protocol.messages import Outcome
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.staging import BatchWriter, JobInfo, StagingTarget
-from kombu_opendata.staging.batch_format import parse_batch_uri
+from kombu_opendata.staging.batch_format import HEADER_BYTES, parse_batch_uri
 
 from ...support.batches import Sink, envelope, headers
+from ...support.broker import EmbeddedBroker
 from ...support.processes import wait_until
 from .conftest import when
 
@@ -50,7 +51,7 @@ def damage(target: StagingTarget, folder: Path, partition: int) -> str:
     """Overwrite the payloads of a batch; returns its path."""
     (file,) = (folder / "default.staged").rglob(f"{partition}-0-*.batch")
     data = file.read_bytes()
-    at = data.index(b"application/data")  # in the first payload
+    at = len(HEADER_BYTES) + 16  # in the first frame
     file.write_bytes(data[:at] + bytes(len(data) - at))
     path = parse_batch_uri(f"batch:{file.parent.name}/{file.name}")
     assert path is not None
@@ -122,9 +123,16 @@ def test_a_damaged_batch_harms_only_its_messages(
 
 @pytest.mark.damages_store
 def test_a_retry_says_which_tasks_can_not_be_read(
-    job: JobInfo, sink: Sink, queue_client: QueueClient, target: StagingTarget, store_folder: Path, url: str
+    job: JobInfo,
+    sink: Sink,
+    queue_client: QueueClient,
+    target: StagingTarget,
+    store_folder: Path,
+    url: str,
+    broker: EmbeddedBroker,
 ) -> None:
     fail_all(sink, queue_client)
+    broker.terminate()  # it has the payloads in memory
     path = damage(target, store_folder, 0)
     attempts = queue_client.list_attempts(bodies=True).items
     assert sum(path in attempt.event.body_error for attempt in attempts if attempt.event is not None) == ROWS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import tracemalloc
 from typing import Any
 from zlib import crc32
 
@@ -14,6 +15,8 @@ from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging import batch_format as fmt
 from kombu_opendata.staging.batch_format import SegmentEntry, batch_uri, job_folder, parse_batch_uri, parse_payload_uri
 from kombu_opendata.staging.batch_reader import path_of, read_inline
+from kombu_opendata.staging.compression import Compressor, FrameError, decompress
+from kombu_opendata.staging.job import INLINE_BYTES
 
 # ---- batch format
 TARGET = StagingTarget("file:///nowhere/default.staged")
@@ -70,7 +73,7 @@ def test_garbage_is_no_batch() -> None:
 def test_a_newer_version_says_so() -> None:
     info = batch()
     with pytest.raises(NewerFormat, match="update the broker"):
-        read(changed(info, b"ODQB\x02\x00" + info.data[6:]))
+        read(changed(info, b"ODQB\x03\x00" + info.data[6:]))
 
 
 @pytest.mark.parametrize(
@@ -148,8 +151,46 @@ def test_directories_that_lie(data: bytes) -> None:
 # ---- batch uri
 def test_uris_of_payloads() -> None:
     path = f"{job_folder('job')}/1-2-{'a' * 16}.batch"
-    assert parse_payload_uri(f"batch:{path}:8:300:0000002a") == (path, 8, 300, 42)
+    assert parse_payload_uri(f"batch:{path}:8:300:0000002a") == (path, 8, 300, 42, 0, 0)
+    assert parse_payload_uri(f"batch:{path}:8:77:5:300:0000002a") == (path, 8, 300, 42, 77, 5)
+    assert parse_payload_uri(f"batch:{path}:8:77:300:0000002a") is None
     assert parse_batch_uri(f"batch:{path}") == path
     assert parse_payload_uri(f"batch:{path}") is None
     assert parse_payload_uri(f"batch:{path}:-8:300:0000002a") is None
     assert parse_payload_uri(f"batch:{path}:{10**19}:300:0000002a") is None
+
+
+# ---- compression
+def test_frames() -> None:
+    compressor = Compressor()
+    for data in (b"", b"x", bytes(5 << 20), random.Random(1).randbytes(100_000)):
+        frame = compressor.frame(data)
+        assert decompress(frame, len(data)) == data
+        for wrong in (frame[:-1], frame + b"\0", frame + frame, frame[:4], b""):
+            with pytest.raises(FrameError):
+                decompress(wrong, 10 << 20)
+
+
+def test_a_frame_is_not_decompressed_beyond_its_limit() -> None:
+    bomb = Compressor().frame(bytes(256 << 20))
+    assert len(bomb) < 100_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(FrameError, match="limit is 1048576"):
+            decompress(bomb, 1 << 20)
+        # the header claims a smaller size: the four bytes after magic and descriptor
+        with pytest.raises(FrameError):
+            decompress(bomb[:4] + b"\xa0" + (1 << 20).to_bytes(4, "little") + bomb[9:], 1 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_inline_batch_has_as_many_contents_as_it_may() -> None:
+    writer = BatchWriter(TARGET, "job", 0, 0, token="0" * 16)
+    writer.add(bytes(INLINE_BYTES - 1000), {})
+    info = writer.close()
+    assert len(info.data) < 1000
+    assert info.contents_bytes <= INLINE_BYTES
+    with pytest.raises(RequestError, match="too large to be inline"):
+        read_inline(info, "default", "job", 1 << 20, 100_000)

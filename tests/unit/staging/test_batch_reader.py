@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,13 @@ import pytest
 from kombu_opendata.errors import DamagedBatch, NewerFormat
 from kombu_opendata.staging import BatchInfo, StagingTarget
 from kombu_opendata.staging.batch_format import parse_batch_uri
-from kombu_opendata.staging.batch_reader import DamagedRows, verify_object
+from kombu_opendata.staging.batch_reader import DamagedRows, read_tail, verify_object
 from kombu_opendata.staging.folder import LocalFolder
 
 from ...support.batches import stage
 
-LARGE = bytes(5 << 20)
+#: does not compress
+LARGE = random.Random(5).randbytes(5 << 20)
 
 
 def staged(root: Path, *bodies: bytes) -> tuple[Path, BatchInfo]:
@@ -57,7 +59,8 @@ def test_the_damaged_rows_are_named(tmp_path: Path) -> None:
 
 def test_a_damaged_index_is_the_damage_of_its_rows(tmp_path: Path) -> None:
     path, info = staged(tmp_path, b"zero", LARGE, b"two", b"three")
-    flip(path, path.read_bytes().rindex(b"exchange"))
+    tail = read_tail(LocalFolder(tmp_path), parse_batch_uri(info.uri) or "", info.bytes)
+    flip(path, tail.segments[1].index_offset + 9)
     assert [(damaged.first, damaged.rows) for damaged in verified(tmp_path, info)] == [(2, 2)]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -14,7 +16,7 @@ from kombu_opendata.errors import InvalidMessage, MessageTooLarge, RequestError,
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging.batch_block import IndexBlock, decode_block
 from kombu_opendata.staging.batch_format import parse_batch_uri
-from kombu_opendata.staging.batch_reader import check_batch, read_index, read_tail
+from kombu_opendata.staging.batch_reader import check_batch, read_envelopes, read_index, read_tail
 from kombu_opendata.staging.batch_writer import write_object
 from kombu_opendata.staging.folder_url import open_folder
 
@@ -31,13 +33,14 @@ def read_back(target: StagingTarget, info: BatchInfo) -> Rows:
     folder = open_folder(target.url)
     path = check_batch(folder, info, target.instance, "job")
     found: Rows = []
-    for segment in read_tail(folder, path, info.bytes).segments:
-        for encoded in read_index(folder, path, segment):
+    tail = read_tail(folder, path, info.bytes)
+    for segment in tail.segments:
+        for encoded in read_index(folder, path, segment, tail.version):
             block = decode_block(encoded, path, segment.payload_bytes, 1 << 30)
-            at = segment.payload_offset + block.offset
+            envelopes, at = read_envelopes(folder, path, segment.payload_offset, block), 0
             for row in range(block.rows):
                 length = block.lengths[row]
-                (body,) = folder.read(path, [(at, length)])
+                body = envelopes[at : at + length]
                 assert crc32(body) == block.checksums[row]
                 found.append({"envelope": body, **row_of(block, row)})
                 at += length
@@ -98,14 +101,37 @@ def test_columns_are_the_same_as_rows(target: StagingTarget) -> None:
 
 
 def test_a_writer_holds_only_a_segment(target: StagingTarget) -> None:
-    writer = BatchWriter(target, "job", 0, 0, max_segment_bytes=10_000)
-    for number in range(400):
-        writer.add(b"x" * 1000, {"id": str(number)})
+    writer = BatchWriter(target, "job", 0, 0, max_segment_bytes=1 << 20)
+    bodies = [random.Random(number).randbytes(4000) for number in range(1600)]
+    for number, body in enumerate(bodies):
+        writer.add(body, {"id": str(number)})
     info = writer.close()
     path = parse_batch_uri(info.uri) or ""
     tail = read_tail(open_folder(target.url), path, info.bytes)
-    assert len(tail.segments) == 40
-    assert len(read_back(target, info)) == 400
+    assert max(segment.payload_bytes for segment in tail.segments) < (1 << 20) + 256 * 4000
+    assert len(tail.segments) > 2
+    assert [row["envelope"] for row in read_back(target, info)] == bodies
+
+
+def test_the_frames_of_large_rows_are_small(target: StagingTarget) -> None:
+    """So that reading a message decompresses at most 1 MiB, or only the message."""
+    sizes = [1, 300_000, 300_000, 800_000, 3 << 20, 1, 2, 1 << 20]
+    large = replace(target, max_message_bytes=3 << 20)
+    for is_bulk in (False, True):
+        writer = BatchWriter(large, "job", 0, int(is_bulk))
+        if is_bulk:
+            writer.add_many([bytes(size) for size in sizes], {})
+        for size in () if is_bulk else sizes:
+            writer.add(bytes(size), {})
+        info = writer.close()
+        assert info.bytes < 5000 < info.contents_bytes
+        folder, path = open_folder(target.url), parse_batch_uri(info.uri) or ""
+        tail = read_tail(folder, path, info.bytes)
+        (segment,) = tail.segments
+        blocks = [
+            decode_block(each, path, 1 << 20, 3 << 20) for each in read_index(folder, path, segment, tail.version)
+        ]
+        assert [block.lengths for block in blocks] == [[1, 300_000, 300_000], [800_000], [3 << 20], [1, 2], [1 << 20]]
 
 
 def test_large_columns_are_cut_into_smaller_blocks(target: StagingTarget) -> None:

@@ -248,14 +248,15 @@ def test_rows_of_a_staged_job_that_were_routed_just_before_the_start_are_not_mis
             writer.add(b"row", {"exchange": "amq.fanout", "routing_key": ""}, exchange="amq.fanout", routing_key="")
         info = writer.close()
         path, folder = parse_batch_uri(info.uri) or "", engine.staging.folder.open()
-        (segment,) = read_tail(folder, path, info.bytes).segments
-        (encoded,) = read_index(folder, path, segment)
+        tail = read_tail(folder, path, info.bytes)
+        (segment,) = tail.segments
+        (encoded,) = read_index(folder, path, segment, tail.version)
         block = decode_block(encoded, path, 1 << 20, 1 << 20)
         job = engine.staging.commit("job", [StagedBatch(path, info.rows, info.bytes, info.checksum)])
 
         def route(count: int) -> None:
             piece = cut(block, job.routed, count)
-            offset, now = segment.payload_offset + 3 * job.routed, world.clock.now_ms()
+            offset, now = segment.payload_offset + piece.offset, world.clock.now_ms()
             first_id = job.first_id + job.routed
             chunk = StagedChunk(
                 "job", first_id, now, job.committed_at_ms, path, offset, count, encode_block(piece), b""
