@@ -10,7 +10,7 @@ import msgspec
 from ..errors import InvalidMessage
 from . import messages as m
 from .envelope import SPARK_JOB, SPARK_MESSAGE, encode_envelope, metadata_headers, open_envelope
-from .message_properties import priority_of
+from .message_properties import priority_of, ttl_ms_of, visible_at_ms_of
 from .revocation import PROPERTY
 
 #: limit for the envelope, which is part of the job's record
@@ -46,7 +46,7 @@ def completion_task(envelope: bytes, job: Mapping[str, Any], now_ms: int) -> m.P
         body = msgspec.msgpack.decode(raw)
         args, kwargs, callbacks = decode(body)
         new: bytes = encode((args, {**kwargs, JOB_ARGUMENT: msgspec.Raw(encode(job))}, callbacks))
-        priority = priority_of(properties.get("priority"))
+        priority, ttl_ms = priority_of(properties.get("priority")), ttl_ms_of(properties.get("expiration"))
     except (ValueError, TypeError, RecursionError) as exc:
         text = f"the body of the task on completion is not that of a task: {exc}"
         raise InvalidMessage(text, name="on_complete") from exc
@@ -54,4 +54,5 @@ def completion_task(envelope: bytes, job: Mapping[str, Any], now_ms: int) -> m.P
     made = new.decode() if isinstance(body, str) else new
     texts = metadata_headers(headers, exchange, key, priority, kind)
     final = encode_envelope(made, kind, encoding, headers, properties, exchange, key)
-    return m.Publish(0, 0, exchange, key, final, texts, priority, now_ms, 0, -1, False, PROPERTY in properties)
+    visible_at_ms, is_revocable = visible_at_ms_of(headers), PROPERTY in properties
+    return m.Publish(0, 0, exchange, key, final, texts, priority, now_ms, visible_at_ms, ttl_ms, False, is_revocable)
