@@ -14,6 +14,7 @@ from ..protocol.task_reports import FAILED, TaskState
 from ..staging import JobInfo
 from .encode.row_encoder import task_id
 from .source import read_table
+from .write.bad_rows import bad_rows_frame
 
 #: final states of acknowledged tasks that did not succeed
 _NOT_SUCCEEDED = [state.name.lower() for state in (*FAILED, TaskState.REVOKED)]
@@ -70,6 +71,18 @@ class SubmitResult(JobHandle):
             "last.exception", "last.error", "last.traceback", "coalesce(last.ended_at, failed_at) ended_at",
             "int(coalesce(all_runs, counted)) attempts", "last.consumer worker",
         )  # fmt: skip
+
+    def bad_rows(self) -> Any:
+        """Return a frame of the rows that could not be sent and that ``bad_rows="collect"`` has left out.
+
+        The rows are stored beside the store for a week.
+
+        Columns: partition and row (numbers from 0), task_id, column, value, reason, arguments (all columns by the
+        expressions that the call named, as texts of at most 100 characters).
+        """
+        with self._access.connect() as broker:
+            target = broker.staging.staging_target()
+        return bad_rows_frame(self._spark, target, self.status())
 
     @property
     def _last_id(self) -> int:

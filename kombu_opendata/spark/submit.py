@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
 import uuid
@@ -11,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from msgspec.structs import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from ..celery_integration.broker_access import BrokerAccess, access_of
 from ..errors import RequestError, StartError, from_wire
 from ..staging import JobInfo
-from .encode.plan import JobPlan
+from .encode.plan import JobPlan, JobSettings
 from .option_text import check_choice
 from .result import SubmitResult
 from .source import NAME, register
@@ -27,11 +27,12 @@ from .write.task_arguments import (
     Kwargs,
     TaskArguments,
     check_frame,
+    collects_bad_rows,
     make_templates,
     task_frame,
     without_duplicates,
 )
-from .write.task_writers import check_prefix
+from .write.task_writers import CommitReport, check_prefix
 from .write.write_options import pack_plan
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ def submit_tasks(
     properties: Mapping[str, Any] | None = None,
     job_id: str | None = None,
     duplicates: Literal["error", "first"] = "error",
+    bad_rows: Literal["fail", "collect"] = "fail",
     transport_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> SubmitResult:
@@ -81,6 +83,8 @@ def submit_tasks(
         job_id: a job whose id was committed before is returned, and nothing is added. Random by default.
         duplicates: with ``task_id``, an id of several rows is an error, or one of these rows is sent (``first``). The
             check for an error reads the frame once more.
+        bad_rows: a row that can't be sent fails the job, or is left out (``collect``):
+            :meth:`.SubmitResult.bad_rows` has all such rows with the reasons.
         transport_options: Celery's ``broker_transport_options``, with ``broker_url``.
         options: further options of ``apply_async``: those of :data:`.task_arguments.APPLY_OPTIONS`, such as
             ``countdown``, ``serializer``, ``compression`` and ``link``.
@@ -95,7 +99,9 @@ def submit_tasks(
     arguments.check(job_id)
     check_frame(df, streams=False)
     check_choice("duplicates", duplicates, ("error", "first"))
-    return _submit(df, arguments, app, access_of(broker_url, app, transport_options), job_id, duplicates)
+    settings = JobSettings(collects_bad_rows=collects_bad_rows(bad_rows))
+    access = access_of(broker_url, app, transport_options)
+    return _submit(df, arguments, settings, app, access, job_id, duplicates)
 
 
 def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None, **arguments: Any) -> Any:
@@ -116,6 +122,7 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     """
     app = arguments.pop("app", None)
     access = access_of(arguments.pop("broker_url", None), app, arguments.pop("transport_options", None))
+    settings = JobSettings(collects_bad_rows=collects_bad_rows(arguments.pop("bad_rows", "fail")))
     names = [field.name for field in fields(TaskArguments) if field.name in arguments and field.name != "options"]
     task_arguments = TaskArguments(task, **{name: arguments.pop(name) for name in names}, options=arguments)
     task_arguments.check(job_id)
@@ -123,58 +130,55 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     check_prefix(job_id or "")
     if task_arguments.is_routed_by_row and not isinstance(app, (str, type(None))):
         raise RequestError("give the app as module:attribute, because a stream's tasks and queues are not known now")
-    frame, plan = _prepare(df, task_arguments, app, access)
+    frame, plan = _prepare(df, task_arguments, settings, app, access)
     register(df.sparkSession)
     writer = frame.writeStream.format(NAME).option("broker_url", access.url).option("plan", pack_plan(plan, access))
     return writer if job_id is None else writer.option("job_id", job_id)
 
 
 def _submit(
-    df: DataFrame, task_arguments: TaskArguments, app: Any, access: BrokerAccess, job_id: str | None, duplicates: str
+    df: DataFrame,
+    task_arguments: TaskArguments,
+    settings: JobSettings,
+    app: Any,
+    access: BrokerAccess,
+    job_id: str | None,
+    duplicates: str,
 ) -> SubmitResult:
     spark = df.sparkSession
     if job := _known_job(access, job_id):
         log.warning("job %r was committed before, with %d tasks: nothing is sent", job.job_id, job.rows)
         return SubmitResult(spark, access, job)
-    frame, plan = _prepare(df, task_arguments, app, access)
+    frame, plan = _prepare(df, task_arguments, settings, app, access)
     if task_arguments.task_id is not None:
         frame = without_duplicates(frame, duplicates)
     job_id = job_id or str(uuid.uuid4())
     register(spark)
     with tempfile.TemporaryDirectory(prefix="opendata-spark-") as folder:
-        report_file = Path(folder) / "report.json"
+        report_file = Path(folder) / "report.json"  # absent if another host commits, as with Spark Connect
         writer = frame.write.format(NAME).mode("append").option("broker_url", access.url).option("job_id", job_id)
         writer.option("plan", pack_plan(plan, access)).option("report", str(report_file))
         try:
             writer.save()
         except PySparkException as exc:
             _check_executors(str(exc))
-            if refused := _read_report(report_file).get("refused"):
-                raise from_wire(refused["code"], refused["text"], {}) from None
+            if refused := _read_report(report_file).refused:
+                raise from_wire(*refused, {}) from None
             raise
         report = _read_report(report_file)
-    return _result(spark, access, job_id, report, has_own_ids=task_arguments.task_id is not None)
-
-
-def _result(
-    spark: Any, access: BrokerAccess, job_id: str, report: dict[str, Any], *, has_own_ids: bool
-) -> SubmitResult:
-    """Return the job of a commit that has just succeeded.
-
-    If another host made the commit, as with Spark Connect, there is no report, and the broker returns the job.
-    """
-    if report:
-        job = JobInfo(**report["job"])
-        return SubmitResult(spark, access, job, report["partitions"] if job.added and not has_own_ids else None)
-    new = _known_job(access, job_id)
-    if new is None:
+    if report.bad_rows:
+        log.warning("%d rows of job %r can't be sent: see bad_rows() of the result", report.bad_rows, job_id)
+    job = report.job or _known_job(access, job_id)
+    if job is None:
         raise RequestError(f"job {job_id} ended without a commit", job_id=job_id)
-    return SubmitResult(spark, access, replace(new, added=True))
+    if report.job is None:
+        job = replace(job, added=True)
+    ids_follow = report.job is not None and job.added and not report.bad_rows and task_arguments.task_id is None
+    return SubmitResult(spark, access, job, report.partitions if ids_follow else None)
 
 
-def _read_report(file: Path) -> dict[str, Any]:
-    """Return the report of :class:`.TaskWriter`; empty if there is none."""
-    return dict(json.loads(file.read_text())) if file.exists() else {}
+def _read_report(file: Path) -> CommitReport:
+    return msgspec.json.decode(file.read_bytes(), type=CommitReport) if file.exists() else CommitReport()
 
 
 def _known_job(access: BrokerAccess, job_id: str | None) -> JobInfo | None:
@@ -190,10 +194,13 @@ def _known_job(access: BrokerAccess, job_id: str | None) -> JobInfo | None:
     return None if job.state == "unknown" else job
 
 
-def _prepare(df: DataFrame, task_arguments: TaskArguments, app: Any, access: BrokerAccess) -> tuple[DataFrame, JobPlan]:
+def _prepare(
+    df: DataFrame, task_arguments: TaskArguments, settings: JobSettings, app: Any, access: BrokerAccess
+) -> tuple[DataFrame, JobPlan]:
     """Return the frame to write and the plan, after all checks that the driver can make."""
     is_path = isinstance(app, str)
     frame, plan = task_frame(df, task_arguments, app if is_path else "")
+    plan.settings = settings
     make_templates(frame, plan, None if is_path else app)
     with access.connect() as broker:
         broker.check(plan.declared())

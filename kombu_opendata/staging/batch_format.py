@@ -101,8 +101,8 @@ _OBJECT = re.compile(_SCHEME + _BATCH, re.ASCII)
 _PAYLOAD = re.compile(
     _SCHEME + _BATCH + r":([0-9]{1,18})(?::([0-9]{1,10}):([0-9]{1,10}))?:([0-9]{1,10}):([0-9a-f]{8})", re.ASCII
 )
-#: names of files that a sweep of the staged folder may remove: batches, complete or not
-FILE_NAME = re.compile(_BATCH + r"(\.part)?", re.ASCII)
+#: names of files that a sweep of the staged folder may remove: batches and lists of bad rows, complete or not
+FILE_NAME = re.compile(r"[0-9a-f]{24}/(([0-9]{1,10}-[0-9]{1,10}-)?[0-9a-f]{16}\.(batch|bad))(\.part)?", re.ASCII)
 
 
 class SegmentEntry(NamedTuple):
@@ -286,6 +286,21 @@ def job_folder(job_id: str) -> str:
 def batch_path(job_id: str, partition: int, attempt: int, token: str) -> str:
     """Return the path of a batch; ``token`` is 16 hexadecimal digits, unique among attempts."""
     return f"{job_folder(job_id)}/{partition}-{attempt}-{token}.batch"
+
+
+def bad_rows_path(job_id: str, partition: int, attempt: int, token: str) -> str:
+    """Return the path of the rows of a partition that can't be sent, one a line as JSON."""
+    return f"{job_folder(job_id)}/{partition}-{attempt}-{token}.bad"
+
+
+def bad_rows_index(job_id: str, rows: int, batches: int, size: int) -> str:
+    """Return the path of the list of the paths of bad rows, of a job with these messages, batches and bytes.
+
+    The driver writes it before the commit. Another driver's list for the same job id, which was not committed, has
+    another name, unless its batches are alike.
+    """
+    token = hashlib.blake2b(f"{rows} {batches} {size}".encode(), digest_size=8).hexdigest()
+    return f"{job_folder(job_id)}/{token}.bad"
 
 
 def batch_uri(path: str) -> str:

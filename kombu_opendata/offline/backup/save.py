@@ -195,7 +195,7 @@ class _FileCopier:
                 self._put(file, self._source.stream(entry.path))
             return file
         except FileNotFoundError as exc:
-            if entry.path.endswith(".batch"):
+            if entry.path.endswith((".batch", ".bad")):
                 return None
             raise StoreChanged(f"{entry.path} was deleted while the store was copied; try again") from exc
 

@@ -15,6 +15,9 @@ from ...errors import RequestError
 from .argument_columns import is_text, sample
 from .celery_template import NotSerialized, Template, make_template
 
+#: characters of a column's expression that errors show
+_SOURCE_CHARACTERS = 80
+
 #: (task, queue); an empty queue leaves the choice to Celery
 Target = tuple[str, str]
 
@@ -41,6 +44,17 @@ class ColumnNames:
         return (named | {*self.args, *self.kwargs.values(), *self.headers.values()}) - self.constants.keys()
 
 
+@dataclass(frozen=True)
+class JobSettings:
+    """Settings of a job as a whole.
+
+    Attributes:
+        collects_bad_rows: True if rows that can't be sent are left out; False if the first one is an error.
+    """
+
+    collects_bad_rows: bool = False
+
+
 @dataclass
 class JobPlan:
     """Plan of a job's tasks without the rows. Picklable: the driver creates a plan, the executors use it."""
@@ -53,6 +67,7 @@ class JobPlan:
     templates: dict[Target, Template] = field(default_factory=dict)  # the templates created so far
     app_path: str = ""  # ``module:attribute`` of the app with which executors create other templates; empty for no app
     closed: bool = False  # True if the driver has created all templates, so that another task or queue is an error
+    settings: JobSettings = JobSettings()
     samples: dict[str, Any] = field(default_factory=dict)  # for each argument, a value of its column's type
     #: the caller's expression for each column, by the column's name in the written frame
     sources: dict[str, str] = field(default_factory=dict)
@@ -61,8 +76,13 @@ class JobPlan:
         """Return a column or constant as shown in errors: the caller's expression, and its purpose."""
         if name in self.columns.constants:
             return name
-        source = self.sources.get(name, name)
+        source = self.source(name)
         return f"column {name!r}" if source == name else f"column {source!r} ({name})"
+
+    def source(self, name: str) -> str:
+        """Return the caller's expression for a column of the written frame."""
+        source = self.sources.get(name, name)
+        return source if len(source) <= _SOURCE_CHARACTERS else f"{source[:_SOURCE_CHARACTERS]}…"
 
     def template(self, target: Target, app: Any = None) -> Template:
         """Return the template of a task for a queue; the first call creates it.

@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from kombu.serialization import registry
 
-from ...errors import InvalidMessage, OpenDataError
+from ...errors import InvalidMessage, MessageTooLarge, OpenDataError
 from ...protocol.envelope import encode_fields
 from ...protocol.message_properties import priority_of, visible_at_ms_of
+from ...staging.batch_block import MAX_TEXT_BYTES
 from .argument_columns import required_texts, values
 from .celery_template import Template
 from .plan import JobPlan, Target
@@ -28,20 +30,51 @@ CHUNK_ROWS = 8192
 CHUNK_BYTES = 4 << 20
 
 
+class BadRow(NamedTuple):
+    """Row that can't be sent.
+
+    Attributes:
+        partition, row: the number of the partition, and that of the row in it; both from 0.
+        task_id: the id that the task would have had; None if the id is the reason.
+        column: the caller's expression of the invalid column, with its purpose; empty if the whole row is the reason.
+        value: the column's value as text.
+        reason: the error, in one line.
+        arguments: the values of all columns as texts, by the caller's expressions.
+    """
+
+    partition: int
+    row: int
+    task_id: str | None
+    column: str
+    value: str
+    reason: str
+    arguments: dict[str, str]
+
+
 class RowEncoder:
     """Encoder of the messages of one partition.
 
     Args:
         now_ms: returns the time, ms since the epoch.
+        max_bytes: with ``refuse``, the limit for the size of a message.
+        refuse: is called with each row that can't be sent; by default the first one is an error.
 
     Attributes:
         used: the templates that rows have used so far.
     """
 
-    def __init__(self, plan: JobPlan, job_id: str, partition: int, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        plan: JobPlan,
+        job_id: str,
+        partition: int,
+        now_ms: Callable[[], int],
+        max_bytes: int = 0,
+        refuse: Callable[[BadRow], None] | None = None,
+    ) -> None:
         self._plan, self._partition = plan, partition
         self._prefix = partition_prefix(job_id, partition)
-        self._now_ms = now_ms
+        self._now_ms, self._max_bytes, self._refuse = now_ms, max_bytes, refuse
         self._row = 0
         self.used: dict[Target, Template] = {}
 
@@ -54,26 +87,36 @@ class RowEncoder:
         step = max(1, min(CHUNK_ROWS, CHUNK_BYTES * batch.num_rows // max(batch.nbytes, 1)))
         for start in range(0, batch.num_rows, step):
             part = batch.slice(start, step)
-            try:
-                messages = self._encode(part, self._row)
-            except Exception as exc:
-                raise self._located(part, exc) from exc
+            yield from self._encode_good(part, self._row)
             self._row += part.num_rows
+
+    def _encode_good(self, part: pa.RecordBatch, first: int) -> Iterator[Messages]:
+        """Encode the rows, of which the first one is number ``first``; halve them as long as one can't be encoded."""
+        try:
+            messages = self._encode(part, first)
+            if self._refuse is not None:
+                check_sizes(messages, self._max_bytes)
+        except Exception as exc:
+            if part.num_rows == 1:
+                self._reject(part, first, exc)
+                return
+            half = part.num_rows // 2
+            yield from self._encode_good(part.slice(0, half), first)
+            yield from self._encode_good(part.slice(half), first + half)
+        else:
             yield messages
 
-    def _located(self, part: pa.RecordBatch, exc: Exception) -> InvalidMessage:
-        """Return an error that names the first row that can't be encoded."""
-        row = self._row
-        for number in range(part.num_rows):
-            try:
-                self._encode(part.slice(number, 1), self._row + number)
-            except Exception as own:
-                row, exc = self._row + number, own
-                break
-        alone = part.slice(row - self._row, 1)
-        reason = wrong_column(self._plan, alone) or reason_of(exc)
-        text = f"row {row} of partition {self._partition} can't be sent: {reason}"
-        return InvalidMessage(text, row=row, partition=self._partition, reason=reason)
+    def _reject(self, alone: pa.RecordBatch, row: int, exc: Exception) -> None:
+        """Report a row that can't be encoded, or raise InvalidMessage."""
+        column, value, why = wrong_column(self._plan, alone) or ("", "", reason_of(exc))
+        if self._refuse is None:
+            reason = f"{column} is {value}: {why}" if column else why
+            text = f"row {row} of partition {self._partition} can't be sent: {reason}"
+            raise InvalidMessage(text, row=row, partition=self._partition, reason=reason) from exc
+        own = self._plan.columns.task_id
+        id = f"{self._prefix}{row:012x}" if own is None else alone.column(own)[0].as_py()
+        arguments = {self._plan.source(name): _shown(alone.column(name)) for name in alone.schema.names}
+        self._refuse(BadRow(self._partition, row, id, column, value, why, arguments))
 
     def _encode(self, batch: pa.RecordBatch, first: int) -> Messages:
         column = self._plan.columns.task_id
@@ -116,15 +159,27 @@ _REASON_CHARACTERS = 300
 Check = Callable[[pa.Array], object]
 
 
-def wrong_column(plan: JobPlan, row: pa.RecordBatch) -> str:
-    """Return the invalid column of this row, its value and the reason; empty if all columns are valid."""
+def wrong_column(plan: JobPlan, row: pa.RecordBatch) -> tuple[str, str, str] | None:
+    """Return the invalid column of this row, its value and the reason; None if all columns are valid."""
     for name, check in _checks(plan, row):
         column = row.column(name)
         try:
             check(column)
         except Exception as exc:
-            return f"{plan.label(name)} is {_shown(column)}: {reason_of(exc)}"
-    return ""
+            return plan.label(name), _shown(column), reason_of(exc)
+    return None
+
+
+def check_sizes(messages: Messages, max_bytes: int) -> None:
+    """Raise MessageTooLarge or InvalidMessage if a batch would refuse one of the messages."""
+    size = max(map(len, messages.envelopes))
+    if size > max_bytes:
+        text = f"the message has {size} bytes and the broker's limit is {max_bytes}"
+        raise MessageTooLarge(text, size=size, limit=max_bytes)
+    for name, column in messages.headers.items():
+        for text in column if isinstance(column, list) else (column,):
+            if text and 4 * len(text) > MAX_TEXT_BYTES and len(text.encode()) > MAX_TEXT_BYTES:
+                raise InvalidMessage(f"the header {name!r} has over {MAX_TEXT_BYTES} bytes")
 
 
 def reason_of(exc: Exception) -> str:

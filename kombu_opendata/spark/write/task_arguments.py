@@ -18,13 +18,13 @@ from ...errors import RequestError
 from ...protocol.message_properties import priority_of
 from ..arrow_schema import arrow_schema, without_void
 from ..encode.plan import ColumnNames, JobPlan, Target
-from ..option_text import check_different, did_you_mean, nearest
+from ..option_text import check_choice, check_different, did_you_mean, nearest
 
 Args = Sequence[Any] | None
 Kwargs = Mapping[str, Any] | Sequence[str] | None
 
 #: arguments of ``submit_tasks`` that are not options of ``apply_async``
-_ARGUMENTS = ("app", "broker_url", "duplicates", "job_id", "properties", "task", "transport_options")
+_ARGUMENTS = ("app", "bad_rows", "broker_url", "duplicates", "job_id", "properties", "task", "transport_options")
 #: arguments that are such options, but may differ from row to row
 _COLUMNS = ("args", "kwargs", "task_id")
 #: options of ``apply_async`` that a message can have
@@ -35,7 +35,7 @@ _CELERY_OPTIONS = (
     "serializer", "shadow", "soft_time_limit", "stamped_headers", "time_limit",
 )  # fmt: skip
 APPLY_OPTIONS = frozenset(_CELERY_OPTIONS)
-#: properties of AMQP messages, which have an argument of their own, and the types of their values
+#: properties of AMQP messages, which are given by the argument ``properties``, and the types of their values
 _PROPERTIES: dict[str, tuple[type, ...]] = {
     "app_id": (str,), "cluster_id": (str,), "correlation_id": (str,), "expiration": (Real,), "message_id": (str,),
     "reply_to": (str,), "timestamp": (Real, datetime), "type": (str,), "user_id": (str,),
@@ -164,10 +164,14 @@ def _check_time(option: str, value: Any) -> None:
         ) from None
 
 
+def collects_bad_rows(value: Any) -> bool:
+    """Return the meaning of the argument ``bad_rows``; raise RequestError if it has none."""
+    check_choice("bad_rows", value, ("fail", "collect"))
+    return bool(value == "collect")
+
+
 #: limit for the tasks and queues for which the driver uses an app
 MAX_TARGETS = 10_000
-#: characters of a column's expression that errors show
-_SOURCE_CHARACTERS = 80
 
 
 def check_frame(df: Any, *, streams: bool) -> None:
@@ -252,7 +256,7 @@ class _Frame:
             RequestError: no column has this name, which ends with ``hint``, or several have it.
         """
         shown = re.fullmatch(r"Column<'(.*)'>", str(column), re.DOTALL)
-        self.sources[name] = shown[1][:_SOURCE_CHARACTERS] if shown else str(column)
+        self.sources[name] = shown[1] if shown else str(column)
         if isinstance(column, str):
             if column not in self._df.columns:
                 has = ", ".join(self._df.columns)

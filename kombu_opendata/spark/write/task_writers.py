@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,17 +9,18 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pyarrow as pa
-from msgspec.structs import asdict
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ...celery_integration.broker_access import BrokerAccess
+from ...celery_integration.broker_access import BrokerAccess, load_app
 from ...errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, wire_code
 from ...staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
 from ...staging.job import MAX_JOB_ID_BYTES, check_job_id
 from ..encode.plan import JobPlan
 from ..encode.row_encoder import RowEncoder
+from .bad_rows import BadRowWriter, delete_bad_rows, write_index
 
 #: local properties of Spark's tasks in a micro-batch
 _QUERY_ID = "sql.streaming.queryId"
@@ -35,11 +35,18 @@ _AWAY = (ConnectionLost, RetryLater, StartError)
 
 @dataclass
 class Written(WriterCommitMessage):
-    """Message of one of Spark's tasks to the driver: its batch, and the queues and exchanges to declare for it."""
+    """Message of one of Spark's tasks to the driver: its batch, and the queues and exchanges to declare for it.
+
+    Attributes:
+        bad_rows: the number of its rows that can't be sent.
+        bad_path: the path of the object with these rows; empty if there are none.
+    """
 
     job_id: str
     batch: BatchInfo
     declare: tuple[Any, ...] = field(default=())
+    bad_rows: int = 0
+    bad_path: str = ""
 
 
 class _JobWriter:
@@ -59,23 +66,33 @@ class _JobWriter:
         """
         context = _context()
         partition, attempt = context.partitionId(), context.taskAttemptId() & _MAX_ATTEMPT
-        encoder = RowEncoder(plan, job_id, partition, _now_ms)
-        writer = BatchWriter(self._target, job_id, partition, attempt)
+        target = self._target
+        bad = BadRowWriter(target, job_id, partition, attempt)
+        if plan.settings.collects_bad_rows and plan.app_path:
+            load_app(plan.app_path)  # its absence is no error of a row
+        refuse = bad.add if plan.settings.collects_bad_rows else None
+        encoder = RowEncoder(plan, job_id, partition, _now_ms, target.max_message_bytes, refuse)
+        writer = BatchWriter(target, job_id, partition, attempt)
         try:
             for batch in batches:
                 for messages in encoder.encode(batch):
                     writer.add_many(**messages._asdict(), created_at_ms=_now_ms())
-            info = writer.close()
+            info, bad_path = writer.close(), bad.close()
         except BaseException:
             writer.abort()
+            bad.abort()
             raise
         declare = {entity: None for template in encoder.used.values() for entity in template.declare}
-        return Written(job_id, info, tuple(declare))
+        return Written(job_id, info, tuple(declare), bad.rows, bad_path)
 
     def _commit(self, job_id: str, messages: list[Written]) -> JobInfo:
         """Commit the batches. Message ids follow the order of partitions, not the order in which tasks ended."""
         batches = sorted((message.batch for message in messages), key=lambda info: info.partition)
         entities = {repr(entity): entity for message in messages for entity in message.declare}
+        if bad_paths := [message.bad_path for message in messages if message.bad_path]:
+            sent = [info for info in batches if info.rows]
+            totals = sum(info.rows for info in sent), len(sent), sum(info.bytes for info in sent)
+            write_index(self._target, job_id, totals, bad_paths)
 
         def commit() -> JobInfo:
             with self._access.connect() as broker:
@@ -91,6 +108,23 @@ class _JobWriter:
             for job_id in dict.fromkeys(message.job_id for message in partitions):
                 batches = [message.batch for message in partitions if message.job_id == job_id]
                 broker.staging.abort_job(job_id, batches)
+        delete_bad_rows(self._target, [message.bad_path for message in partitions if message.bad_path])
+
+
+class CommitReport(msgspec.Struct):
+    """Outcome of a commit, for ``submit_tasks``.
+
+    Attributes:
+        job: the job; None if the commit was refused.
+        partitions: the number of messages by partition.
+        bad_rows: the number of rows that were not sent.
+        refused: the code and the text of the error.
+    """
+
+    job: JobInfo | None = None
+    partitions: list[tuple[int, int]] = []
+    bad_rows: int = 0
+    refused: tuple[str, str] | None = None
 
 
 class TaskWriter(_JobWriter, DataSourceArrowWriter):
@@ -115,14 +149,14 @@ class TaskWriter(_JobWriter, DataSourceArrowWriter):
         try:
             job = self._commit(self._job_id, partitions)
         except OpenDataError as exc:
-            self._report({"refused": {"code": wire_code(exc), "text": exc.text}})
+            self._report(CommitReport(refused=(wire_code(exc), exc.text)))
             raise
         rows = sorted((message.batch.partition, message.batch.rows) for message in partitions)
-        self._report({"job": {**asdict(job), "queues": {}, "blocked": None}, "partitions": rows})
+        self._report(CommitReport(job, rows, sum(message.bad_rows for message in partitions)))
 
-    def _report(self, report: dict[str, object]) -> None:
+    def _report(self, report: CommitReport) -> None:
         if self._report_path:
-            Path(self._report_path).write_text(json.dumps(report))
+            Path(self._report_path).write_bytes(msgspec.json.encode(report))
 
 
 class TaskStreamWriter(_JobWriter, DataSourceStreamArrowWriter):
@@ -146,7 +180,9 @@ class TaskStreamWriter(_JobWriter, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Commit the job of a micro-batch; one without rows creates no job."""
-        partitions = [message for message in messages if message is not None and message.batch.rows]
+        partitions = [
+            message for message in messages if message is not None and (message.batch.rows or message.bad_rows)
+        ]
         for job_id in dict.fromkeys(message.job_id for message in partitions):
             self._commit(job_id, [message for message in partitions if message.job_id == job_id])
 

@@ -18,6 +18,7 @@ option                 meaning
 ``header_columns``     a JSON object of header → column
 ``options``            a JSON object of further options of ``apply_async``: those of
                        :data:`.task_arguments.APPLY_OPTIONS`
+``bad_rows``           ``collect`` leaves rows out that can't be sent; by default (``fail``) they fail the job
 ``properties``         a JSON object of AMQP properties, such as ``reply_to``
 ``transport_options``  a JSON object: Celery's ``broker_transport_options``, with ``broker_url``
 =====================  ================================================================================================
@@ -36,15 +37,15 @@ import pyarrow as pa
 
 from ...celery_integration.broker_access import BrokerAccess, access_of
 from ...errors import RequestError
-from ..encode.plan import ColumnNames, JobPlan
+from ..encode.plan import ColumnNames, JobPlan, JobSettings
 from ..option_text import check_different, did_you_mean, json_of, names_of
-from .task_arguments import check_options, check_properties
+from .task_arguments import check_options, check_properties, collects_bad_rows
 
 #: possible contents of a column, each with an option
 _COLUMNS = ("task", "queue", "task_id", "priority", "eta", "expires")
 _KNOWN = frozenset((
     "broker_url", "app", "job_id", "task", "args", "kwargs", "queue", "header_columns", "options", "properties",
-    "transport_options",
+    "bad_rows", "transport_options",
     *(f"{name}_column" for name in _COLUMNS),
 ))  # fmt: skip
 #: options that ``submit_tasks`` and ``stream_tasks`` set; the plan replaces the others
@@ -112,7 +113,9 @@ def _plan(texts: Mapping[str, str], names: list[str]) -> JobPlan:
     check_options(options)
     check_properties(properties)
     options |= properties
-    return JobPlan(columns, texts.get("task", ""), texts.get("queue", ""), options, app_path=texts.get("app", ""))
+    settings = JobSettings(collects_bad_rows=collects_bad_rows(texts.get("bad_rows", "fail")))
+    task, queue = texts.get("task", ""), texts.get("queue", "")
+    return JobPlan(columns, task, queue, options, app_path=texts.get("app", ""), settings=settings)
 
 
 def _keywords(texts: Mapping[str, str]) -> dict[str, str]:

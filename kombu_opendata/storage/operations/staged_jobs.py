@@ -213,7 +213,9 @@ class Staging(EngineService):
             folder = self.folder.open()
             pages = folder.batches()
             while (page := await asyncio.to_thread(next, pages, None)) is not None:
-                old = [file.path for file in page if file.changed_at_ms < now - self.orphan_age_ms]
+                # bad rows can be read as long as the record of a job that ends immediately
+                ages = (JOB_RETENTION_MS if file.path.endswith(".bad") else self.orphan_age_ms for file in page)
+                old = [file.path for file, age in zip(page, ages, strict=True) if file.changed_at_ms < now - age]
                 for job, paths in groupby(old, lambda path: path.partition("/")[0]):
                     async with alone(job):
                         unneeded = set(self.state.unneeded)
