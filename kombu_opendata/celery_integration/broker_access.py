@@ -11,6 +11,7 @@ from typing import Any
 from celery import Celery
 from celery.app.utils import find_app
 from kombu.connection import Connection
+from kombu.entity import Queue
 
 import kombu_opendata  # noqa: F401 - makes the broker URL known
 
@@ -55,6 +56,11 @@ class BrokerAccess:
     def instance(self) -> str:
         return parse(self.url.split(";")[0]).instance
 
+    def store(self) -> str:
+        """Return the URL of the broker's store, to which this host may have no access."""
+        with self.connect() as broker:
+            return broker.staging.staging_target().url.rsplit("/", 1)[0]
+
     @contextmanager
     def connect(self) -> Iterator[JobBroker]:
         """Yield a connection, which is closed at the end of the block; raise ConnectionLost if no broker answers."""
@@ -69,6 +75,7 @@ class JobBroker:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self.staging = StagingClient(connection.connection)
+        self.call = connection.connection.call
 
     def check(self, entities: Iterable[Any]) -> None:
         """Raise PreconditionFailed if a queue or exchange exists with other arguments; none is created."""
@@ -78,6 +85,15 @@ class JobBroker:
             with suppress(NotFound):
                 declare(passive=True)
                 declare()
+
+    def create_queues(self, names: Iterable[str]) -> None:
+        """Create the queues that do not exist."""
+        channel = self._connection.default_channel
+        for name in names:
+            try:
+                channel.queue_declare(name, passive=True)
+            except NotFound:
+                self.declare([Queue(name)])  # type: ignore[no-untyped-call]
 
     def declare(self, entities: Iterable[Any]) -> None:
         """Declare Kombu's queues and exchanges, as a publish does."""

@@ -24,18 +24,22 @@ _DECODERS: dict[str, Any] = {
 _NOTHING = (b"null", b"\xc0")
 
 
-def retried_task(envelope: bytes, now_ms: int) -> m.Publish | None:
+def retried_task(envelope: bytes, now_ms: int, *, new_id: str = "", queue: str = "") -> m.Publish | None:
     """Return the publish that retries the task in an envelope; None if it is not a task of Celery.
 
     It is the same task: its id, ``root_id``, ``parent_id`` and body (arguments, callbacks, the rest of its chain) do
     not change. ``retries`` begins at 0. ``eta``, the headers of dead letters and an ``expires`` in the past are
     omitted. A member of a chord runs without its ``group``: the chord has counted its first run, and must not count a
     second run. Raise InvalidMessage if the headers can't be stored.
+
+    Args:
+        new_id: makes it another task, of no job, with the first task as its parent.
+        queue: the queue; by default, the message is routed as before.
     """
     fields = open_envelope(envelope)
     if fields is None:
         return None
-    body, kind, encoding, old, properties, exchange, key = fields
+    body, kind, encoding, old, properties, exchange, key = (*fields[:5], "", queue) if queue else fields
     id = old.get("id")
     if not isinstance(old.get("task"), str) or not isinstance(id, str) or not id:
         return None
@@ -46,6 +50,11 @@ def retried_task(envelope: bytes, now_ms: int) -> m.Publish | None:
     about = {name: value for name, value in properties.items() if name not in ("expiration", "timestamp")}
     if ttl_ms >= 0:
         about["expiration"] = str(ttl_ms)
+    if new_id:
+        headers |= {"id": new_id, "parent_id": id, "root_id": old.get("root_id") or id}
+        headers.pop("spark_job", None)
+        about["correlation_id"] = new_id
+        about.pop(PROPERTY, None)
     try:
         priority = priority_of(properties.get("priority"))
     except InvalidMessage:

@@ -2,6 +2,8 @@
 
 * :func:`submit_tasks` sends each row of a frame as a task, :func:`stream_tasks` those of a streaming frame.
 * :func:`read_table` reads messages, attempts and queues of a store, with or without a running broker.
+* :func:`resubmit`, :func:`move_messages`, :func:`archive_failed` and :func:`purge_messages` change stored messages.
+* :func:`export_history` appends attempts to files, before retention deletes them.
 * ``df.write.format("opendata")`` and ``spark.read.format("opendata")`` do the same, after :func:`register`.
 * :func:`use_java` finds a Java for a session on this machine.
 """
@@ -11,20 +13,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .history_export import HistoryExport, export_history
     from .result import SubmitResult, find_job
     from .runtimes import find_java, use_java
     from .source import OpenDataSource, read_table, register
+    from .stored_messages import archive_failed, move_messages, purge_messages, resubmit
     from .submit import stream_tasks, submit_tasks
 
 _MODULES = {
-    "OpenDataSource": "source", "SubmitResult": "result", "find_java": "runtimes", "find_job": "result",
-    "read_table": "source", "register": "source", "stream_tasks": "submit", "submit_tasks": "submit",
-    "use_java": "runtimes",
+    "HistoryExport": "history_export", "OpenDataSource": "source", "SubmitResult": "result",
+    "archive_failed": "stored_messages", "export_history": "history_export", "find_java": "runtimes",
+    "find_job": "result", "move_messages": "stored_messages", "purge_messages": "stored_messages",
+    "read_table": "source", "register": "source", "resubmit": "stored_messages", "stream_tasks": "submit",
+    "submit_tasks": "submit", "use_java": "runtimes",
 }  # fmt: skip
 
 __all__ = [
-    "OpenDataSource", "SubmitResult", "find_java", "find_job", "read_table", "register", "stream_tasks", "submit_tasks",
-    "use_java",
+    "HistoryExport", "OpenDataSource", "SubmitResult", "archive_failed", "export_history", "find_java", "find_job",
+    "move_messages", "purge_messages", "read_table", "register", "resubmit", "stream_tasks", "submit_tasks", "use_java",
 ]  # fmt: skip
 
 

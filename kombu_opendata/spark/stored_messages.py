@@ -1,0 +1,201 @@
+"""Changes of stored messages that a frame selects: run their tasks again, move, archive or purge them."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ..celery_integration.broker_access import JobBroker, access_of
+from ..errors import InvalidMessage, QueueFull, RequestError
+from ..protocol import messages as m
+from ..protocol.retried_task import retried_task
+from ..staging import BatchInfo, BatchWriter, StagingTarget
+from ..staging.job import MAX_PART
+from .encode.row_encoder import partition_prefix
+from .result import SubmitResult
+from .source import read_table
+
+#: ids of one request; the broker takes fewer of messages that it settles
+_IDS, _SETTLED_IDS = 10_000, 1_000
+
+
+def resubmit(
+    df: DataFrame,
+    *,
+    broker_url: str | None = None,
+    app: Any = None,
+    queue: str | Column | None = None,
+    job_id: str | None = None,
+    transport_options: Mapping[str, Any] | None = None,
+) -> SubmitResult:
+    """Run the tasks of stored messages again, whatever their state, as a new job.
+
+    The new messages keep arguments, callbacks, the rest of the chain, headers and priority. Their task ids are new, and
+    ``parent_id`` is the old one. A member of a chord runs without its group, because the chord has counted it.
+
+    Args:
+        df: a frame with a column ``message_id``; repeated ids count once.
+        broker_url, app, transport_options: as in ``submit_tasks``.
+        queue: a queue, or a column of queues; by default, messages are routed as they were. Missing ones are created.
+        job_id: a job whose id was committed before is returned, and nothing is added. Random by default.
+
+    Raises:
+        RequestError: there is no such column.
+        pyspark.errors.PySparkException: a message is not stored any more, or is not a task. Nothing was sent.
+        OpenDataError: the broker refuses the job.
+    """
+    _check_columns(df, "message_id")
+    spark, access = df.sparkSession, access_of(broker_url, app, transport_options)
+    with access.connect() as broker:
+        job = broker.staging.job_status(job_id) if job_id else None
+        if job is not None and job.state != "unknown":
+            return SubmitResult(spark, access, job)
+        target = broker.staging.staging_target()
+    job_id = job_id or str(uuid.uuid4())
+    to = queue if isinstance(queue, Column) else F.lit(queue or "")
+    ids = df.select("message_id", to.alias("queue")).dropDuplicates(["message_id"])
+    ((first, last),) = ids.agg(F.min("message_id"), F.max("message_id")).collect()
+    bounds: dict[str, Any] = {"first_id": first or 0, "last_id": last or 0, "instance": access.instance}
+    stored = read_table(spark, access.store(), "messages", columns=["message_id", "payload"], **bounds)
+    frame = ids.join(stored, "message_id", "left").sortWithinPartitions("message_id")
+    parts = frame.select("message_id", "payload", "queue").mapInArrow(_Resubmission(target, job_id), "part binary")
+    batches: list[BatchInfo] = []
+    queues: set[str] = set()
+    for row in parts.collect():
+        batch, used = pickle.loads(bytes(row.part))
+        batches.append(batch)
+        queues |= used
+    batches.sort(key=lambda batch: batch.partition)
+    with access.connect() as broker:
+        broker.create_queues(queues)
+        job = broker.staging.commit_job(job_id, batches)
+    return SubmitResult(spark, access, job, [(batch.partition, batch.rows) for batch in batches] if job.added else None)
+
+
+@dataclass(frozen=True)
+class _Resubmission:
+    """Writer of a partition of messages as a batch, for ``mapInArrow``; yields the batch and its queues, pickled."""
+
+    target: StagingTarget
+    job_id: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        partition, attempt = context.partitionId(), context.taskAttemptId() & MAX_PART
+        writer, queues = BatchWriter(self.target, self.job_id, partition, attempt), set()
+        prefix = partition_prefix(self.job_id, partition)
+        try:
+            for batch in batches:
+                for id, envelope, queue in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    message = _retried(id, envelope, f"{prefix}{writer.rows:012x}", queue or "")
+                    queues.add(queue or "")
+                    writer.add(
+                        message.envelope,
+                        message.headers,
+                        exchange=message.exchange,
+                        routing_key=message.routing_key,
+                        priority=message.priority,
+                        created_at_ms=message.created_at_ms,
+                        ttl_ms=message.ttl_ms,
+                    )
+            info = writer.close()
+        except BaseException:
+            writer.abort()
+            raise
+        yield pa.RecordBatch.from_pydict({"part": [pickle.dumps((info, queues - {""}))]})
+
+
+def _retried(id: int | None, envelope: bytes | None, task_id: str, queue: str) -> m.Publish:
+    if envelope is None:
+        raise InvalidMessage(f"message {id} is not stored any more: leave it out", message_id=id)
+    message = retried_task(envelope, time.time_ns() // 1_000_000, new_id=task_id, queue=queue)
+    if message is None:
+        raise InvalidMessage(f"message {id} is not a task: leave it out, or call move_messages", message_id=id)
+    return message
+
+
+def move_messages(df: DataFrame, target: str, **broker: Any) -> int:
+    """Move ready and delayed messages to another queue; return their number.
+
+    They keep their ids. A repeated call moves the rest.
+
+    Args:
+        df: a frame with the columns ``queue`` and ``message_id``, such as the table ``backlog``.
+        target: an existing queue.
+        broker: ``broker_url``, or ``app``, and ``transport_options``, as in ``submit_tasks``.
+
+    Raises:
+        RequestError: there is no such column.
+        NotFound: there is no such queue.
+        QueueFull: the target has reached its maximum length; some messages may have been moved.
+    """
+
+    def move(connection: JobBroker, queue: str, ids: list[int]) -> int:
+        moved = connection.call(m.MoveMessages(0, queue, target, ids=ids))
+        if moved.is_full:
+            text = f"queue {target!r} has reached its maximum length: the rest of the messages stays where it is"
+            raise QueueFull(text, queue=target)
+        return int(moved.count)
+
+    return _change(df, broker, move)
+
+
+def archive_failed(df: DataFrame, **broker: Any) -> int:
+    """Archive failed messages, which no retention removes then; return their number. Arguments: :func:`move_messages`.
+
+    Raises:
+        RequestError: there is no such column.
+    """
+    return _change(df, broker, lambda connection, queue, ids: connection.call(m.ArchiveFailed(0, queue, ids=ids)).count)
+
+
+def purge_messages(df: DataFrame, **broker: Any) -> int:
+    """Delete messages from their queues, unless they are in flight; return their number.
+
+    Ready, delayed, done, failed and archived ones are deleted. The attempts stay in the history. Arguments:
+    :func:`move_messages`.
+
+    Raises:
+        RequestError: there is no such column.
+    """
+
+    def purge(connection: JobBroker, queue: str, ids: list[int]) -> int:
+        count = 0
+        for at in range(0, len(ids), _SETTLED_IDS):
+            items = [(id, 0) for id in ids[at : at + _SETTLED_IDS]]
+            count += len(connection.call(m.SettleMessages(0, queue, m.Ending.DELETE, items)).done)
+        for state in ("done", "failed", "archived_failed"):
+            count += connection.call(m.DeleteSettled(0, queue, state, ids=ids)).count
+        return count
+
+    return _change(df, broker, purge)
+
+
+def _change(df: DataFrame, broker: Mapping[str, Any], change: Callable[[JobBroker, str, list[int]], int]) -> int:
+    """Call a function with the ids of each queue, in parts, and return the sum of its results."""
+    _check_columns(df, "queue", "message_id")
+    access = access_of(broker.get("broker_url"), broker.get("app"), broker.get("transport_options"))
+    rows = df.select("queue", "message_id").distinct().orderBy("queue", "message_id").toLocalIterator()
+    count = 0
+    with access.connect() as connection:
+        for queue, group in groupby(rows, lambda row: row.queue):
+            while ids := [row.message_id for row in islice(group, _IDS)]:
+                count += change(connection, queue, ids)
+    return count
+
+
+def _check_columns(df: DataFrame, *names: str) -> None:
+    for name in names:
+        if name not in df.columns:
+            raise RequestError(f"there is no column {name!r}: the frame has {', '.join(df.columns)}", column=name)
