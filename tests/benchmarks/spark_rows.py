@@ -1,10 +1,15 @@
 """A frame of a million rows as tasks, and the store read back as a frame, on two cores (ours only).
 
-What it is compared with, ``apply_async`` by two processes, is measured on a slice of the rows.
+What it is compared with, ``apply_async`` by two processes, is measured on a slice of the rows. One job of another size
+is measured with memory by::
+
+    python -m tests.benchmarks.spark_rows 10000000 --partitions 4 --consume 200000
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,7 +20,17 @@ from celery import Celery
 
 from .clients import Timing
 from .peers import Peer, our_broker, server_pid
-from .processes import BenchError, Waiter, run_alone, run_together, wait_at_rest
+from .processes import (
+    BenchError,
+    Waiter,
+    cpu_seconds,
+    memory_mb,
+    run_alone,
+    run_together,
+    tree_cpu_seconds,
+    tree_of,
+    wait_at_rest,
+)
 from .results import Results
 from .targets import OURS, TWO
 from .workloads import Sizes, rate
@@ -75,12 +90,12 @@ def send(barrier: Waiter, url: str, count: int) -> Timing:
 
 
 # ---------------------------------------------------------------------- Spark
-def frame(session: Any, rows: int) -> Any:
-    """The rows, in four partitions."""
+def frame(session: Any, rows: int, partitions: int = 4) -> Any:
+    """The rows, in a number of partitions."""
     from pyspark.sql import functions as F
 
     number = F.col("id")
-    return session.range(0, rows, numPartitions=4).select(
+    return session.range(0, rows, numPartitions=partitions).select(
         number,
         F.format_string("customer-%08d", number % 9973).alias("customer"),
         (number * 0.25).alias("amount"),
@@ -90,8 +105,16 @@ def frame(session: Any, rows: int) -> Any:
     )
 
 
+def wait_routed(job: Any) -> Any:
+    """The state of a job whose rows are all in their queue."""
+    state = job.wait_routed(3600)
+    if state.queues["rows"].routed != job.rows:
+        raise BenchError(f"not all of the {job.rows} rows came into the queue")
+    return state
+
+
 def spark(barrier: Waiter, peer: Peer, home: Path, rows: int) -> dict[str, float]:
-    """One round: rows written a second, and µs a row read."""
+    """One round: rows written a second, staged bytes a row, and µs a row read."""
     from kombu_opendata.spark import read_table, submit_tasks
 
     from ..support.spark import new_session
@@ -104,8 +127,7 @@ def spark(barrier: Waiter, peer: Peer, home: Path, rows: int) -> dict[str, float
             start = time.monotonic()
             job = submit_tasks(frame(session, rows), TASK, broker_url=url, queue="rows")
             found = {"write": rows / (time.monotonic() - start)}
-            if job.wait_routed(600).queues["rows"].routed != rows:
-                raise BenchError(f"not all of the {rows} rows came into the queue")
+            found["bytes"] = wait_routed(job).bytes / rows
             wait_at_rest(server_pid(peer))
             start = time.monotonic()
             frames = read_table(session, str(home / "store"), "messages")
@@ -114,3 +136,63 @@ def spark(barrier: Waiter, peer: Peer, home: Path, rows: int) -> dict[str, float
             return found
         finally:
             session.stop()
+
+
+# ---------------------------------------------------------------------- one job, with memory
+def one_job(_barrier: Waiter, peer: Peer, rows: int, partitions: int, consume: int) -> dict[str, float]:
+    """The seconds, bytes a row and growth in MB of one job, and how fast some of its messages are consumed."""
+    from kombu_opendata.protocol.messages import Consume
+    from kombu_opendata.spark import submit_tasks
+
+    from ..support.batches import Sink
+    from ..support.spark import new_session
+
+    url = peer.url
+    with tempfile.TemporaryDirectory() as scratch:
+        session = new_session(Path(scratch), "local[2]")
+        try:
+            submit_tasks(frame(session, WARM_UP), TASK, broker_url=url, queue="warm-up").wait_routed(60)
+            broker, driver = server_pid(peer), tree_of(os.getpid())
+            before = memory_mb(broker), sum(map(memory_mb, driver))
+            cpu, cpu_before = cpu_seconds(broker), tree_cpu_seconds(os.getpid())
+            start = time.monotonic()
+            job = submit_tasks(frame(session, rows, partitions), TASK, broker_url=url, queue="rows")
+            written = time.monotonic()
+            routed_job = wait_routed(job)
+            routed = time.monotonic()
+            found = {
+                "write (s)": written - start,
+                "route (s)": routed - written,
+                "Spark CPU (µs a row)": (tree_cpu_seconds(os.getpid()) - cpu_before) / rows * 1e6,
+                "broker CPU (µs a row)": (cpu_seconds(broker) - cpu) / rows * 1e6,
+                "staged (bytes a row)": routed_job.bytes / rows,
+                "broker grew (MB)": memory_mb(broker, "VmHWM") - before[0],
+                "driver grew (MB)": sum(map(memory_mb, driver)) - before[1],
+            }
+        finally:
+            session.stop()
+    if consume:
+        sink = Sink(url)
+        sink.connection.consume(Consume(0, 1, "sink", "rows", False, False, {}))
+        start, cpu = time.monotonic(), cpu_seconds(broker)
+        sink.take(consume, 600)
+        found["consume (messages/s)"] = sink.got.total() / (time.monotonic() - start)
+        found["broker CPU (µs a message)"] = (cpu_seconds(broker) - cpu) / sink.got.total() * 1e6
+        sink.close()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure one job of Spark.")
+    parser.add_argument("rows", type=int)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--consume", type=int, default=0, help="messages to consume and acknowledge afterwards")
+    parser.add_argument("--dir", type=Path, help="where the store is, by default in the temporary folder")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.dir) as folder, our_broker(Path(folder) / "spark") as peer:
+        for name, value in run_alone(one_job, peer, given.rows, given.partitions, given.consume).items():
+            print(f"{name:26}{value:12,.1f}")
+
+
+if __name__ == "__main__":
+    main()
