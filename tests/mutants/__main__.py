@@ -102,13 +102,13 @@ class Checkout:
             raise RuntimeError(f"pytest ended with {process.returncode}:\n{output[-3000:]}")
         return failed[1]
 
-    def judge(self, mutant: Mutant, seconds: float) -> Verdict:
-        """Look for a test that finds the mutant, for this time."""
+    def judge(self, mutant: Mutant, seconds: float, further: list[str]) -> Verdict:
+        """Look for a test that finds the mutant, for this time: among those that it names, then the further ones."""
         if problem := self.apply(mutant):
             return Verdict(mutant, "", 0, f"the patch does not apply: {problem.splitlines()[0]}")
         start, found_by = time.monotonic(), ""
         try:
-            for tests in (mutant.tests, list(FAST)):
+            for tests in filter(None, (mutant.tests, further)):
                 remainder = seconds - time.monotonic() + start
                 found_by = found_by or (self.failed_test(tests, remainder) if remainder > 0 else "")
         finally:
@@ -134,6 +134,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="of mutants; all by default")
     parser.add_argument("--seconds", type=float, default=180, help="for each mutant (default: 180)")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at the same time (default: 1)")
+    parser.add_argument("--named", action="store_true", help="run only the tests that the patches name")
     parser.add_argument("--check", action="store_true", help="only check that each patch applies")
     arguments = parser.parse_args()
     chosen = [mutant for mutant in mutants() if not arguments.names or mutant.name in arguments.names]
@@ -146,7 +147,7 @@ def main() -> int:
                 if arguments.check:
                     problem = checkout.apply(mutant, "--check")
                     return Verdict(mutant, "" if problem else "applies", 0, problem)
-                return checkout.judge(mutant, arguments.seconds)
+                return checkout.judge(mutant, arguments.seconds, [] if arguments.named else list(FAST))
             finally:
                 checkouts.put(checkout)
 

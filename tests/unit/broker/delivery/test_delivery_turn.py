@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import uuid
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,7 +19,10 @@ from kombu_opendata.protocol.messages import DeclareQueue, Publish, PublishConfi
 from kombu_opendata.storage.engine import Engine
 from tests.support.caller import Caller
 from tests.support.clock import ManualClock
+from tests.support.engine import World, run
 from tests.support.waiting import turns, until
+
+pytestmark = pytest.mark.contract(1)
 
 
 class Peer:
@@ -111,3 +117,30 @@ async def _over() -> None:
     await until(lambda: peer.confirmed)
     assert peer.confirmed == [11]
     await engine.close()
+
+
+def test_an_answer_waits_until_the_disk_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def steps(world: World) -> None:
+        instance = Instance("default", world.engine, grace_ms=2000, max_message_bytes=1 << 20)
+        session = instance.sessions[b"s" * 16] = Session(b"s" * 16, "a producer")
+        peer = Peer()
+        session.connection = cast(ConnectionProtocol, peer)
+        attempts = 0
+
+        def full(*_arguments: Any) -> int:
+            nonlocal attempts
+            attempts += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwritev", full)
+            Caller(instance, session)(Publish(11, 1, "", "q", b"envelope", {}, 0, 1))
+            await until(lambda: attempts)
+            await turns()
+            assert peer.confirmed == []
+        await until(lambda: peer.confirmed)
+        instance.policies.stop()
+        await world.crash()
+        assert len(world.queue("q").messages) == 1
+
+    run(tmp_path / "s", steps)

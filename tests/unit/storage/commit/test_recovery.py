@@ -8,9 +8,10 @@ import pytest
 
 from kombu_opendata.storage.state.settled_list import SettledList
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import World, run, sized
+from tests.support.clock import ManualClock
+from tests.support.engine import SESSION, World, run, sized
 
-pytestmark = pytest.mark.contract(14)
+pytestmark = pytest.mark.contract(4, 9, 10, 14)
 
 #: how many messages were done and how many failed, by queue: lists of none, one and many buckets, side by side
 _SETTLED = {
@@ -56,3 +57,48 @@ def test_the_settled_lists_of_all_queues_are_found_again(tmp_path: Path, rows_of
 
 def _shown(one: SettledList) -> tuple[int, int, list[bytes]]:
     return one.first, one.tail, list(one.rows)
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_leases_belong_to_their_session_again(tmp_path: Path, checkpoint: bool) -> None:
+    async def steps(world: World) -> None:
+        id = world.publish("q", ttl_ms=3_600_000)
+        claimed = await world.claim("q")
+        await (world.engine.commits.checkpoint() if checkpoint else world.engine.commits.commit())
+        await world.crash()
+        entry = world.engine.state.leases[SESSION]["q", id]
+        assert (entry.session, entry.claimed_at, entry.lease_until) == (
+            SESSION,
+            claimed.claimed_at,
+            claimed.lease_until,
+        )
+
+    run(tmp_path / "s", steps)
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_bindings_are_there_again(tmp_path: Path, checkpoint: bool) -> None:
+    async def steps(world: World) -> None:
+        world.engine.definitions.declare_exchange("x", "direct", False, {})
+        world.engine.definitions.bind("q", "x", "key", {})
+        await (world.engine.commits.checkpoint() if checkpoint else world.engine.commits.commit())
+        await world.crash()
+        assert ("q", "x", "key", {}) in list(world.engine.state.topology.bindings())
+
+    run(tmp_path / "s", steps)
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_time_does_not_go_back_with_the_clock(tmp_path: Path, checkpoint: bool) -> None:
+    """A message that has expired stays expired."""
+
+    async def steps(world: World) -> None:
+        world.clock.advance(3_600_000)
+        world.publish("q")
+        newest = world.clock.now_ms()
+        await (world.engine.commits.checkpoint() if checkpoint else world.engine.commits.commit())
+        world.clock = ManualClock()
+        await world.crash()
+        assert world.clock.now_ms() == newest
+
+    run(tmp_path / "s", steps)
