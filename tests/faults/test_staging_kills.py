@@ -72,7 +72,7 @@ def check(sink: Sink, client: StagingClient, total: int, jobs: list[str]) -> Non
 
 
 def settled(client: StagingClient, name: str) -> bool:
-    return client.job_status(name).is_settled
+    return client.job_status(name).has_ended
 
 
 def test_kills_while_jobs_are_committed_and_routed(

@@ -47,6 +47,7 @@ class ByIdRules(ReplayRules):
             if id != chosen and message.is_expired(now) and left.find(id) is None and not left.cold_buckets_of([id]):
                 del queue.available[id]
                 queue.dead_letter(id, "expired")
+                self.model.left(name, [id], "expired")
 
     def found(self, name: str, newest: bool, count: int, *, held: bool) -> tuple[ModelQueue, list[Message]] | None:
         """Some messages of a queue, brought into memory as the broker does it."""
@@ -96,6 +97,7 @@ class ByIdRules(ReplayRules):
         self.engine.operations.delete(queue, [of[message.id] for message in messages])
         for message in messages:
             del (model.in_flight if held else model.available)[message.id]
+            self.model.ledger.end(message.id, "removed")
         self.end(commit)
 
     @rule(name=TERMS, newest=st.booleans(), count=st.integers(1, 5), commit=st.booleans())
@@ -109,6 +111,7 @@ class ByIdRules(ReplayRules):
         for message in messages:
             del model.available[message.id]
             model.done.append((message.id, self.clock.now_ms(), message.attempts))
+            self.model.ledger.end(message.id, "acknowledged")
         self.end(commit)
 
     @rule(name=TERMS, ms=WAITS, newest=st.booleans(), count=st.integers(1, 5), commit=st.booleans())
@@ -142,7 +145,8 @@ class ByIdRules(ReplayRules):
         delay, model.retry_delay_ms = model.retry_delay_ms, 0
         for message in messages:
             self.model.attempts.setdefault(message.id, []).append("reader")
-            model.put_back(message, now, True)
+            if not model.put_back(message, now, True):
+                self.model.left(name, [message.id], "rejected")
         model.retry_delay_ms = delay
         self.end(commit)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +85,7 @@ class ModelQueue:
     overrides: QueueOverrides = NO_OVERRIDES
     declared: tuple[Any, ...] = ()
     counts_bytes: bool = True
+    expired: list[int] = field(default_factory=list)  # what `next` removed, until the ledger has it
 
     def override(self, overrides: QueueOverrides) -> None:
         """Settings that are not overridden are as they were declared."""
@@ -121,6 +124,7 @@ class ModelQueue:
                     return message
                 del self.available[message.id]
                 self.dead_letter(message.id, "expired")
+                self.expired.append(message.id)
         return None
 
     def claim(self, message: Message, session: bytes, now: int) -> None:
@@ -198,6 +202,88 @@ class StagedJob:
 
 
 @dataclass
+class TaskMessage:
+    """A message of a job's task: its newest end, whether a later message counts, and in how many queues it is open."""
+
+    job: str
+    open: int
+    predecessor: int | None = None
+    end: str = ""
+    is_replaced: bool = False
+
+
+@dataclass
+class TaskLedger:
+    """What the broker must count of the tasks of jobs: each of a job's messages, while it is the newest of its task."""
+
+    messages: dict[int, TaskMessage] = field(default_factory=dict)
+    newest: dict[int, int] = field(default_factory=dict)  # message → the newest that follows it
+    tasks: Counter[str] = field(default_factory=Counter)
+    ends: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, id: int, job: str, queues: int, predecessor: int | None = None) -> None:
+        self.messages[id] = TaskMessage(job, queues, predecessor)
+        self.tasks[job] += queues
+
+    def end(self, id: int, end: str) -> None:
+        message = self.messages.get(id)
+        if message is None:
+            return
+        message.open -= 1
+        if message.is_replaced and not message.end:
+            message.end, message.is_replaced = "(replaced)", False
+            self.tasks[message.job] -= 1
+            self.forget(self.newest.get(id))
+        else:
+            message.end = end
+            self.ends[message.job][end] += 1
+        self.forget(id)
+
+    def forget(self, id: int | None) -> None:
+        message = self.messages.get(id) if id is not None else None
+        if message is None or message.predecessor is None or message.open:
+            return
+        if message.end not in ("(replaced)", "acknowledged", "succeeded", "ignored"):
+            return
+        before = self.messages.get(message.predecessor)
+        if before is None or not before.is_replaced:
+            del self.messages[id]  # type: ignore[arg-type]
+            if self.newest.get(message.predecessor) == id:
+                del self.newest[message.predecessor]
+
+    def again(self, id: int, *, was_settled: bool) -> None:
+        """The message is ready again, or is in one more queue."""
+        message = self.messages.get(id)
+        if message is None:
+            return
+        message.open += 1
+        if was_settled and message.end not in ("", "(replaced)"):
+            self.ends[message.job][message.end] -= 1
+        else:
+            self.tasks[message.job] += 1
+        if was_settled:
+            message.end, message.is_replaced = "", False
+
+    def follow(self, id: int, predecessor: int, queues: int) -> None:
+        at: int | None = predecessor
+        while at is not None:
+            message = self.messages.get(at)
+            if message is None:
+                break
+            if not message.end and not message.is_replaced:
+                message.is_replaced = True
+                break
+            if message.end not in ("", "(replaced)"):
+                self.ends[message.job][message.end] -= 1
+                self.tasks[message.job] -= 1
+                message.end = "(replaced)"
+                break
+            at = self.newest.get(at)
+        self.add(id, self.messages[predecessor].job, queues, predecessor)
+        self.newest[predecessor] = id
+
+
+@dataclass
 class Model:
     """Everything; copied at a commit, put back at a crash."""
 
@@ -207,6 +293,7 @@ class Model:
     stored_messages: dict[int, StoredMessage] = field(default_factory=dict)
     cursors: dict[str, Cursor] = field(default_factory=dict)
     jobs: dict[str, StagedJob] = field(default_factory=dict)
+    ledger: TaskLedger = field(default_factory=TaskLedger)
     attempts: dict[int, list[str]] = field(default_factory=dict)
     orphans: dict[tuple[str, int], str] = field(default_factory=dict)  # letters of queues that are gone
     producers: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)  # last number, id, queues
@@ -226,6 +313,11 @@ class Model:
         """The dead letters that wait, by queue and id."""
         waiting = {(name, id): why for name, queue in self.queues.items() for id, why in queue.letters.items()}
         return {**self.orphans, **waiting}
+
+    def left(self, name: str, ids: Iterable[int], end: str) -> None:
+        """Messages left a queue that may make them dead letters."""
+        for id in ids:
+            self.ledger.end(id, "dead_lettered" if self.queues[name].has_dead_letters else end)
 
     def forget_letter(self, name: str, id: int) -> None:
         if self.orphans.pop((name, id), None) is None:

@@ -136,6 +136,8 @@ class EngineRules(CrashableEngine):
             call = Call(PRODUCER, next(self.number))
             assert self.run(self.engine.definitions.purge(self.engine.state.queues[name], call)) == len(waiting)
             assert self.run(self.engine.definitions.purge(self.engine.state.queues[name], call)) == len(waiting)
+            for id in waiting:
+                self.model.ledger.end(id, "removed")
             waiting.clear()
             self.note_commit()
 
@@ -148,6 +150,7 @@ class EngineRules(CrashableEngine):
             for id in sorted(waiting)[:dropped]:
                 del waiting[id]
                 self.model.queues[name].dead_letter(id, "maxlen")
+                self.model.left(name, [id], "removed")
             assert len(waiting) == len(queue.messages) <= kept
             self.end(commit)
 
@@ -156,6 +159,8 @@ class EngineRules(CrashableEngine):
         gone = self.model.queues.pop(name, None)
         if gone is None:
             return
+        for id in (*gone.available, *gone.in_flight):
+            self.model.ledger.end(id, "removed")
         self.model.cursors.pop(name, None)
         self.model.bindings = {binding for binding in self.model.bindings if binding[0] != name}
         self.model.orphans.update({(name, id): reason for id, reason in gone.letters.items()})
@@ -245,6 +250,7 @@ class EngineRules(CrashableEngine):
                 expected = self.model.queues[name] = patient
                 message = expected.next(now, at_once=False)
             assert (entry.id if entry else None) == (message.id if message else None)
+            self.note_expired(name)
             if entry is None or message is None:
                 break
             assert envelope == self.model.envelopes[entry.id]
@@ -253,6 +259,11 @@ class EngineRules(CrashableEngine):
             expected.claim(message, session, now)
             assert (entry.claimed_at, entry.attempts) == (message.token, message.attempts)
         self.end(commit)
+
+    def note_expired(self, name: str) -> None:
+        queue = self.model.queues[name]
+        self.model.left(name, queue.expired, "expired")
+        queue.expired.clear()
 
     @rule(
         name=TERMS,
@@ -290,16 +301,22 @@ class EngineRules(CrashableEngine):
             if outcome == "start":
                 self.model.running[name, id, message.token] = (message.session, message.attempts)
             if outcome == "reported":
-                self.model.ended.append((id, message.attempts, STATES[RAISED.state if id % 2 else SUCCEEDED.state]))
+                state = STATES[RAISED.state if id % 2 else SUCCEEDED.state]
+                self.model.ended.append((id, message.attempts, state))
+                self.model.ledger.end(id, state)
+            elif outcome == "ack":
+                self.model.ledger.end(id, "acknowledged")
             if outcome in ("requeue", "reject"):
                 self.model.attempts.setdefault(id, []).append(consumer)
             if outcome in ("requeue", "release"):
-                queue.put_back(message, now, outcome == "requeue")
+                if not queue.put_back(message, now, outcome == "requeue"):
+                    self.model.left(name, [id], "rejected")
                 continue
             del queue.in_flight[id]
             spent.append((id, now, message.attempts))
             if outcome == "reject":
                 queue.dead_letter(id, "rejected")
+                self.model.left(name, [id], "rejected")
         (queue.failed if outcome == "reject" else queue.done).extend(spent)
 
     def acknowledge_with_reports(self, queue: Queue, entries: list[QueueEntry]) -> None:
@@ -321,10 +338,14 @@ class EngineRules(CrashableEngine):
                 lease[1] for lease in gone
             }
             self.model.ended += [(lease[1], self.model.running.pop(lease)[1], "lost") for lease in gone]
+            for _name, id, _token in gone:
+                self.model.ledger.end(id, "lost")
         else:
             assert self.engine.task_runs.finish(lease, RAISED if lease[1] % 2 else SUCCEEDED) is not None
             del self.model.running[lease]
-            self.model.ended.append((lease[1], number, STATES[RAISED.state if lease[1] % 2 else SUCCEEDED.state]))
+            state = STATES[RAISED.state if lease[1] % 2 else SUCCEEDED.state]
+            self.model.ended.append((lease[1], number, state))
+            self.model.ledger.end(lease[1], state)
         assert self.engine.task_runs.finish(lease, SUCCEEDED) is None
         self.end(commit)
 
@@ -421,6 +442,7 @@ class EngineRules(CrashableEngine):
             for id in [message.id for message in expected.available.values() if message.is_expired(now)]:
                 del expected.available[id]
                 expected.dead_letter(id, "expired")
+                self.model.left(name, [id], "expired")
             for which, retention in (("done", expected.done_retention), ("failed", expected.failed_retention)):
                 rows = getattr(expected, which)
                 left = self.run(self.settled_rows(queue, list_name(which)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -15,10 +16,11 @@ from kombu_opendata.staging.batch_reader import read_index, read_inline, read_ta
 from kombu_opendata.staging.job import BatchInfo
 from kombu_opendata.storage.effects.staged_jobs import StagedChunk
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.records.staged_jobs import END_STATES
 from kombu_opendata.storage.state.staged_state import StagedBatch
 from tests.property.engine_model import Message, StagedJob, StagedPart, StagedRow, StoredMessage
 from tests.property.engine_replay_rules import ReplayRules
-from tests.property.engine_rules import MESSAGE_TTLS, ROUTES
+from tests.property.engine_rules import MESSAGE_TTLS, ROUTES, TERMS
 from tests.support.plain_store import PlainStore
 
 ROWS = st.lists(
@@ -62,6 +64,7 @@ class StagedRules(ReplayRules):
         for info in infos:
             known.parts.append(self.part(info, inline))
         self.model.jobs[name] = known
+        self.model.ledger.tasks[name], self.model.ledger.ends[name] = job.rows, Counter()
         if inline:
             self.route_job(name, 1000)
         self.end(commit)
@@ -140,7 +143,10 @@ class StagedRules(ReplayRules):
         for number, target in enumerate(runs[::2]):
             row, id = job.rows[job.routed + number], first + number
             if target < 0:
+                self.model.ledger.ends[name]["removed"] += 1
                 continue
+            self.model.ledger.tasks[name] -= 1
+            self.model.ledger.add(id, name, len(targets[target]))
             deadline = job.at + row.ttl if row.ttl >= 0 else 0
             self.model.envelopes[id] = row.envelope
             visible = job.at + row.delay
@@ -149,16 +155,67 @@ class StagedRules(ReplayRules):
                 self.model.queues[queue].publish(Message(id, 255 - row.priority, visible, deadline), job.at)
         job.routed += rows
 
+    @rule(data=st.data(), name=TERMS, commit=st.booleans())
+    def follow(self, data: st.DataObject, name: str, commit: bool) -> None:
+        """A task is retried by a new message, before or after its message ends, or twice."""
+        stored, ledger = self.model.needed(), self.model.ledger
+        known = [id for id, message in ledger.messages.items() if self.is_stored(id, stored)]
+        if not known or name not in self.model.queues:
+            return
+        predecessor, now = data.draw(st.sampled_from(sorted(known))), self.clock.now_ms()
+        headers = {"exchange": "", "routing_key": name, "priority": "0"}
+        id = self.engine.operations.publish(
+            [self.engine.state.queues[name]],
+            b"retry",
+            headers,
+            priority=255,
+            created_at=now,
+            visible_at=-1,
+            ttl_ms=-1,
+            session=b"",
+            seq=0,
+            total=1,
+        )
+        self.engine.staging.follow(id, predecessor, [name])
+        self.model.envelopes[id] = b"retry"
+        self.model.stored_messages[id] = StoredMessage("", name, 255, now, 0)
+        self.model.queues[name].publish(Message(id, 255, now, 0), now)
+        ledger.follow(id, predecessor, 1)
+        self.end(commit)
+
+    def is_stored(self, id: int | None, stored: set[int]) -> bool:
+        """Whether a message, and those that follow it, are in the store: the broker forgets others."""
+        if id is None:
+            return True
+        return id in stored and self.is_stored(self.model.ledger.newest.get(id), stored)
+
     # ------------------------------------------------------------------ what must hold
+    @invariant()
+    def tasks_are_counted(self) -> None:
+        """Each message that has not ended is one task more than there are ends; the ends are as in the ledger."""
+        ledger, staged = self.model.ledger, self.engine.state.staged
+        open_ids = [id for queue in self.model.queues.values() for id in (*queue.available, *queue.in_flight)]
+        open_ids += [id for _queue, id, _token in self.model.running]
+        still_open = Counter(ledger.messages[id].job for id in open_ids if id in ledger.messages)
+        for name, known in self.model.jobs.items():
+            job = staged.find(name)
+            assert job is not None
+            ended = {end: count for end, count in zip(END_STATES, job.ended, strict=True) if count}
+            assert (job.tasks, ended) == (ledger.tasks[name], {e: n for e, n in ledger.ends[name].items() if n})
+            still_open[name] += len(known.rows) - known.routed
+            assert job.tasks - sum(job.ended) == still_open[name]
+            assert bool(job.settled_at_ms) == (not still_open[name])
+
     @invariant()
     def jobs_are_as_the_model(self) -> None:
         staged = self.engine.state.staged
         for name, known in self.model.jobs.items():
-            job = self.run(self.engine.staging.find(name))
+            job = staged.find(name)
+            assert job is not None
             assert (job.first_id, job.rows, job.routed) == (known.first_id, len(known.rows), known.routed)
             if job.settled_at_ms:
                 continue
-            ids = range(known.first_id, known.first_id + len(known.rows))
+            ids = {id for id, message in self.model.ledger.messages.items() if message.job == name}
             assert job.queues.keys() >= {n for n, queue in self.model.queues.items() if self.waiting(queue, ids)}
             for queue, (routed, done, failed, removed) in job.queues.items():
                 assert min(routed, done, failed, removed) >= 0
@@ -169,7 +226,7 @@ class StagedRules(ReplayRules):
             for job in self.model.jobs.values() if job.routed < len(job.rows)
         ]  # fmt: skip
 
-    def waiting(self, queue: object, ids: range) -> int:
+    def waiting(self, queue: object, ids: set[int]) -> int:
         return sum(id in ids for id in (*queue.available, *queue.in_flight))  # type: ignore[attr-defined]
 
     def check_objects(self, store: PlainStore, folder: Path, there: set[int]) -> None:

@@ -241,6 +241,16 @@ FORMATS = {
         ),
         staged_jobs.encode_object,
     ),
+    "staged ends": Format(
+        keys.staged_ends_key(1),
+        st.lists(st.sampled_from([0, 1, 2, 12, 254, 255]), min_size=1, max_size=4096).map(bytearray),
+        staged_jobs.encode_ends,
+    ),
+    "staged follower": Format(
+        keys.staged_follower_key(1),
+        st.builds(staged_jobs.Follower, u64, u64, u16, st.sampled_from([0, 1, 12, 254, 255])),
+        staged_jobs.encode_follower,
+    ),
     "staged expiry": Format(keys.staged_expiry_key(1, "j"), st.none(), lambda _value: field_types.VERSION_ONLY),
     "routes block": Format(
         keys.routes_block_key(513),
@@ -383,6 +393,10 @@ parsed_keys = st.one_of(
     st.builds(lambda q: (keys.queue_counts_key(q), keys.ParsedKey(keys.RecordKind.QUEUE_COUNTS, q)), names),
     st.builds(lambda j: (keys.staged_job_key(j), keys.ParsedKey(keys.RecordKind.STAGED_JOB, j)), names),
     st.builds(lambda i: (keys.staged_object_key(i), keys.ParsedKey(keys.RecordKind.STAGED_OBJECT, id=i)), message_ids),
+    st.builds(lambda i: (keys.staged_ends_key(i), keys.ParsedKey(keys.RecordKind.STAGED_ENDS, id=i)), message_ids),
+    st.builds(
+        lambda i: (keys.staged_follower_key(i), keys.ParsedKey(keys.RecordKind.STAGED_FOLLOWER, id=i)), message_ids
+    ),
     st.builds(
         lambda at, j: (
             keys.staged_expiry_key(at, j),

@@ -43,7 +43,7 @@ def result(sink: Sink, broker_url: str) -> SubmitResult:
 def test_what_is_said_while_a_queue_is_full(
     result: SubmitResult, sink: Sink, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wait_until(lambda: result.status().blocked is not None, 60, lambda: repr(result.status()))
+    wait_until(lambda: "full" in str(result.status().blocked), 60, lambda: repr(result.status()))
     assert result.status().routed == 10
 
     with pytest.raises(TimeoutError, match=f"25 tasks have not ended; {FULL}"):
@@ -70,7 +70,7 @@ def test_a_commit_on_another_host(result: SubmitResult, broker_url: str) -> None
 
 
 def test_a_job_goes_on_when_there_is_room(result: SubmitResult, sink: Sink) -> None:
-    wait_until(lambda: result.status().blocked is not None, 60, lambda: repr(result.status()))
+    wait_until(lambda: "full" in str(result.status().blocked), 60, lambda: repr(result.status()))
 
     while sink.got.total() < 25:
         delivery = sink.connection.get(1, "small", no_ack=True)
@@ -96,7 +96,7 @@ def test_waiting_ends_when_tasks_that_were_acknowledged_early_have_ended(sink: S
     worker.connect()
     leases = [delivery.lease for _ in range(2) if (delivery := worker.get(1, "early", no_ack=False)) is not None]
     worker.settle(1, Outcome.START, leases)
-    wait_until(lambda: job.status().is_settled, 60, lambda: repr(job.status()))
+    wait_until(lambda: job.status().has_ended, 60, lambda: repr(job.status()))
 
     assert (job.status().done, job.status().running) == (2, 2)
     assert [one.running for one in client.iter_jobs() if one.job_id == "early"] == [2]

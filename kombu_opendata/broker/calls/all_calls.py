@@ -83,7 +83,6 @@ class InstanceCalls:
                 engine.staging,
                 instance.job_control,
                 bulks,
-                state.running,
                 commits,
                 clock,
                 max_message_bytes,

@@ -18,7 +18,6 @@ from ...storage.history.failure import FailureFilterValues, JobMessages
 from ...storage.operations.staged_jobs import Staging
 from ...storage.records.staged_jobs import MAX_DIGEST_BYTES, StagedJob
 from ...storage.state.staged_state import JobOptions
-from ...storage.state.task_state import RunningTasks
 from ..access.rights import Rights
 from ..instance.staged_job_commits import StagingService
 from ..instance.staged_job_control import JobControl
@@ -42,7 +41,6 @@ class StagingCalls(BrokerCalls):
     _staging: Staging
     _control: JobControl
     _bulks: Bulks
-    _running: RunningTasks
     _commits: Commits
     _clock: Clock
     _max_message_bytes: int
@@ -72,7 +70,7 @@ class StagingCalls(BrokerCalls):
         same = job.rows == sum(batch.rows for batch in batches)
         same &= not (job.digest and msg.digest) or job.digest == msg.digest
         (report,) = self._reports([job], call.session.rights)
-        return m.JobReport(msg.rid, report, added, same, self._blocked(job.id, call.session.rights))
+        return m.JobReport(msg.rid, report, added, same, self._blocked(job, call.session.rights))
 
     def _options(self, msg: m.CommitJob) -> JobOptions:
         """Return the options of a commit; raise RequestError or InvalidMessage if one is not valid."""
@@ -92,25 +90,27 @@ class StagingCalls(BrokerCalls):
     @handles(m.GetJob)
     async def get_job(self, call: Context, msg: m.GetJob) -> m.JobReport:
         check_job_id(msg.job_id)
-        job = await self._staging.find(msg.job_id)
+        job = self._staging.state.find(msg.job_id)
+        if job is None:
+            return m.JobReport(msg.rid, Job(msg.job_id))
         rights = call.session.rights
-        (report,) = [Job(msg.job_id)] if job is None else self._reports([job], rights)
-        return m.JobReport(msg.rid, report, blocked=self._blocked(msg.job_id, rights))
+        (report,) = self._reports([job], rights)
+        return m.JobReport(msg.rid, report, blocked=self._blocked(job, rights))
 
     @handles(m.ListJobs)
     async def list_jobs(self, call: Context, msg: m.ListJobs) -> m.Jobs:
         if msg.after:
             check_job_id(msg.after)
         check_range("the limit of a page", msg.limit, 1, MAX_JOBS_PAGE)
-        jobs, has_more = await self._staging.page(msg.after, msg.limit)
+        jobs, has_more = self._staging.page(msg.after, msg.limit)
         rights = call.session.rights
-        blocked = {job.id: why for job in jobs if (why := self._blocked(job.id, rights)) is not None}
+        blocked = {job.id: why for job in jobs if (why := self._blocked(job, rights)) is not None}
         return m.Jobs(msg.rid, self._reports(jobs, rights), has_more, blocked)
 
     # ------------------------------------------------------------------ changes of a job
     @handles(m.CancelJob)
     async def cancel_job(self, call: Context, msg: m.CancelJob) -> m.JobCancelled:
-        job = await self._existing(msg.job_id)
+        job = self._existing(msg.job_id)
         rights = call.session.rights
         for name in job.queues:
             _check_queue(rights, "read", name)
@@ -124,7 +124,7 @@ class StagingCalls(BrokerCalls):
 
     @handles(m.RetryJob)
     async def retry_job(self, call: Context, msg: m.RetryJob) -> m.FailuresRetried:
-        job = await self._existing(msg.job_id)
+        job = self._existing(msg.job_id)
         session, connection = call.session, call.session.connection
         for name in job.queues:
             for right in ("read", "write"):
@@ -149,7 +149,7 @@ class StagingCalls(BrokerCalls):
 
     @handles(m.DeleteJob)
     async def delete_job(self, call: Context, msg: m.DeleteJob) -> m.Ok:
-        job = await self._existing(msg.job_id)
+        job = self._existing(msg.job_id)
         if not job.settled_at_ms:
             text = f"job {job.id!r} has {job.tasks - sum(job.ended)} tasks that have not ended: cancel it first"
             raise PreconditionFailed(text, job_id=job.id)
@@ -157,25 +157,25 @@ class StagingCalls(BrokerCalls):
         call.audit("deleted job %r", job.id)
         return m.Ok(msg.rid)
 
-    async def _existing(self, job_id: str) -> StagedJob:
+    def _existing(self, job_id: str) -> StagedJob:
         """Return a job; raise NotFound if it is unknown."""
         check_job_id(job_id)
-        job = await self._staging.find(job_id)
+        job = self._staging.state.find(job_id)
         if job is None:
             text = f"there is no job {job_id!r}: it was never committed, or was deleted"
             raise NotFound(text, job_id=job_id)
         return job
 
-    def _blocked(self, job_id: str, rights: Rights) -> Blocked | None:
+    def _blocked(self, job: StagedJob, rights: Rights) -> Blocked | None:
         """Return the reason why a job waits, without the name of a queue that the user may not see."""
-        blocked = self._service.router.blocked(job_id)
+        blocked = self._service.blocked(job)
         if blocked is None or not blocked.queue or rights.may_see(blocked.queue):
             return blocked
-        return Blocked("a queue takes no messages now", blocked.since_ms)
+        return Blocked("a queue takes or delivers no messages now", blocked.since_ms)
 
     def _reports(self, jobs: list[StagedJob], rights: Rights) -> list[Job]:
-        running = self._running.count([(job.first_id, job.first_id + job.rows - 1) for job in jobs])
-        return [_report(job, tasks, rights) for job, tasks in zip(jobs, running, strict=True)]
+        running, now = self._staging.running(), self._clock.now_ms()
+        return [_report(job, running[job.id], self._staging.state.rate(job.id, now), rights) for job in jobs]
 
 
 def _check_queue(rights: Rights, right: str, queue: str) -> None:
@@ -188,7 +188,7 @@ def _check_queue(rights: Rights, right: str, queue: str) -> None:
         rights.check_role("operator", f"{right} a queue of this job")
 
 
-def _report(job: StagedJob, running: int, rights: Rights) -> Job:
+def _report(job: StagedJob, running: int, rate: float, rights: Rights) -> Job:
     """Return a job as in a reply; queues that the user may not see are counted under an empty name."""
     queues: dict[str, JobQueueCounts] = {}
     for name, counts in job.queues.items():
@@ -210,6 +210,7 @@ def _report(job: StagedJob, running: int, rights: Rights) -> Job:
         queues=queues,
         running=running,
         tasks=TaskCounts(job.tasks - sum(job.ended) - running, running, *job.ended),
+        rate=rate,
         digest=job.digest,
         rate_limit=job.rate_limit,
         cancelled_at_ms=job.cancelled_at_ms,

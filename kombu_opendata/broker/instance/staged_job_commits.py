@@ -23,6 +23,7 @@ from ...errors import (
     RequestError,
     RetryLater,
 )
+from ...protocol.messages import Blocked
 from ...staging.batch_block import encode_block
 from ...staging.batch_format import job_folder, with_token
 from ...staging.batch_reader import InlineBlock, check_batch, inline_bytes, path_of, read_inline
@@ -50,10 +51,27 @@ class StagingService:
     def __init__(self, core: Core, router: StagingRouter, staging: Staging, max_message_bytes: int) -> None:
         self._name = core.name
         self.router = router  # routes committed messages into queues
-        self._staging, self._commits, self._clock = staging, core.commits, core.clock
+        self._staging, self._commits, self._clock, self._queues = staging, core.commits, core.clock, core.queues
         self._max_message_bytes = max_message_bytes
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._orphans_at = 0.0
+
+    def blocked(self, job: StagedJob) -> Blocked | None:
+        """Return the reason why tasks of a job wait, if there is one other than that workers are busy."""
+        if not job.is_routed:
+            blocked = self.router.blocked(job.id)
+            if blocked is not None:
+                return blocked
+        for name, (routed, *ends) in job.queues.items():
+            queue = self._queues.get(name)
+            if queue is None or routed == sum(ends):
+                continue
+            if queue.is_paused:
+                return Blocked(f"queue {name!r} is paused", queue.overrides.paused_at_ms, name)
+            if not (queue.consumers or queue.getters or queue.messages.in_flight):
+                since_ms = max(queue.used_at_ms, job.committed_at_ms)
+                return Blocked(f"queue {name!r} has no consumer", since_ms, name)
+        return None
 
     def report(self) -> dict[str, int]:
         staged = self._staging.state
@@ -70,7 +88,7 @@ class StagingService:
         """Commit a job; return it, and True if this call committed it. Nothing is committed if an error is raised."""
         staging = self._staging
         async with self._lock(job_folder(job_id)):
-            job = await staging.find(job_id)
+            job = staging.state.find(job_id)
             if job is not None:
                 return job, False
             if any(batch.data for batch in batches):
@@ -161,7 +179,7 @@ class StagingService:
         paths = [path_of(BatchInfo(uri, 0, 0, 0), job_id) for uri in uris]
         staging = self._staging
         async with self._lock(job_folder(job_id)):
-            if await staging.find(job_id) is not None:
+            if staging.state.find(job_id) is not None:
                 text = f"job {job_id!r} is committed: its messages exist; purge or delete its queues instead"
                 raise PreconditionFailed(text, job_id=job_id)
             return await asyncio.to_thread(_remove, staging.folder.open(), paths, job_folder(job_id))

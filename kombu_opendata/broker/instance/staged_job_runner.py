@@ -157,7 +157,7 @@ class StagingRouter:
                 if self._commits.failure is not None:
                     return
                 self._warn("job %r can't be routed now: %s; trying again", job.id, exc)
-                self._block(job, exc.text)
+                self._block(job, f"the broker has stopped routing: {exc.text}")
                 await asyncio.sleep(_RETRY_SECONDS)
         self._parked.pop(job.id, None)
         self._blocked.pop(job.id, None)

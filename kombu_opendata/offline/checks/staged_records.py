@@ -19,15 +19,20 @@ from .family import CheckContext, Family
 
 
 class StagedFamily(Family):
-    """Family of jobs, objects, and expiries of jobs. Collects all of them, as a broker does with unfinished ones."""
+    """Family of jobs, objects, ends of tasks, and expiries of jobs. Collects all of them, as a broker does."""
 
-    kinds = (RecordKind.STAGED_JOB, RecordKind.STAGED_OBJECT, RecordKind.STAGED_EXPIRY)
+    kinds = (
+        RecordKind.STAGED_JOB, RecordKind.STAGED_OBJECT, RecordKind.STAGED_EXPIRY, RecordKind.STAGED_ENDS,
+        RecordKind.STAGED_FOLLOWER,
+    )  # fmt: skip
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
         self._jobs: dict[str, StagedJob] = {}
         self._objects: dict[int, StagedObject] = {}
         self._expiries: set[bytes] = set()
+        self._ends: list[tuple[bytes, int, int]] = []  # key, first message, messages
+        self._followers: list[tuple[bytes, int]] = []  # key, first message of the job
         self._starts: list[int] = []
         self._live_counts: Counter[int] = Counter()
 
@@ -36,6 +41,10 @@ class StagedFamily(Family):
             self._objects[key.id or 0] = value
         elif key.kind is RecordKind.STAGED_EXPIRY:
             self._expiries.add(raw)
+        elif key.kind is RecordKind.STAGED_ENDS:
+            self._ends.append((raw, key.id or 0, len(value)))
+        elif key.kind is RecordKind.STAGED_FOLLOWER:
+            self._followers.append((raw, value.first_id))
         else:
             self._jobs[key.name or ""] = value
             wrong = "; ".join(self._job(value))
@@ -48,6 +57,9 @@ class StagedFamily(Family):
         end = self.context.block_end
         if end is not None and job.first_id + job.rows > end:
             yield f"its messages end with {job.first_id + job.rows - 1}, but ids from {end} on are not assigned yet"
+        ended = sum(job.ended)
+        if ended > job.tasks or (job.settled_at_ms and ended < job.tasks):
+            yield f"{ended} of {job.tasks} tasks have ended, and it is settled since {job.settled_at_ms} ms (0: never)"
         for queue, (routed, done, failed, removed) in job.queues.items():
             if done + failed + removed > routed:
                 yield f"{routed} went to queue {queue!r}, but {done} are done, {failed} failed, {removed} removed"
@@ -59,6 +71,7 @@ class StagedFamily(Family):
             if job.settled_at_ms and expiry not in self._expiries and self.context.store.can_tell(expiry):
                 text = f"staged job {name!r} is settled since {job.settled_at_ms} ms, but has no record of its expiry"
                 self.add("staged-wrong", text, key=keys.staged_job_key(name))
+        self._check_tasks()
         location = self.context.store.location
         folder = StagedFolder(location.url, location.instance)
         try:
@@ -73,6 +86,21 @@ class StagedFamily(Family):
                     self.add(code, text, key=keys.staged_object_key(first_id), file=file)
         except StoreError as exc:
             self.context.report.incomplete.append(f"not all batches of staged jobs were checked: {exc.text}")
+
+    def _check_tasks(self) -> None:
+        jobs = sorted((job.first_id, job.first_id + job.rows) for job in self._jobs.values() if job.rows)
+        if not self.context.sees(RecordKind.STAGED_JOB):
+            return
+        for raw, first_id, count in self._ends:
+            place = bisect_right(jobs, (first_id, keys.MAX_MESSAGE_ID)) - 1
+            if place < 0 or first_id + count > jobs[place][1]:
+                text = f"the ends of the messages from {first_id} on belong to no staged job"
+                self.add("staged-wrong", text, key=raw)
+        starts = {first_id for first_id, _end in jobs}
+        for raw, first_id in self._followers:
+            if first_id not in starts:
+                text = f"it follows a message of a job whose first message is {first_id}, but there is no such job"
+                self.add("staged-wrong", text, key=raw)
 
     def message(self, facts: MessageFacts) -> None:
         place = bisect_right(self._starts, facts.id) - 1

@@ -21,12 +21,13 @@ StagedBatch = tuple[str, int, int, int, bytes]
 
 @dataclass(frozen=True)
 class Blocked:
-    """Reason why a job's messages can't be routed now.
+    """Reason why a job's tasks wait: a queue is full or paused or has no consumer, or the broker has stopped routing.
 
     Attributes:
         reason: a short text.
-        since_ms: the time of the last routing of a message of the job, or of the broker's startup.
-        queue: the full queue that refuses messages; empty for another reason.
+        since_ms: the time since when: of a full queue, of the last routing of a message of the job, or of the broker's
+            startup.
+        queue: the queue; empty if the broker has stopped routing.
     """
 
     reason: str
@@ -114,7 +115,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True):
     Attributes:
         job_id: the id that the driver chose.
         state: ``unknown`` (never committed, or deleted), ``routing`` (committed, and being routed), ``routed``, or
-            ``settled`` (each of its messages is done, failed or removed).
+            ``settled`` (each of its tasks has ended).
         first_id: id of the first message; the last message has ``first_id + rows - 1``.
         rows: number of messages.
         batches: number of batches with rows.
@@ -125,7 +126,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True):
         damaged: number of rows that could not be read for routing; the broker's log has the reason.
         queues: counts by queue, to which a message in two queues adds twice; beyond 500 queues, the other queues are
             summed under an empty name.
-        running: number of started tasks whose messages were acknowledged early and that have not ended.
+        running: number of tasks that run, as in ``tasks``.
         tasks: counts of its tasks by state.
         rate: number of tasks that ended in a second, on average over the last minute.
         digest: digest of what the driver submitted; empty if it is unknown.
@@ -180,14 +181,9 @@ class JobInfo(Job, array_like=True, frozen=True):
         return sum(counts.failed for counts in self.queues.values())
 
     @property
-    def is_settled(self) -> bool:
-        """True if each message is done, failed or removed."""
-        return self.state == "settled"
-
-    @property
     def has_ended(self) -> bool:
-        """True if each message is settled and no task runs."""
-        return self.is_settled and not self.running
+        """True if each task has ended."""
+        return self.state == "settled"
 
     @property
     def seconds_left(self) -> float | None:

@@ -67,6 +67,7 @@ async def rebuild(
         _load_cursors(store, state),
         _load_settled(store, state, commits),
     )
+    state.staged.upgrade(id for _queue, id, _token in state.running.by_lease)
     state.history = history
     for effects in commits:
         for effect in effects:

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import structs
 
+from ..records import staged_jobs
 from ..records.definitions import QueueOverrides
 from ..state.settled_list import LISTS
 from ..state.staged_state import REMOVED
@@ -48,7 +49,7 @@ class DeleteQueueEffect(Effect, tag=10):
             state.unlease(entry)
             known_ids.add(entry.id)
             if state.staged.active:
-                state.staged.count(name, entry.id, REMOVED)
+                state.staged.ended(name, entry.id, REMOVED, staged_jobs.REMOVED)
         for binding in state.topology.remove_queue(name):
             state.dirty.bindings.add((name, *binding))
         state.dirty.queues.discard(name)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from ...protocol.task_reports import TaskState
+from ..records import staged_jobs
+from ..records.dead_letter import REVOKED
 from ..records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED
 from ..records.history_log import FAILED as GIVEN_UP
 from ..state.queue_buckets import QueueEntry
@@ -97,6 +100,10 @@ class AckEffect(MessagesEffect, tag=4):
                 else:
                     history.ended(entry, consumer, at, ACKED, next(fields), next(fields), next(fields))
             acknowledge(state, queue, entry, at)
+        if state.staged.active:
+            runs = self.runs
+            for place, id in enumerate(self.pairs[::2]):
+                state.staged.ended(self.queue, id, DONE, runs[3 * place] if runs else 0, at)
 
 
 def acknowledge(state: StoreState, queue: Queue, entry: QueueEntry, at: int) -> None:
@@ -105,8 +112,6 @@ def acknowledge(state: StoreState, queue: Queue, entry: QueueEntry, at: int) -> 
     queue.messages.settle(entry)
     queue.done.append(entry.id, at, entry.attempts)
     queue.counts.acked += 1
-    if state.staged.active:
-        state.staged.count(queue.name, entry.id, DONE, at)
 
 
 class ReturnEffect(MessagesEffect, tag=5):
@@ -152,6 +157,8 @@ class ReturnEffect(MessagesEffect, tag=5):
                 state.history.ended(entry, consumer, at, outcome)
             state.unlease(entry)
             queue.counts.came_back(costs_attempt=costs_attempt, lease_expired=lease_expired)
+            if state.staged.reported:
+                state.staged.reported.pop((self.queue, id), None)
             if costs_attempt:
                 state.record_attempt(entry, consumer)
             messages.put_back(entry, at, costs_attempt=costs_attempt, visible_at=visible_at)
@@ -182,6 +189,9 @@ class FailEffect(MessagesEffect, tag=6):
         consumer = self.consumer
         given_up = self.no_attempts_left
         queue, outcome = state.queues[self.queue], GIVEN_UP if given_up else REJECTED
+        end: int = TaskState.LOST if self.lease_expired else TaskState.REJECTED
+        if self.reason:
+            end = staged_jobs.DEAD_LETTERED
         for id in self.pairs[::2]:
             if given_up:
                 queue.counts.came_back(costs_attempt=True, lease_expired=self.lease_expired)
@@ -195,7 +205,7 @@ class FailEffect(MessagesEffect, tag=6):
             queue.messages.settle(entry)
             queue.failed.append(id, at, entry.attempts)
             if state.staged.active:
-                state.staged.count(self.queue, id, FAILED, at)
+                state.staged.ended(self.queue, id, FAILED, end, at)
             state.record_attempt(entry, consumer)
             if self.reason:
                 state.add_dead_letter(queue, entry, at, self.reason, last_use=False)
@@ -229,6 +239,9 @@ class RemoveEffect(Effect, tag=7):
         reason = self.reason
         why = self.why or self.reason
         queue = state.queues[self.queue]
+        end = staged_jobs.EXPIRED if why == "expired" else staged_jobs.REMOVED
+        if reason and reason != REVOKED:
+            end = staged_jobs.DEAD_LETTERED
         for id in self.pairs[::2]:
             entry = queue.messages.available[id]
             if state.history is not None:
@@ -236,7 +249,7 @@ class RemoveEffect(Effect, tag=7):
             queue.messages.remove(entry)
             queue.counts.removed(1, why)
             if state.staged.active:
-                state.staged.count(self.queue, id, REMOVED, at)
+                state.staged.ended(self.queue, id, REMOVED, end, at)
             if reason:
                 state.add_dead_letter(queue, entry, at, reason, last_use=True)
             else:
@@ -313,7 +326,7 @@ class DeleteEffect(MessagesEffect, tag=46):
                 queue.counts.purged += 1
             state.dirty.garbage.append(id)
             if state.staged.active:
-                state.staged.count(self.queue, id, REMOVED, self.at_ms)
+                state.staged.ended(self.queue, id, REMOVED, staged_jobs.REMOVED, self.at_ms)
 
 
 class ArchiveEffect(MessagesEffect, tag=47):
@@ -331,4 +344,4 @@ class ArchiveEffect(MessagesEffect, tag=47):
             queue.done.append(id, at, entry.attempts)
             queue.counts.archived += 1
             if state.staged.active:
-                state.staged.count(self.queue, id, DONE, at)
+                state.staged.ended(self.queue, id, DONE, 0, at)

@@ -38,9 +38,8 @@ class RouteEffect(Effect, tag=41):
         for part in self.taken:
             queue.settled_list(part.which).take(part.bucket, part.ids)
             taken_ids.update(part.ids)
-            if staged.active:
-                for id in part.ids:
-                    staged.back(name, id, _KINDS[part.which])
+            for id in part.ids:
+                staged.back(name, id, _KINDS[part.which])
         for row in self.rows:
             is_new = row.id not in taken_ids
             _add(state, queue, row, at, int(is_new))
@@ -49,7 +48,7 @@ class RouteEffect(Effect, tag=41):
                     state.history.routed(row.id, name)
                 else:
                     state.history.redriven(row.id, name, at)
-            if is_new and staged.active:
+            if is_new:
                 staged.joined(name, row.id)
         state.cursors[name] = self.cursor
         state.dirty.cursors.add(name)
@@ -89,10 +88,9 @@ class MoveSettledEffect(Effect, tag=42):
                 if target != name:
                     state.history.left(row.id, name, at, "moved")
                     state.history.routed(row.id, target)
-            if staged.active:
-                staged.back(name, row.id, _KINDS[self.which], moved=target != name)
-                if target != name:
-                    staged.joined(target, row.id)
+            staged.back(name, row.id, _KINDS[self.which], moved=target != name)
+            if target != name:
+                staged.joined(target, row.id, more=False)
         _check_for_doubles(state, target)
 
     def settled_buckets(self) -> Iterable[tuple[str, ListName, int]]:
@@ -121,10 +119,9 @@ class MoveWaitingEffect(MessagesEffect, tag=75):
             _add(state, into, row, at, int(not self.pairs))
             if history is not None:
                 history.routed(row.id, target)
-            if staged.active:
-                staged.joined(target, row.id)
-                if self.pairs:
-                    staged.moved(name, row.id)
+            staged.joined(target, row.id, more=not self.pairs)
+            if self.pairs:
+                staged.moved(name, row.id)
         _check_for_doubles(state, target)
 
 

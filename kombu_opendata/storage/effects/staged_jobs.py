@@ -216,15 +216,28 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
                 large = is_inline and size > MAX_INLINE_BYTES
                 add_message(state, id, places, priority, visible, deadline, received, large=large, size=size)
             id += 1
+        job = state.staged.jobs[self.job_id]
         for target, count in zip(self.runs[::2], self.runs[1::2], strict=True):
             if target >= 0:
+                job.tasks += (len(targets[target]) - 1) * count
                 for name in targets[target]:
-                    state.staged.jobs[self.job_id].add_routed(name, count)
+                    job.add_routed(name, count)
         damaged = block is None
         state.staged.routed(self.job_id, self.rows, self.rows if damaged else unroutable, damaged, self.at_ms)
 
     def new_messages(self) -> Iterable[NewMessage]:
         return records_of(self, decode(self), self.runs) if self.block else ()
+
+
+class FollowStagedEffect(Effect, tag=79):
+    """A message that was published in the same commit follows another message of a task of a job."""
+
+    id: int
+    predecessor: int
+    queues: list[str]
+
+    def apply(self, state: StoreState) -> None:
+        state.staged.follow(self.id, self.predecessor, self.queues)
 
 
 def _rows(chunk: StagedChunk, block: IndexBlock) -> Iterator[tuple[int, int, int, int]]:

@@ -9,6 +9,7 @@ from ...protocol.task_reports import TaskReport
 from ..records.failures import Handled
 from ..records.results import Result
 from ..records.session_records import MAX_WAITED_MS, RunningTask
+from ..state.staged_state import DONE
 from ..state.store_state import StoreState
 from ..state.task_state import Lease
 from . import Effect
@@ -31,6 +32,8 @@ class StartEffect(MessagesEffect, tag=60):
             task = RunningTask(id, entry.claimed_at, at, waited, entry.attempts)
             state.running.start(entry.session, self.queue, task)
             acknowledge(state, queue, entry, at)
+            if state.staged.active:
+                state.staged.left(self.queue, id, DONE)
 
 
 class ReportsEffect(Effect):
@@ -64,9 +67,11 @@ class NoteReportsEffect(ReportsEffect, tag=62):
     """
 
     def apply(self, state: StoreState) -> None:
-        if state.history is not None:
-            for id, _token, report in reports_in(self.runs, self.failures):
+        for id, _token, report in reports_in(self.runs, self.failures):
+            if state.history is not None:
                 state.history.reports[self.queue, id] = report
+            if state.staged.active:
+                state.staged.reported[self.queue, id] = report.state
 
 
 class NoteFailuresEffect(NoteReportsEffect, tag=62):
@@ -83,6 +88,8 @@ def finish(state: StoreState, lease: Lease, at: int, report: TaskReport) -> Runn
     session, task = run
     if state.history is not None:
         state.history.finished(lease[0], task, state.session_names.get(session, ""), at, report)
+    if state.staged.active:
+        state.staged.finished(task.message_id, report.state, at)
     return task
 
 
@@ -178,3 +185,18 @@ class HandleFailuresEffect(Effect, tag=65):
         how, at = self.how, self.at_ms
         pairs = zip(self.rows[::2], self.rows[1::2], strict=True)
         state.handled.handled(Handled(number, how, at, id) for number, id in pairs)
+
+
+class FollowFailuresEffect(HandleFailuresEffect, tag=65):
+    """As :class:`HandleFailuresEffect`, of attempts of a staged job.
+
+    ``followed`` is a flat list message id of the attempt, message id of the retry, …; ``queue`` has the retries.
+    """
+
+    followed: list[int] = []  # noqa: RUF012 - a field's default; never changed
+    queue: str = ""
+
+    def apply(self, state: StoreState) -> None:
+        HandleFailuresEffect.apply(self, state)
+        for predecessor, id in zip(self.followed[::2], self.followed[1::2], strict=True):
+            state.staged.follow(id, predecessor, [self.queue])

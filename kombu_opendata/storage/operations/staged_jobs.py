@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from itertools import groupby
+from heapq import nsmallest
+from itertools import chain, groupby
 
 from ...errors import InvalidURL, OpenDataError
 from ...staging.batch_block import IndexBlock
@@ -23,12 +25,13 @@ from ..effects.staged_jobs import (
     CommitStagedJobEffect,
     CompleteJobEffect,
     DeleteJobEffect,
+    FollowStagedEffect,
     RouteStagedEffect,
     StagedChunk,
     records_of,
 )
 from ..engine_parts import EngineParts, EngineService
-from ..records import field_types, keys, staged_jobs
+from ..records import field_types, keys
 from ..records.staged_jobs import StagedJob
 from ..state.queue_state import QueueState
 from ..state.staged_state import NO_OPTIONS, JobOptions, StagedBatch
@@ -39,7 +42,7 @@ from .queue_loader import QueueLoader
 
 log = logging.getLogger(__name__)
 
-#: retention of a job after its last message was settled
+#: retention of a job after its last task ended
 JOB_RETENTION_MS = 7 * 86_400_000
 #: the age at which staged objects that no committed job refers to are removed
 ORPHAN_AGE_MS = 24 * 3_600_000
@@ -62,17 +65,19 @@ class Staging(EngineService):
         self.removed = 0  # objects, since startup
 
     # ------------------------------------------------------------------ jobs
-    async def find(self, job_id: str) -> StagedJob | None:
-        """Return a committed job. A settled job is a copy from the store, so changes to it have no effect."""
-        job = self.state.jobs.get(job_id)
-        if job is not None:
-            return job
-        key = keys.staged_job_key(job_id)
-        value = await self._store.get(key)
-        job = self.state.jobs.get(job_id)
-        if job is None and value and job_id not in self.state.deleted:
-            job = staged_jobs.decode_job(key, value)
-        return job
+    def running(self) -> Counter[str]:
+        """Return the number of tasks that run, by job."""
+        tasks, queues = self._state.running, self._state.queues
+        ids = [id for _queue, id, _token in tasks.by_lease]
+        for name, id, token in chain.from_iterable(tasks.late.values()):
+            entry = queues[name].messages.in_flight.get(id) if name in queues else None
+            if entry is not None and entry.claimed_at == token:
+                ids.append(id)
+        return Counter(job_id for id in ids if (job_id := self.state.job_id_of(id)) is not None)
+
+    def follow(self, id: int, predecessor: int, queues: list[str]) -> None:
+        """Record that a new message in these queues follows another message of a task of a job."""
+        self._commits.apply(FollowStagedEffect(id, predecessor, queues))
 
     def commit(self, job_id: str, batches: list[StagedBatch], options: JobOptions = NO_OPTIONS) -> StagedJob:
         """Add a job, whose messages are the rows of these batches."""
@@ -109,7 +114,7 @@ class Staging(EngineService):
         """
         messages, pace, removed = queue.messages, TimeSlice(), 0
         ids = range(job.first_id, job.first_id + job.rows)
-        others: list[int] = []
+        others = self.state.tasks.followers_of(job)
         cold = [number for number, summary in messages.cold.items() if summary.overlaps(ids) or summary.spans(others)]
         for number in sorted([*messages.buckets, *cold]):
             if number in messages.cold:
@@ -117,7 +122,11 @@ class Staging(EngineService):
             if self._state.queues.get(queue.name) is not queue:
                 break
             bucket = messages.buckets.get(number)
-            entries = [] if bucket is None else [entry for entry in bucket.available.values() if entry.id in ids]
+            entries = (
+                []
+                if bucket is None
+                else [entry for entry in bucket.available.values() if self.state.job_id_of(entry.id) == job.id]
+            )
             if entries:
                 removed += self._operations.remove(queue, entries)
                 on_step()
@@ -146,32 +155,22 @@ class Staging(EngineService):
         if block is not None:
             self._commits.stage_all(records_of(chunk, block, runs))
 
-    async def page(self, after: str, limit: int) -> tuple[list[StagedJob], bool]:
+    def page(self, after: str, limit: int) -> tuple[list[StagedJob], bool]:
         """Return the jobs after an id, in the order of the ids' bytes, and True if there are more."""
-        jobs: dict[bytes, StagedJob] = {}
-        start = keys.staged_job_key(after) + b"\0" if after else keys.kind_range(keys.RecordKind.STAGED_JOB)[0]
-        end = keys.kind_range(keys.RecordKind.STAGED_JOB)[1]
-        for key, value in await self._store.scan(start, end, limit=limit + 1 + len(self.state.deleted)):
-            job = staged_jobs.decode_job(key, value)
-            if job.id not in self.state.deleted:
-                jobs[key] = job
-        for job in self.state.jobs.values():  # newer than in the store
-            key = keys.staged_job_key(job.id)
-            if start <= key:
-                jobs[key] = job
-        ordered = [jobs[key] for key in sorted(jobs)]
+        start = after.encode()
+        ids = nsmallest(limit + 1, (id for id in self.state.ids() if id.encode() > start), key=str.encode)
         page: list[StagedJob] = []
         counts = 0
-        for job in ordered[:limit]:
+        for job in map(self.state.existing, ids[:limit]):
             counts += len(job.queues)
             if page and counts > _PAGE_COUNTS:
                 break
             page.append(job)
-        return page, len(ordered) > len(page)
+        return page, len(ids) > len(page)
 
     # ------------------------------------------------------------------ collection
     async def forget_old(self, now: int) -> int:
-        """Delete jobs that were settled long ago; return their number."""
+        """Delete jobs that have ended long ago; return the number of expired records."""
         start = keys.kind_range(keys.RecordKind.STAGED_EXPIRY)[0]
         end = keys.staged_expiry_key(max(now - JOB_RETENTION_MS, 0))
         rows = await self._store.scan(start, end, limit=_FORGET_LIMIT)

@@ -101,17 +101,15 @@ class TaskRuns(EngineService):
 
     def note(self, queue: Queue, entry: QueueEntry, report: TaskReport) -> None:
         """Record the outcome of the task of a message in flight, before the operation that settles the message."""
-        history = self._state.history
-        if not self.enabled or history is None:
+        if not self.enabled or self._state.history is None:
             return
         at = self._clock.now_ms()
         id = entry.id
         name = queue.name
         report = self._fitting(report)
-        history.reports[name, id] = report
         run = [id, entry.claimed_at, report.state, report.runtime_us, report.pid]
         failures = _failures(report)
-        self._effects.append(
+        self._commits.apply(
             task_effects.NoteFailuresEffect(name, at, run, failures)
             if failures
             else task_effects.NoteReportsEffect(name, at, run)

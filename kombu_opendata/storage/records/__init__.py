@@ -68,6 +68,8 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.STAGED_JOB: staged_jobs.decode_job,
     RecordKind.STAGED_OBJECT: staged_jobs.decode_object,
     RecordKind.STAGED_EXPIRY: field_types.read_version_only,
+    RecordKind.STAGED_ENDS: staged_jobs.decode_ends,
+    RecordKind.STAGED_FOLLOWER: staged_jobs.decode_follower,
     RecordKind.HISTORY_LOG: history_log.decode,
     RecordKind.HISTORY_POSTINGS: history_index.decode_postings,
     RecordKind.HISTORY_SEGMENT: history_index.decode_segment,

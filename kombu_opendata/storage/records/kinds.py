@@ -193,6 +193,8 @@ class RecordKind(enum.Enum):
     STAGED_JOB = "staged job", b"\x01\x26", _NAME
     STAGED_OBJECT = "staged object", b"\x01\x27", _ID
     STAGED_EXPIRY = "staged job expiry", b"\x01\x28", _EXPIRES_AT, _NAME
+    STAGED_ENDS = "staged ends", b"\x01\x36", _ID
+    STAGED_FOLLOWER = "staged follower", b"\x01\x37", _ID
     HISTORY_LOG = "history log", b"\x01\x20", _history(attempt=U64, row=U64)
     HISTORY_POSTINGS = "history postings", b"\x01\x21", _history(space=U8, hash=U64, segment=U64, part=U64)
     HISTORY_SEGMENT = "history segment", b"\x01\x22", _history(space=U8, segment=U64, part=U64)

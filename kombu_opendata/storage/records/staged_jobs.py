@@ -1,4 +1,4 @@
-"""Staged jobs: committed jobs, their batch objects, and the expiry of jobs.
+"""Staged jobs: committed jobs, their batch objects, the final states of their tasks, and the expiry of jobs.
 
 Job, ``01 26 <job id TB>``:
 
@@ -41,6 +41,27 @@ path              Utf8     in the folder of staged batches
 job id            Utf8
 ================  =======  ======================================================================
 
+Ends of tasks, ``01 36 <message id u64>`` of the first of up to 4,096 messages of a job, counted from its first id:
+
+================  =======  ======================================================================
+field             type     meaning
+================  =======  ======================================================================
+version           u8       1
+codes             deflate  with zlib's header; for each message: u8, see :class:`EndCode`
+================  =======  ======================================================================
+
+Follower, ``01 37 <message id u64>``, a later message of a task:
+
+================  =======  ======================================================================
+field             type     meaning
+================  =======  ======================================================================
+version           u8       1
+first id          u64      of the job
+predecessor       u64      the task's message before it
+code              u8       see :class:`EndCode`
+open              u16      number of queues in which it has not ended
+================  =======  ======================================================================
+
 Job expiry, ``01 28 <settled at u64> <job id TB>``: its version as u8, 1.
 
 The formats are defined here.
@@ -49,7 +70,9 @@ The formats are defined here.
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from ...protocol.task_reports import STATES, TaskState
 from . import field_types, kinds
@@ -61,6 +84,7 @@ _STEERING = struct.Struct("<dqq")
 _LENGTH = struct.Struct("<I")
 _COUNTS = struct.Struct("<QQQQ")
 _OBJECT = struct.Struct("<BQQQI")
+_FOLLOWER = struct.Struct("<BQQBH")
 _JOB_FIELDS = "first id, rows, batches, bytes, committed at, routed, unroutable, damaged, settled at, queues"
 
 _JOB_VERSION = 2
@@ -70,6 +94,18 @@ _Bytes = bytes  # ``bytes`` is also the name of a field
 EXPIRED, DEAD_LETTERED, REMOVED = range(len(STATES), len(STATES) + 3)
 #: names of the final states of tasks by number
 END_STATES = ("acknowledged", *STATES[1:], "expired", "dead_lettered", "removed")
+
+
+class EndCode(IntEnum):
+    """The end of a message in the records; a message whose final state counts has the number of this state + 1."""
+
+    OPEN = 0  # it has not ended
+    UNCOUNTED = 254  # it has ended, and a later message of its task counts
+    REPLACED = 255  # it has not ended, and a later message of its task counts
+
+
+#: messages of one record of ends
+ENDS_ROWS = 4096
 #: limit for the digest of a job, in bytes
 MAX_DIGEST_BYTES = 64
 #: queues that a job counts individually; further ones are counted together, under an empty name
@@ -126,8 +162,8 @@ class StagedJob:
 
     @property
     def is_over(self) -> bool:
-        """True if no message of the job is waiting."""
-        return self.is_routed and all(counts[0] == sum(counts[1:]) for counts in self.queues.values())
+        """True if all tasks of the job have ended."""
+        return self.is_routed and self.tasks == sum(self.ended)
 
     @property
     def state(self) -> str:
@@ -148,6 +184,23 @@ class StagedObject:
     checksum: int
     path: str
     job_id: str
+
+
+@dataclass(slots=True, eq=False)
+class Follower:
+    """A later message of a task: as Celery's retry, or a retry by a user.
+
+    Attributes:
+        first_id: the first message of the job.
+        predecessor: the task's message before it.
+        code: its :class:`EndCode`; with several queues, of the newest end.
+        open: the number of queues in which it has not ended.
+    """
+
+    first_id: int
+    predecessor: int
+    open: int
+    code: int = EndCode.OPEN
 
 
 def encode_job(job: StagedJob) -> bytes:
@@ -240,3 +293,37 @@ def decode_object(key: bytes, value: bytes) -> StagedObject:
     job_id, at = field_types.read_utf8(key, value, at)
     field_types.check_end(key, value, at)
     return StagedObject(kinds.parse(key).id or 0, rows, live, size, checksum, path, job_id)
+
+
+def encode_ends(codes: bytes | bytearray) -> bytes:
+    return field_types.VERSION_ONLY + zlib.compress(codes, 1)
+
+
+def decode_ends(key: bytes, value: bytes) -> bytearray:
+    field_types.check_version(key, value[0] if value else 0)
+    inflate = zlib.decompressobj()
+    try:
+        codes = inflate.decompress(value[1:], ENDS_ROWS + 1)
+    except zlib.error as exc:
+        raise field_types.corrupt(key, 1, f"codes that can't be decompressed ({exc})") from exc
+    if not 0 < len(codes) <= ENDS_ROWS or not inflate.eof or inflate.unused_data:
+        raise field_types.corrupt(key, 1, f"codes of {len(codes)} messages")
+    wrong = set(codes) - _CODES
+    if wrong:
+        raise field_types.corrupt(key, 1, f"code {min(wrong)} of a message")
+    return bytearray(codes)
+
+
+def encode_follower(follower: Follower) -> bytes:
+    fields = follower.first_id, follower.predecessor, follower.code, follower.open
+    return field_types.pack_versioned(_FOLLOWER, "first id, predecessor, code, open", *fields)
+
+
+def decode_follower(key: bytes, value: bytes) -> Follower:
+    first_id, predecessor, code, count = field_types.read_all_versioned(_FOLLOWER, key, value)
+    if code not in _CODES:
+        raise field_types.corrupt(key, 17, f"code {code} of a message")
+    return Follower(first_id, predecessor, count, code)
+
+
+_CODES = {*EndCode, *range(1, 1 + len(END_STATES))}

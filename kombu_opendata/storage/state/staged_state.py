@@ -1,21 +1,24 @@
 """The staged jobs in memory: the ids and counts of their messages, and the needed batch objects.
 
-A job is in memory until all its messages are settled, and an object until all its messages are deleted; the others are
-in the store only. Only effects change this state, live and in replay (docs/rfcs/0008-staged-batches.md).
+A job whose tasks have ended is packed, until a message of it is ready again; an object is in memory until all its
+messages are deleted. Only effects change this state, live and in replay (docs/rfcs/0008-staged-batches.md).
+:mod:`.staged_tasks` counts tasks.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from ...protocol.task_reports import STATES
 from ..records import field_types, keys, staged_jobs
-from ..records.staged_jobs import REMOVED as REMOVED_TASK
 from ..records.staged_jobs import StagedJob, StagedObject
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
+from .staged_tasks import StagedTasks
 
 #: the indexes of a queue's counts in :attr:`.StagedJob.queues`
 ROUTED, DONE, FAILED, REMOVED = range(4)
@@ -28,6 +31,10 @@ class StagedBatch(NamedTuple):
     rows: int
     bytes: int
     checksum: int
+
+
+#: time over which the rate of a job is averaged
+RATE_SECONDS = 60
 
 
 class JobOptions(NamedTuple):
@@ -46,13 +53,15 @@ class StagedState:
     """The staged jobs of one instance.
 
     Attributes:
-        jobs: by id, the jobs that have unsettled messages or changed since the last checkpoint.
+        jobs: by id, the jobs that have tasks which have not ended, or a message to send on completion, or that changed
+            since the last checkpoint. The others are packed.
         objects: by the id of their first message.
         needed: paths of all objects that committed jobs need, at the last checkpoint in the store.
         unneeded: paths of objects whose messages were all deleted by a checkpoint in the store.
         active: jobs that are not settled, in the order of their messages' ids.
         completing: settled jobs whose message on completion was not sent, by id.
-        deleted: ids of deleted jobs whose records the store may still have.
+        tasks: the ends of messages, and later messages of tasks.
+        reported: by queue and message, the states of tasks whose messages the next effects of the same commit settle.
     """
 
     def __init__(self) -> None:
@@ -62,26 +71,33 @@ class StagedState:
         self.unneeded: list[str] = []
         self.active: list[StagedJob] = []
         self.completing: dict[str, StagedJob] = {}
-        self.deleted: set[str] = set()
+        self.tasks = StagedTasks()
+        self.reported: dict[tuple[str, int], int] = {}
+        self._packed: dict[str, bytes] = {}
+        self._starts: list[int] = []  # first ids of all jobs with messages
+        self._spans: list[tuple[int, str]] = []  # the ends of their ids, which are not included; and the job ids
+        self._recent: dict[str, deque[list[int]]] = {}  # of active jobs: the ends of tasks by second
         self._newest_ms = 0
         self._settled_jobs: list[StagedJob] = []  # jobs whose last state is in the current checkpoint
         self._object_starts: list[int] = []
         self._dirty_jobs: set[str] = set()
         self._new_objects: set[int] = set()
-        self._forgotten: list[tuple[str, int]] = []
+        self._forgotten: list[str] = []
+        self._old_expiries: list[tuple[int, str]] = []
+        self._version_1: set[str] = set()
         self._releasing: list[str] = []
 
     @property
     def is_dirty(self) -> bool:
         """True if a checkpoint has records to write."""
-        return bool(self._dirty_jobs or self._new_objects or self._forgotten)
+        changes = self._dirty_jobs, self._new_objects, self._forgotten, self._old_expiries
+        return any(changes) or self.tasks.is_dirty
 
     # ------------------------------------------------------------------ effects
     def commit(
         self, job_id: str, at: int, first_id: int, batches: Sequence[StagedBatch], options: JobOptions
     ) -> StagedJob:
         """Add a job whose messages have the ids from ``first_id`` on."""
-        self.deleted.discard(job_id)
         rows, size = sum(batch.rows for batch in batches), sum(batch.bytes for batch in batches)
         job = self.jobs[job_id] = StagedJob(job_id, first_id, rows, len(batches), size, at, tasks=rows)
         self._dirty_jobs.add(job_id)
@@ -98,6 +114,8 @@ class StagedState:
         job.digest, job.rate_limit, job.on_complete = options
         if rows:
             self.active.append(job)
+            self._starts.append(first_id)
+            self._spans.append((first_id + rows, job_id))
         else:
             self._settle(job, at)
         self._newest_ms = max(self._newest_ms, at)
@@ -112,6 +130,7 @@ class StagedState:
             job.damaged += dropped
         else:
             job.unroutable += dropped
+        job.ended[staged_jobs.REMOVED] += dropped
         if dropped and batch_object is not None:
             batch_object.live -= dropped
             self._new_objects.add(batch_object.first_id)
@@ -130,7 +149,7 @@ class StagedState:
             if batch_end > first_id:
                 batch_object.live -= batch_end - max(start, first_id)
                 self._new_objects.add(start)
-        job.ended[REMOVED_TASK] += end_id - first_id
+        job.ended[staged_jobs.REMOVED] += end_id - first_id
         job.routed, job.cancelled_at_ms = job.rows, max(at, 1)
         self._dirty_jobs.add(job_id)
         self._settle_if_over(job, at)
@@ -141,45 +160,117 @@ class StagedState:
         job.on_complete, job.completed_at_ms = b"", max(at, 1)
         self._dirty_jobs.add(job_id)
 
-    def count(self, queue: str, id: int, kind: int, at: int = 0) -> None:
-        """Count a message that left a queue permanently. Only needed if there are ``active`` jobs."""
-        job, counts = self._waiting_job(id, queue)
-        if job is not None and counts is not None:
-            counts[kind] += 1
-            self._dirty_jobs.add(job.id)
-            if counts[0] == counts[1] + counts[2] + counts[3]:
-                self._settle_if_over(job, at)
+    def ended(self, queue: str, id: int, kind: int, state: int, at: int = 0) -> None:
+        """Count a message that left a queue permanently, and the end of its task in a state of :data:`.END_STATES`.
 
-    def joined(self, queue: str, id: int) -> None:
-        """Count a stored message that was added to a queue by a replay, a redrive, a move or a copy."""
-        job, _counts = self._waiting_job(id, queue)
+        A state in ``reported`` has precedence over those that workers report. Only needed if there are ``active`` jobs.
+        """
+        if self.reported and (reported := self.reported.pop((queue, id), 0)) and state < len(STATES):
+            state = reported
+        job = self.left(queue, id, kind)
         if job is not None:
-            job.add_routed(queue, 1)
+            self._end_task(job, id, state, at)
+
+    def left(self, queue: str, id: int, kind: int) -> StagedJob | None:
+        """Count a message that left a queue, while its task may run; return its job."""
+        job = self._active_job(id)
+        if job is not None:
+            counts = job.counts(queue)
+            if counts is not None:
+                counts[kind] += 1
             self._dirty_jobs.add(job.id)
+        return job
+
+    def finished(self, id: int, state: int, at: int) -> None:
+        """Count the end of a task whose message was acknowledged before."""
+        job = self._active_job(id)
+        if job is not None:
+            self._end_task(job, id, state, at)
+
+    def _end_task(self, job: StagedJob, id: int, state: int, at: int) -> None:
+        self.tasks.end(job, id, state)
+        self._dirty_jobs.add(job.id)
+        seconds = self._recent.setdefault(job.id, deque(maxlen=RATE_SECONDS))
+        second = (at or self._newest_ms) // 1000
+        if seconds and seconds[-1][0] >= second:
+            seconds[-1][1] += 1
+        else:
+            seconds.append([second, 1])
+        self._settle_if_over(job, at)
+
+    def joined(self, queue: str, id: int, *, more: bool = True) -> None:
+        """Count a stored message that was added to a queue by a replay, a move or a copy.
+
+        ``more``: it remains in its other queues.
+        """
+        job = self._job_of(id)
+        if job is not None:
+            self._reopen(job)
+            job.add_routed(queue, 1)
+            if more:
+                self.tasks.add(job, id)
 
     def back(self, queue: str, id: int, kind: int, *, moved: bool = False) -> None:
         """Count a settled message that is ready again, in its queue or, if it ``moved``, in another one."""
-        job, counts = self._waiting_job(id, queue)
-        if job is not None and counts is not None and counts[kind]:
+        job = self._job_of(id)
+        if job is None:
+            return
+        self._reopen(job)
+        counts = job.counts(queue)
+        if counts is not None and counts[kind]:
             counts[kind] -= 1
             counts[ROUTED] -= moved
-            self._dirty_jobs.add(job.id)
+        self.tasks.reopen(job, id)
 
     def moved(self, queue: str, id: int) -> None:
         """Count a waiting message that left its queue for another one, whose counts already include it."""
-        job, counts = self._waiting_job(id, queue)
+        job = self._active_job(id)
+        counts = None if job is None else job.counts(queue)
         if job is not None and counts is not None:
             counts[ROUTED] -= 1
             self._dirty_jobs.add(job.id)
 
-    def _waiting_job(self, id: int, queue: str) -> tuple[StagedJob | None, list[int] | None]:
-        """Return the job of a message, unless the job is settled, and the job's counts of a queue, if it has any."""
-        jobs = self.active
-        place = bisect_right(jobs, id, key=_first_id) - 1
-        job = jobs[place] if place >= 0 else None
-        if job is None or id >= job.first_id + job.rows or job.settled_at_ms:
-            return None, None
-        return job, job.counts(queue)
+    def follow(self, id: int, predecessor: int, queues: Sequence[str]) -> None:
+        """Count a new message in these queues, which follows another message of a task."""
+        job = self._job_of(predecessor)
+        if job is not None and queues:
+            self._reopen(job)
+            for queue in queues:
+                job.add_routed(queue, 1)
+            self.tasks.follow(job, id, predecessor, len(queues))
+
+    def job_id_of(self, id: int) -> str | None:
+        """Return the id of the job to which a message belongs, as one of its rows or a later message of a task."""
+        place = bisect_right(self._starts, id) - 1
+        if place >= 0 and id < self._spans[place][0]:
+            return self._spans[place][1]
+        follower = self.tasks.followers.get(id)
+        return None if follower is None else self.job_id_of(follower.first_id)
+
+    def _job_of(self, id: int) -> StagedJob | None:
+        """Return the job of a message, which stays in memory until the next checkpoint."""
+        job_id = self.job_id_of(id)
+        if job_id is None:
+            return None
+        job = self.jobs.get(job_id)
+        if job is None:
+            job = self.jobs[job_id] = self.existing(job_id)
+            self._dirty_jobs.add(job_id)
+        return job
+
+    def _active_job(self, id: int) -> StagedJob | None:
+        """Return the job of a message, unless the job is settled."""
+        job = self.jobs.get(self.job_id_of(id) or "")
+        return None if job is None or job.settled_at_ms else job
+
+    def _reopen(self, job: StagedJob) -> None:
+        """Make a job active again because a message of it joins a queue."""
+        self._dirty_jobs.add(job.id)
+        if job.settled_at_ms:
+            self._old_expiries.append((job.settled_at_ms, job.id))
+            job.settled_at_ms = 0
+            if job not in self.active:
+                insort(self.active, job, key=_first_id)
 
     def _settle_if_over(self, job: StagedJob, at: int) -> None:
         self._newest_ms = max(self._newest_ms, at)
@@ -188,10 +279,33 @@ class StagedState:
 
     def _settle(self, job: StagedJob, at: int) -> None:
         job.settled_at_ms = max(at, 1)
+        self._recent.pop(job.id, None)
         if job.on_complete:
             self.completing[job.id] = job
 
     # ------------------------------------------------------------------ looking up
+    def find(self, job_id: str) -> StagedJob | None:
+        """Return a job. A packed one is a copy, so changes to it have no effect."""
+        return self.jobs.get(job_id) or (self.existing(job_id) if job_id in self._packed else None)
+
+    def existing(self, job_id: str) -> StagedJob:
+        """Return a job as :meth:`find`, which must exist."""
+        job = self.jobs.get(job_id)
+        return job or staged_jobs.decode_job(keys.staged_job_key(job_id), self._packed[job_id])
+
+    def ids(self) -> set[str]:
+        """Return the ids of all jobs."""
+        return self.jobs.keys() | self._packed.keys()
+
+    def rate(self, job_id: str, now_ms: int) -> float:
+        """Return the number of a job's tasks that ended in a second, on average over the last minute."""
+        seconds = self._recent.get(job_id)
+        if not seconds:
+            return 0.0
+        first = now_ms // 1000 - RATE_SECONDS
+        ended = sum(count for second, count in seconds if second > first)
+        return ended / max(min(RATE_SECONDS, now_ms / 1000 - seconds[0][0]), 1.0)
+
     def object_of(self, id: int) -> StagedObject | None:
         """Return the object with a message's payload."""
         starts = self._object_starts
@@ -214,10 +328,11 @@ class StagedState:
     # ------------------------------------------------------------------ checkpoints
     def snapshot(self, batch: WriteBatch) -> None:
         """Add the changes to a checkpoint's batch."""
-        for job_id, settled_at in self._forgotten:
+        for settled_at, job_id in self._old_expiries:
+            batch.delete(keys.staged_expiry_key(settled_at, job_id))
+        for job_id in self._forgotten:
             if job_id not in self.jobs:
                 batch.delete(keys.staged_job_key(job_id))
-            batch.delete(keys.staged_expiry_key(settled_at, job_id))
         for job_id in self._dirty_jobs:
             job = self.jobs[job_id]
             batch.put(keys.staged_job_key(job_id), staged_jobs.encode_job(job))
@@ -227,11 +342,14 @@ class StagedState:
                     self._settled_jobs.append(job)
         if self._settled_jobs:
             self.active = [job for job in self.active if not job.settled_at_ms]
+        self.tasks.snapshot(batch)
         self._put_objects(batch)
-        self._dirty_jobs, self._forgotten = set(), []
+        self._dirty_jobs, self._forgotten, self._old_expiries = set(), [], []
 
     def collected(self, ids: Iterable[int], batch: WriteBatch) -> None:
         """Count the messages that this checkpoint deletes; objects without remaining messages are deleted, too."""
+        ids = list(ids)
+        self.tasks.collected(ids, batch)
         for id in ids:
             batch_object = self.object_of(id)
             if batch_object is not None:
@@ -255,42 +373,70 @@ class StagedState:
         self._new_objects = set()
 
     def end_flush(self) -> None:
-        """Remove settled jobs from memory, and release files, after the checkpoint is in the store."""
+        """Pack settled jobs, and release files, after the checkpoint is in the store."""
         for job in self._settled_jobs:
-            if self.jobs.get(job.id) is job:
-                del self.jobs[job.id]
+            if self.jobs.get(job.id) is job and job.settled_at_ms and job.id not in self._dirty_jobs:
+                self._pack(job)
         self._settled_jobs = []
         self.unneeded += self._releasing
         self.needed.difference_update(self._releasing)
         self._releasing = []
-        self.deleted = {job_id for job_id, _settled_at in self._forgotten if job_id not in self.jobs}
+
+    def _pack(self, job: StagedJob) -> None:
+        """Pack a settled job that has no message to send on completion."""
+        if not job.on_complete:
+            self.jobs.pop(job.id, None)
+            self._packed[job.id] = staged_jobs.encode_job(job)
 
     def forget(self, job_id: str, settled_at_ms: int) -> None:
         """Delete a settled job. Its id may be used again."""
-        self._forgotten.append((job_id, settled_at_ms))
-        job = self.jobs.get(job_id)
-        if job is not None and job.settled_at_ms == settled_at_ms:
-            del self.jobs[job_id]
-            self._dirty_jobs.discard(job_id)
-            self.completing.pop(job_id, None)
-            self.active = [other for other in self.active if other is not job]
-        if job_id not in self.jobs:
-            self.deleted.add(job_id)
+        self._old_expiries.append((settled_at_ms, job_id))
+        job = self.find(job_id)
+        if job is None or job.settled_at_ms != settled_at_ms:
+            return  # a message was ready again since
+        self._forgotten.append(job_id)
+        self._packed.pop(job_id, None)
+        self.jobs.pop(job_id, None)
+        self.completing.pop(job_id, None)
+        self.active = [other for other in self.active if other is not job]
+        self._dirty_jobs.discard(job_id)
+        if job.rows:
+            place = bisect_left(self._starts, job.first_id)
+            del self._starts[place], self._spans[place]
+            self.tasks.forget(job)
 
     async def load(self, store: Reads) -> None:
-        """Load the jobs that are not settled, and all objects."""
+        """Load all jobs and objects, and the ends of tasks."""
+        spans = []
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_JOB)):
             for key, value in rows:
                 job = staged_jobs.decode_job(key, value)
-                if not job.settled_at_ms:
-                    self.jobs[job.id] = job
-                elif job.on_complete:
-                    self.jobs[job.id] = self.completing[job.id] = job
+                self.jobs[job.id] = job
+                if job.rows:
+                    spans.append((job.first_id, (job.first_id + job.rows, job.id)))
+                if job.on_complete and job.settled_at_ms:
+                    self.completing[job.id] = job
+                elif job.settled_at_ms:
+                    self._pack(job)
+                elif value[0] == 1:
+                    self._version_1.add(job.id)
+        spans.sort()
+        self._starts, self._spans = [first for first, _span in spans], [span for _first, span in spans]
         self.active = sorted((job for job in self.jobs.values() if not job.settled_at_ms), key=_first_id)
         self._newest_ms = max((job.committed_at_ms for job in self.active), default=0)
+        await self.tasks.load(store)
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_OBJECT)):
             for key, value in rows:
                 batch_object = staged_jobs.decode_object(key, value)
                 self.objects[batch_object.first_id] = batch_object
         self._object_starts = sorted(self.objects)
         self.needed = {batch_object.path for batch_object in self.objects.values()}
+
+    def upgrade(self, running: Iterable[int]) -> None:
+        """Count running tasks of jobs of version 1, whose messages are done, as not ended."""
+        for id in running if self._version_1 else ():
+            job = self._active_job(id)
+            if job is not None and job.id in self._version_1 and job.ended[0]:
+                job.ended[0] -= 1
+        self._dirty_jobs |= self._version_1
+        self._version_1 = set()

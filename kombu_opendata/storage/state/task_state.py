@@ -9,8 +9,7 @@ A failed attempt that was retried or archived is recorded, so that no user handl
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from itertools import chain
 
 from ..records import failures as records
@@ -83,11 +82,6 @@ class RunningTasks:
     def late_since_ms(self, session: bytes, lease: Lease) -> int:
         """Return the start of the task of a message in flight; 0 if unknown."""
         return self.late[session].get(lease, 0) if session in self.late else 0
-
-    def count(self, ranges: Sequence[tuple[int, int]]) -> list[int]:
-        """Return for each range of message ids, both ends included, the number of tasks that run."""
-        ids = sorted(id for _queue, id, _token in self.by_lease)
-        return [bisect_right(ids, last) - bisect_left(ids, first) for first, last in ranges]
 
     # ------------------------------------------------------------------ the store
     async def load(self, store: Reads) -> None:

@@ -39,7 +39,7 @@ def test_a_job_is_delivered_once_and_in_order(
     sink.take(1700)
     assert sink.got == Counter(bodies(1700))
     assert sink.ids == list(range(job.first_id, job.first_id + 1700))
-    job = when(client, "job", lambda job: job.is_settled)
+    job = when(client, "job", lambda job: job.has_ended)
     assert job.queues == {"q": JobQueueCounts(1700, 1700, 0, 0)}
     assert (job.routed, job.done, job.queues["q"].waiting) == (1700, 1700, 0)
     sink.quiet()
@@ -57,7 +57,7 @@ def test_a_small_job_goes_inline(sink: Sink, client: StagingClient, store_folder
     sink.take(50)
     assert sink.got == Counter(bodies(50))
     assert sink.ids == list(range(job.first_id, job.first_id + 50))
-    when(client, "job", lambda job: job.is_settled and job.done == 50)
+    when(client, "job", lambda job: job.has_ended and job.done == 50)
 
 
 def test_small_batches_that_are_many_become_objects(sink: Sink, client: StagingClient, store_folder: Path) -> None:
@@ -165,7 +165,7 @@ def test_two_jobs_at_once_are_routed_in_turn(sink: Sink, client: StagingClient, 
     sink.take(33_000, 180)
     assert sink.got == Counter(bodies(30_000)) + Counter(bodies(3000, 27_000))
     for name, count in rows.items():
-        assert when(client, name, lambda job: job.is_settled).done == count
+        assert when(client, name, lambda job: job.has_ended).done == count
 
 
 def test_progress_is_exact_over_restarts(
@@ -180,7 +180,7 @@ def test_progress_is_exact_over_restarts(
     broker.kill()
     sink.take(2000)
     sink.quiet()
-    assert when(client, "job", lambda job: job.is_settled).queues == {"q": JobQueueCounts(2000, 2000, 0, 0)}
+    assert when(client, "job", lambda job: job.has_ended).queues == {"q": JobQueueCounts(2000, 2000, 0, 0)}
     broker.kill()
     assert client.job_status("job").done == 2000
     assert not client.commit_job("job", []).added

@@ -112,7 +112,7 @@ def test_a_damaged_message_fails_and_the_others_are_delivered(
     path.write_bytes(data[:8] + bytes(16) + data[24:])  # the frame of the first 256 messages
     consume(sink)
     sink.take(344)
-    job = when(client, "job", lambda job: job.is_settled)
+    job = when(client, "job", lambda job: job.has_ended)
     assert job.queues["q"] == JobQueueCounts(600, 344, 256, 0)
     assert b"good-007" not in sink.got
     assert b"evil-007" not in sink.got
@@ -130,7 +130,7 @@ def test_messages_of_a_missing_object_fail_and_the_others_are_delivered(
     broker.kill()  # it may still have it open
     consume(sink)
     sink.take(400)
-    assert when(client, "job", lambda job: job.is_settled).queues["q"] == JobQueueCounts(800, 400, 400, 0)
+    assert when(client, "job", lambda job: job.has_ended).queues["q"] == JobQueueCounts(800, 400, 400, 0)
     assert sink.got == Counter(bodies(400, 400))
 
 
@@ -152,7 +152,7 @@ def test_rows_whose_index_is_lost_are_counted(
 
     def settled() -> bool:
         sink.quiet(0.01)
-        return client.job_status("job").is_settled
+        return client.job_status("job").has_ended
 
     wait_until(settled, 60, lambda: repr(client.job_status("job")))
     job = client.job_status("job")

@@ -15,7 +15,7 @@ from kombu_opendata.protocol.messages import (
     DeclareQueue,
     Outcome,
 )
-from kombu_opendata.staging import BatchWriter, JobQueueCounts, StagingTarget
+from kombu_opendata.staging import BatchWriter, JobInfo, JobQueueCounts, StagingTarget
 
 from ...support.batches import Sink, envelope, headers, stage
 from ...support.broker import EmbeddedBroker
@@ -46,7 +46,7 @@ def test_exchanges_route_as_for_publishes(sink: Sink, client: StagingClient, tar
     sink.take(600)
     expected = Counter({b"%d" % n: 2 - n % 3 for n in range(600) if n % 3 < 2})
     assert sink.got == expected
-    when(client, "job", lambda job: job.is_settled)
+    when(client, "job", lambda job: job.has_ended)
 
 
 def test_a_headers_exchange_sees_the_envelopes(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
@@ -61,14 +61,14 @@ def test_a_headers_exchange_sees_the_envelopes(sink: Sink, client: StagingClient
     consume(sink)
     sink.take(30)
     assert sink.got == Counter(b"%d" % number for number in range(5, 300, 10))
-    assert when(client, "job", lambda job: job.is_settled).unroutable == 270
+    assert when(client, "job", lambda job: job.has_ended).unroutable == 270
 
 
 def test_an_unknown_exchange_drops_as_it_does_not_exist(
     client: StagingClient, target: StagingTarget, broker: EmbeddedBroker
 ) -> None:
     client.commit_job("job", stage(target, "job", [bodies(10)], exchange="nowhere"))
-    job = when(client, "job", lambda job: job.is_settled)
+    job = when(client, "job", lambda job: job.has_ended)
     assert (job.unroutable, job.rows, job.queues) == (10, 10, {})
     assert "no exchange 'nowhere'" in broker.log.read_text()
 
@@ -85,7 +85,7 @@ def test_a_transient_queue_gets_its_copies(sink: Sink, client: StagingClient, ta
     consume(sink, "q")
     sink.take(600)
     assert sink.got == Counter(bodies(300) * 2)
-    assert when(client, "job", lambda job: job.is_settled).queues == {"q": JobQueueCounts(300, 300)}
+    assert when(client, "job", lambda job: job.has_ended).queues == {"q": JobQueueCounts(300, 300)}
 
 
 def test_priorities_delays_and_ttls(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
@@ -107,14 +107,18 @@ def test_priorities_delays_and_ttls(sink: Sink, client: StagingClient, target: S
     assert time.time() * 1000 >= now + 2500, "the late one may come among the others, but not before its time"
     assert sink.got == Counter(given.keys() - {b"gone"})
     assert [body for body in sink.got if body != b"late"] == [b"high", b"low", b"stays"]
-    assert when(client, "job", lambda job: job.is_settled).queues["q"] == JobQueueCounts(5, 4, 0, 1)
+    assert when(client, "job", lambda job: job.has_ended).queues["q"] == JobQueueCounts(5, 4, 0, 1)
+
+
+def is_full(job: JobInfo) -> bool:
+    return job.blocked is not None and "full" in job.blocked.reason
 
 
 def test_a_full_queue_makes_the_job_wait(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
     sink.declare("small", x_max_length=100, x_overflow="reject-publish")
     client.commit_job("job", stage(target, "job", [bodies(450)], routing_key="small"))
     before = time.time()
-    job = when(client, "job", lambda job: job.blocked is not None)
+    job = when(client, "job", is_full)
     assert (job.routed, job.state) == (100, "routing")
     assert job.blocked is not None
     assert job.blocked.queue == "small"
@@ -122,8 +126,10 @@ def test_a_full_queue_makes_the_job_wait(sink: Sink, client: StagingClient, targ
     assert abs(job.blocked.since_ms / 1000 - before) < 60
     client.commit_job("other", stage(target, "other", [bodies(10)]))
     when(client, "other", lambda job: job.state == "routed")
-    assert client.job_status("other").blocked is None
-    assert {job.job_id: job.blocked is not None for job in client.iter_jobs()} == {"job": True, "other": False}
+    blocked = client.job_status("other").blocked
+    assert blocked is not None
+    assert (blocked.queue, blocked.reason) == ("q", "queue 'q' has no consumer")
+    assert {job.job_id: is_full(job) for job in client.iter_jobs()} == {"job": True, "other": False}
     assert client.job_status("job").blocked == job.blocked
     consume(sink, "small")
     sink.take(450)
@@ -141,17 +147,17 @@ def test_a_small_job_waits_for_a_full_queue_too(
 
     assert client.commit_job("inline", batches).added
 
-    job = when(client, "inline", lambda job: job.blocked is not None)
+    job = when(client, "inline", is_full)
     assert (job.routed, job.state, len(objects(store_folder))) == (100, "routing", 2)
     assert job.blocked is not None
     assert str(job.blocked).startswith("queue 'small' is full (its maximum is 100 messages), since 20")
     assert not client.commit_job("inline", batches).added
     broker.kill()
-    assert when(client, "inline", lambda job: job.blocked is not None).routed == 100
+    assert when(client, "inline", is_full).routed == 100
     consume(sink, "small")
     sink.take(160)
     assert sink.got == Counter(bodies(160))
-    assert when(client, "inline", lambda job: job.is_settled).blocked is None
+    assert when(client, "inline", lambda job: job.has_ended).blocked is None
 
 
 def test_a_queue_that_drops_its_oldest_does_so(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
@@ -192,7 +198,7 @@ def test_filter_queues_get_what_they_filter(sink: Sink, client: StagingClient, t
         consume(sink, queue)
     sink.take(500)
     assert sink.got == Counter({b"%d" % n: (n % 2) + (n % 3 == 0) for n in range(600) if n % 2 or n % 3 == 0})
-    when(client, "job", lambda job: job.is_settled)
+    when(client, "job", lambda job: job.has_ended)
 
 
 def test_a_queue_that_starts_in_the_past_gets_each_message_once(
@@ -211,7 +217,7 @@ def test_a_queue_that_starts_in_the_past_gets_each_message_once(
     sink.take(3000)
     sink.quiet()
     assert sink.got == Counter(bodies(3000))
-    job = when(client, "job", lambda job: job.is_settled)
+    job = when(client, "job", lambda job: job.has_ended)
     assert job.queues == {"small": JobQueueCounts(3000, 3000), "late": JobQueueCounts(3000, 3000)}
 
 
@@ -234,7 +240,7 @@ def test_redriven_messages_wait_again(
         consume(sink, queue)
     sink.take(10)
     assert sink.got == Counter(bodies(10))
-    assert when(client, "job", lambda job: job.is_settled).done == 10
+    assert when(client, "job", lambda job: job.has_ended).done == 10
 
 
 # ---------------------------------------------------------------------- reports

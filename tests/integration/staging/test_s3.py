@@ -65,7 +65,7 @@ def test_a_job_in_a_bucket_is_delivered_once(broker: ServedBroker) -> None:
     sink.take(MESSAGES)
     sink.quiet()
     assert sink.got == Counter(bodies(MESSAGES))
-    wait_until(lambda: client.job_status("job").is_settled, 60, lambda: repr(client.job_status("job")))
+    wait_until(lambda: client.job_status("job").has_ended, 60, lambda: repr(client.job_status("job")))
     assert client.job_status("job").queues == {"q": JobQueueCounts(MESSAGES, MESSAGES)}
     sink.close()
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -45,6 +46,28 @@ def test_a_truncated_message_on_completion_is_corrupt() -> None:
     value = staged_jobs.encode_job(replace(JOB, on_complete=b"body"))
     with pytest.raises(CorruptRecord):
         decode_any(keys.staged_job_key("j"), value[:-1])
+
+
+def packed(codes: bytes) -> bytes:
+    return field_types.VERSION_ONLY + zlib.compress(codes)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        packed(b""), packed(bytes(4097)), packed(b"\x0d"), packed(b"\xfd"), packed(b"\0")[:-1], packed(b"\0") + b"\0",
+        b"\x01\0", b"\x02", b"",
+    ],
+)  # fmt: skip
+def test_ends_that_no_broker_writes_are_corrupt(value: bytes) -> None:
+    with pytest.raises(CorruptRecord):
+        decode_any(keys.staged_ends_key(1), value)
+
+
+def test_a_follower_with_an_unknown_code_is_corrupt() -> None:
+    value = staged_jobs.encode_follower(staged_jobs.Follower(1, 2, 1, 13))
+    with pytest.raises(CorruptRecord, match="code 13"):
+        decode_any(keys.staged_follower_key(1), value)
 
 
 def test_keys_sort_by_time_and_say_whose_they_are() -> None:
