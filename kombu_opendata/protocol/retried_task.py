@@ -9,7 +9,7 @@ import msgspec
 
 from ..errors import InvalidMessage
 from . import messages as m
-from .envelope import Opened, encode_envelope, metadata_headers, open_envelope
+from .envelope import SPARK_JOB, SPARK_MESSAGE, Opened, encode_envelope, metadata_headers, open_envelope
 from .message_properties import priority_of
 from .revocation import PROPERTY
 
@@ -52,7 +52,7 @@ def retried_task(envelope: bytes, now_ms: int, *, new_id: str = "", queue: str =
         about["expiration"] = str(ttl_ms)
     if new_id:
         headers |= {"id": new_id, "parent_id": id, "root_id": old.get("root_id") or id}
-        headers.pop("spark_job", None)
+        headers = {name: value for name, value in headers.items() if name not in (SPARK_JOB, SPARK_MESSAGE)}
         about["correlation_id"] = new_id
         about.pop(PROPERTY, None)
     try:

@@ -1,6 +1,7 @@
 """Spark integration: a frame's rows as Celery tasks, sent exactly once, and a store as frames (extra ``spark``).
 
 * :func:`submit_tasks` sends each row of a frame as a task, :func:`stream_tasks` those of a streaming frame.
+* :func:`map_tasks` sends each row as a task, and returns the rows with the results.
 * :func:`read_table` reads messages, attempts and queues of a store, with or without a running broker.
 * :func:`resubmit`, :func:`move_messages`, :func:`archive_failed` and :func:`purge_messages` change stored messages.
 * :func:`export_history` appends attempts to files, before retention deletes them.
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .history_export import HistoryExport, export_history
+    from .joined_results import map_tasks
     from .result import SubmitResult, find_job
     from .runtimes import find_java, use_java
     from .source import OpenDataSource, read_table, register
@@ -23,14 +25,15 @@ if TYPE_CHECKING:
 _MODULES = {
     "HistoryExport": "history_export", "OpenDataSource": "source", "SubmitResult": "result",
     "archive_failed": "stored_messages", "export_history": "history_export", "find_java": "runtimes",
-    "find_job": "result", "move_messages": "stored_messages", "purge_messages": "stored_messages",
-    "read_table": "source", "register": "source", "resubmit": "stored_messages", "stream_tasks": "submit",
-    "submit_tasks": "submit", "use_java": "runtimes",
+    "find_job": "result", "map_tasks": "joined_results", "move_messages": "stored_messages",
+    "purge_messages": "stored_messages", "read_table": "source", "register": "source", "resubmit": "stored_messages",
+    "stream_tasks": "submit", "submit_tasks": "submit", "use_java": "runtimes",
 }  # fmt: skip
 
 __all__ = [
     "HistoryExport", "OpenDataSource", "SubmitResult", "archive_failed", "export_history", "find_java", "find_job",
-    "move_messages", "purge_messages", "read_table", "register", "resubmit", "stream_tasks", "submit_tasks", "use_java",
+    "map_tasks", "move_messages", "purge_messages", "read_table", "register", "resubmit", "stream_tasks",
+    "submit_tasks", "use_java",
 ]  # fmt: skip
 
 

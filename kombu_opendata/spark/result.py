@@ -14,11 +14,27 @@ from ..protocol.task_reports import FAILED, TaskState
 from ..staging import JobInfo
 from .encode.row_encoder import task_id
 from .source import read_table
+from .task_results import RESULT_COLUMNS, backend_results, with_values
 from .write.bad_rows import bad_rows_frame
 
 #: final states of acknowledged tasks that did not succeed
-_NOT_SUCCEEDED = [state.name.lower() for state in (*FAILED, TaskState.REVOKED)]
-_REPORT = ("state", "outcome", "exception", "error", "traceback", "ended_at", "consumer")
+_NOT_SUCCEEDED = tuple(state.name.lower() for state in (*FAILED, TaskState.REVOKED))
+_REPORT = ("state", "outcome", "exception", "error", "traceback", "ended_at", "runtime_ms", "consumer")
+_FAILED = (
+    "queue", "message_id", "task", "task_id", "state", "exception", "error", "traceback", "ended_at", "attempts",
+    "worker",
+)  # fmt: skip
+#: the state of a task by its message's entry in a queue, and by its last attempt
+_STATE = """case when entry = 'backlog' or message_id between {routed} and {last} then 'waiting'
+    when entry = 'in_flight' then entry
+    when last.outcome = 'acked' then coalesce(nullif(last.state, ''), 'acknowledged')
+    when last.outcome is not null then coalesce(nullif(last.state, ''), last.outcome)
+    when entry = 'done' then 'running'
+    else coalesce(entry, 'collected') end"""
+_IS_FAILED = (
+    f"entry = 'failed' or last.outcome = 'acked' and last.state in {_NOT_SUCCEEDED} or last.outcome = 'failed' and "
+    "coalesce(entry not in ('backlog', 'in_flight'), true)"
+)
 
 
 class SubmitResult(JobHandle):
@@ -46,15 +62,50 @@ class SubmitResult(JobHandle):
         Columns: queue, message_id, task, task_id, state (the outcome of the message if the worker reported none),
         exception, error, traceback, ended_at, attempts (of all messages of the task in this queue), worker.
         """
+        return self._tasks().where("is_failed").select(*_FAILED)
+
+    def results(self, schema: Any = None, *, app: Any = None) -> Any:
+        """Return a frame with a row for each task of the job, with its state, its result and its error.
+
+        Columns:
+
+        * ``task_id``, ``task``, ``message_id``, ``queue``: of the newest message of the task. Without the message, task
+          and id are null.
+        * ``state``: waiting, in_flight, running, succeeded, raised, timed_out, lost, rejected, revoked, ignored or
+          retried. If the worker reported none: acknowledged, failed, or another outcome. If neither the task's message
+          nor its attempts nor its result are stored any more: collected.
+        * ``value``: the return value, as JSON or in the schema.
+        * ``reason``: the reason why a task that succeeded has no value.
+        * ``exception``, ``error``, ``traceback``, ``ended_at``, ``runtime_ms``, ``worker``: of the last attempt.
+        * ``attempts``: the number of attempts.
+
+        Args:
+            schema: the type of the values, such as ``"long"`` or ``"struct<a: int>"``; by default, they are JSON texts.
+                A value that does not fit is null.
+            app: the Celery app with the result backend, if the results are not in the broker's store. Executors import
+                ``module:attribute``; with an object, the driver reads the results.
+        """
+        tasks = self._tasks()
+        tasks = tasks.groupBy("message_id").agg(F.max_by(F.struct("*"), "is_failed").alias("task")).select("task.*")
+        if app is None:
+            results = self._table("results", RESULT_COLUMNS, job_id=self.job_id)
+        else:
+            results = backend_results(self._spark, self.messages("task_id"), app)
+        return with_values(tasks, results, schema)
+
+    def _tasks(self) -> Any:
+        """Return a frame with a row for each task of the job in each of its queues, with the newest message's state."""
         columns = "attempt_id", "message_id", "queue", "manual", *_REPORT
         attempts = self._read("attempts", columns, gte=self._committed_at)
         ended = attempts.groupBy("queue", "message_id").agg(
             F.max_by(F.struct(*_REPORT), "attempt_id").alias("last"),
             F.expr("count_if(not manual and outcome != 'released')").alias("runs"),
         )
-        entries = self._read("failed").withColumnRenamed("attempts", "counted")
-        messages = self._read("messages", ("message_id", "task", "task_id"))
-        rows = ended.join(entries, ["queue", "message_id"], "full").join(messages, "message_id", "left")
+        entries = self._read("entries").withColumnsRenamed({"attempts": "counted", "state": "entry"})
+        in_queues = ended.join(entries, ["queue", "message_id"], "full")
+        own = self._spark.range(self.first_message_id, self._last_id + 1).withColumnRenamed("id", "message_id")
+        rows = own.join(self._read("messages", ("message_id", "task", "task_id")), "message_id", "full")
+        rows = rows.join(in_queues, "message_id", "full")
         task = F.expr("coalesce(task_id, string(message_id))")
         of_task, in_queue = Window.partitionBy(task), Window.partitionBy(task, "queue")
         rows = rows.select(
@@ -63,12 +114,11 @@ class SubmitResult(JobHandle):
             F.max("message_id").over(of_task).alias("newest_id"),
             F.sum("runs").over(in_queue).alias("all_runs"),
         )
-        is_failed = F.expr("failed_at is not null or last.outcome = 'failed'")
-        is_failed |= (F.col("last.outcome") == "acked") & F.col("last.state").isin(_NOT_SUCCEEDED)
-        is_of_job = (F.col("first_id") <= self._last_id) & (F.col("message_id") == F.col("newest_id"))
-        return rows.where(is_of_job & is_failed).selectExpr(
-            "queue", "message_id", "task", "task_id", "coalesce(nullif(last.state, ''), last.outcome, 'failed') state",
-            "last.exception", "last.error", "last.traceback", "coalesce(last.ended_at, failed_at) ended_at",
+        state = _STATE.format(routed=self.first_message_id + self.status().routed, last=self._last_id)
+        return rows.where(f"first_id <= {self._last_id} and message_id = newest_id").selectExpr(
+            "queue", "message_id", "task", "task_id", f"{state} state", f"coalesce({_IS_FAILED}, false) is_failed",
+            "last.exception", "last.error", "last.traceback",
+            "coalesce(last.ended_at, if(entry = 'failed', at, null)) ended_at", "last.runtime_ms",
             "int(coalesce(all_runs, counted)) attempts", "last.consumer worker",
         )  # fmt: skip
 
@@ -90,13 +140,11 @@ class SubmitResult(JobHandle):
 
     def _read(self, table: str, columns: Sequence[str] = (), **bounds: Any) -> Any:
         """Return a table's rows of the job's messages and later ones, for which there may be more bounds."""
-        first, store, instance = self.first_message_id, self.store(), self._access.instance
-        return read_table(self._spark, store, table, columns=columns, first_id=first, instance=instance, **bounds)
+        return self._table(table, columns, first_id=self.first_message_id, **bounds)
 
-    def store(self) -> str:
-        """Return the URL of the broker's store, to which this host may have no access."""
-        with self._access.connect() as broker:
-            return broker.staging.staging_target().url.rsplit("/", 1)[0]
+    def _table(self, table: str, columns: Sequence[str], **bounds: Any) -> Any:
+        store, instance = self._access.store(), self._access.instance
+        return read_table(self._spark, store, table, columns=columns, instance=instance, **bounds)
 
     def ids(self) -> Iterator[str]:
         """Iterate over the tasks' ids, in the order of the messages.

@@ -11,10 +11,10 @@ from kombu_opendata.celery_integration.broker_access import BrokerAccess
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.client.staging_client import StagingClient
-from kombu_opendata.errors import NotFound, RequestError
+from kombu_opendata.errors import NotFound
 from kombu_opendata.protocol.messages import Outcome
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
-from kombu_opendata.spark import SubmitResult, submit
+from kombu_opendata.spark import SubmitResult
 from kombu_opendata.url import parse
 
 from ..support.batches import Sink, stage
@@ -59,14 +59,6 @@ def test_what_is_said_while_a_queue_is_full(
     with pytest.raises(TimeoutError):
         result.wait(timeout=0.1, progress=True)
     assert "queue 'small' is full" in capsys.readouterr().out.replace("\n", " ")
-
-
-def test_a_commit_on_another_host(result: SubmitResult, broker_url: str) -> None:
-    """As with a server of Spark Connect: its report is not here, but the broker has the job."""
-    found = submit._result(None, BrokerAccess(broker_url), "job", {}, has_own_ids=False)
-    assert (found.job_id, found.rows, found.added) == ("job", 25, True)
-    with pytest.raises(RequestError, match="job other ended without a commit"):
-        submit._result(None, BrokerAccess(broker_url), "other", {}, has_own_ids=False)
 
 
 def test_a_job_goes_on_when_there_is_room(result: SubmitResult, sink: Sink) -> None:
