@@ -6,12 +6,12 @@ import logging
 import tempfile
 import uuid
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
+from msgspec import structs
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
@@ -22,12 +22,14 @@ from .encode.plan import JobPlan, JobSettings
 from .option_text import check_choice
 from .result import SubmitResult
 from .source import NAME, register
+from .write.completion import completion_plan
+from .write.job_digest import check_same, digest_of
 from .write.task_arguments import (
     Args,
     Kwargs,
     TaskArguments,
     check_frame,
-    collects_bad_rows,
+    job_settings,
     make_templates,
     task_frame,
     without_duplicates,
@@ -55,7 +57,10 @@ def submit_tasks(
     properties: Mapping[str, Any] | None = None,
     job_id: str | None = None,
     duplicates: Literal["error", "first"] = "error",
+    if_exists: Literal["error_if_different", "return"] = "error_if_different",
     bad_rows: Literal["fail", "collect"] = "fail",
+    rate_limit: float | None = None,
+    on_complete: Any = None,
     transport_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> SubmitResult:
@@ -80,11 +85,18 @@ def submit_tasks(
         task_id: a column, or its name. By default ids are derived from the job id, the partition and the row.
         headers: names of headers and their constants or ``Column``s.
         properties: AMQP properties, such as ``reply_to`` and ``app_id``, which are the same for all rows.
-        job_id: a job whose id was committed before is returned, and nothing is added. Random by default.
+        job_id: if a job with this id was committed before, nothing is added, and the job is returned, provided that
+            it is the same: with this task, queue, number of rows, and these arguments and options other than times.
+            Random by default.
+        if_exists: a different job with this id is an error, or is returned (``return``) without reading the frame.
         duplicates: with ``task_id``, an id of several rows is an error, or one of these rows is sent (``first``). The
             check for an error reads the frame once more.
         bad_rows: a row that can't be sent fails the job, or is left out (``collect``):
             :meth:`.SubmitResult.bad_rows` has all such rows with the reasons.
+        rate_limit: the number of tasks that the broker adds to queues in a second.
+        on_complete: a task's name, or a signature (``task.s(…)``), serialized as JSON or MessagePack. The broker sends
+            it once, when all tasks of the job have ended, with the keyword argument ``job``: ``job_id`` and the counts
+            of ``tasks`` by state.
         transport_options: Celery's ``broker_transport_options``, with ``broker_url``.
         options: further options of ``apply_async``: those of :data:`.task_arguments.APPLY_OPTIONS`, such as
             ``countdown``, ``serializer``, ``compression`` and ``link``.
@@ -99,9 +111,10 @@ def submit_tasks(
     arguments.check(job_id)
     check_frame(df, streams=False)
     check_choice("duplicates", duplicates, ("error", "first"))
-    settings = JobSettings(collects_bad_rows=collects_bad_rows(bad_rows))
+    settings = job_settings(bad_rows=bad_rows, if_exists=if_exists, rate_limit=rate_limit)
     access = access_of(broker_url, app, transport_options)
-    return _submit(df, arguments, settings, app, access, job_id, duplicates)
+    call = _Call(arguments, settings, app, access)
+    return call.submit(df, job_id, duplicates, on_complete)
 
 
 def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None, **arguments: Any) -> Any:
@@ -122,7 +135,10 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     """
     app = arguments.pop("app", None)
     access = access_of(arguments.pop("broker_url", None), app, arguments.pop("transport_options", None))
-    settings = JobSettings(collects_bad_rows=collects_bad_rows(arguments.pop("bad_rows", "fail")))
+    on_complete = arguments.pop("on_complete", None)
+    if "if_exists" in arguments or "duplicates" in arguments:
+        raise RequestError("if_exists and duplicates have no effect on a stream: leave them out", option="if_exists")
+    settings = job_settings(**{name: arguments.pop(name) for name in ("bad_rows", "rate_limit") if name in arguments})
     names = [field.name for field in fields(TaskArguments) if field.name in arguments and field.name != "options"]
     task_arguments = TaskArguments(task, **{name: arguments.pop(name) for name in names}, options=arguments)
     task_arguments.check(job_id)
@@ -130,51 +146,82 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     check_prefix(job_id or "")
     if task_arguments.is_routed_by_row and not isinstance(app, (str, type(None))):
         raise RequestError("give the app as module:attribute, because a stream's tasks and queues are not known now")
-    frame, plan = _prepare(df, task_arguments, settings, app, access)
+    call = _Call(task_arguments, settings, app, access)
+    frame, plan = call.plan(df, on_complete)
+    plan.digest = ""  # a micro-batch that is written again is that of the checkpoint
+    call.check(frame, plan)
     register(df.sparkSession)
     writer = frame.writeStream.format(NAME).option("broker_url", access.url).option("plan", pack_plan(plan, access))
     return writer if job_id is None else writer.option("job_id", job_id)
 
 
-def _submit(
-    df: DataFrame,
-    task_arguments: TaskArguments,
-    settings: JobSettings,
-    app: Any,
-    access: BrokerAccess,
-    job_id: str | None,
-    duplicates: str,
-) -> SubmitResult:
-    spark = df.sparkSession
-    if job := _known_job(access, job_id):
-        log.warning("job %r was committed before, with %d tasks: nothing is sent", job.job_id, job.rows)
-        return SubmitResult(spark, access, job)
-    frame, plan = _prepare(df, task_arguments, settings, app, access)
-    if task_arguments.task_id is not None:
-        frame = without_duplicates(frame, duplicates)
-    job_id = job_id or str(uuid.uuid4())
-    register(spark)
-    with tempfile.TemporaryDirectory(prefix="opendata-spark-") as folder:
-        report_file = Path(folder) / "report.json"  # absent if another host commits, as with Spark Connect
-        writer = frame.write.format(NAME).mode("append").option("broker_url", access.url).option("job_id", job_id)
-        writer.option("plan", pack_plan(plan, access)).option("report", str(report_file))
-        try:
-            writer.save()
-        except PySparkException as exc:
-            _check_executors(str(exc))
-            if refused := _read_report(report_file).refused:
-                raise from_wire(*refused, {}) from None
-            raise
-        report = _read_report(report_file)
-    if report.bad_rows:
-        log.warning("%d rows of job %r can't be sent: see bad_rows() of the result", report.bad_rows, job_id)
-    job = report.job or _known_job(access, job_id)
-    if job is None:
-        raise RequestError(f"job {job_id} ended without a commit", job_id=job_id)
-    if report.job is None:
-        job = replace(job, added=True)
-    ids_follow = report.job is not None and job.added and not report.bad_rows and task_arguments.task_id is None
-    return SubmitResult(spark, access, job, report.partitions if ids_follow else None)
+class _Call(NamedTuple):
+    """Validated arguments of a call."""
+
+    arguments: TaskArguments
+    settings: JobSettings
+    app: Any
+    access: BrokerAccess
+
+    def plan(self, df: DataFrame, on_complete: Any) -> tuple[DataFrame, JobPlan]:
+        """Return the frame to write and its plan, without templates."""
+        app, app_path = (None, self.app) if isinstance(self.app, str) else (self.app, "")
+        frame, plan = task_frame(df, self.arguments, app_path)
+        plan.settings = replace(self.settings, on_complete=completion_plan(on_complete, app, app_path))
+        plan.digest = digest_of(plan)
+        return frame, plan
+
+    def check(self, frame: DataFrame, plan: JobPlan) -> None:
+        """Make the templates, and all checks that the driver can make before it reads the rows."""
+        make_templates(frame, plan, None if isinstance(self.app, str) else self.app)
+        with self.access.connect() as broker:
+            broker.check(plan.declared())
+
+    def submit(self, df: DataFrame, job_id: str | None, duplicates: str, on_complete: Any) -> SubmitResult:
+        spark, access, has_own_ids = df.sparkSession, self.access, self.arguments.task_id is not None
+        known = _known_job(access, job_id)
+        if known is not None and self.settings.returns_existing:
+            return _existing(spark, access, known)
+        frame, plan = self.plan(df, on_complete)
+        if known is not None:
+            check_same(known, plan.digest)
+            rows = frame.dropDuplicates(["task_id"]) if has_own_ids and duplicates == "first" else frame
+            check_same(known, plan.digest, rows.count())
+            return _existing(spark, access, known)
+        self.check(frame, plan)
+        if has_own_ids:
+            frame = without_duplicates(frame, duplicates)
+        job_id = job_id or str(uuid.uuid4())
+        register(spark)
+        with tempfile.TemporaryDirectory(prefix="opendata-spark-") as folder:
+            report_file = Path(folder) / "report.json"  # absent if another host commits, as with Spark Connect
+            writer = frame.write.format(NAME).mode("append").option("broker_url", access.url).option("job_id", job_id)
+            writer.option("plan", pack_plan(plan, access)).option("report", str(report_file))
+            try:
+                writer.save()
+            except PySparkException as exc:
+                _check_executors(str(exc))
+                if refused := _read_report(report_file).refused:
+                    raise from_wire(*refused, {}) from None
+                known = _known_job(access, job_id)  # another driver may have committed it since
+                if known is not None and not self.settings.returns_existing:
+                    check_same(known, plan.digest)
+                raise
+            report = _read_report(report_file)
+        if report.bad_rows:
+            log.warning("%d rows of job %r can't be sent: see bad_rows() of the result", report.bad_rows, job_id)
+        job = report.job or _known_job(access, job_id)
+        if job is None:
+            raise RequestError(f"job {job_id} ended without a commit", job_id=job_id)
+        if report.job is None:
+            job = structs.replace(job, added=True)
+        ids_follow = report.job is not None and job.added and not report.bad_rows and not has_own_ids
+        return SubmitResult(spark, access, job, report.partitions if ids_follow else None)
+
+
+def _existing(spark: Any, access: BrokerAccess, job: JobInfo) -> SubmitResult:
+    log.warning("job %r was committed before, with %d tasks: nothing is sent", job.job_id, job.rows)
+    return SubmitResult(spark, access, job)
 
 
 def _read_report(file: Path) -> CommitReport:
@@ -192,19 +239,6 @@ def _known_job(access: BrokerAccess, job_id: str | None) -> JobInfo | None:
             return None
         job = broker.staging.job_status(job_id)
     return None if job.state == "unknown" else job
-
-
-def _prepare(
-    df: DataFrame, task_arguments: TaskArguments, settings: JobSettings, app: Any, access: BrokerAccess
-) -> tuple[DataFrame, JobPlan]:
-    """Return the frame to write and the plan, after all checks that the driver can make."""
-    is_path = isinstance(app, str)
-    frame, plan = task_frame(df, task_arguments, app if is_path else "")
-    plan.settings = settings
-    make_templates(frame, plan, None if is_path else app)
-    with access.connect() as broker:
-        broker.check(plan.declared())
-    return frame, plan
 
 
 def _check_executors(text: str) -> None:

@@ -293,13 +293,13 @@ def bad_rows_path(job_id: str, partition: int, attempt: int, token: str) -> str:
     return f"{job_folder(job_id)}/{partition}-{attempt}-{token}.bad"
 
 
-def bad_rows_index(job_id: str, rows: int, batches: int, size: int) -> str:
-    """Return the path of the list of the paths of bad rows, of a job with these messages, batches and bytes.
+def bad_rows_index(job_id: str, rows: int, batches: int, size: int, digest: str) -> str:
+    """Return the path of the list of the paths of bad rows, of a job with these messages, batches, bytes and digest.
 
     The driver writes it before the commit. Another driver's list for the same job id, which was not committed, has
-    another name, unless its batches are alike.
+    another name, unless the jobs are alike.
     """
-    token = hashlib.blake2b(f"{rows} {batches} {size}".encode(), digest_size=8).hexdigest()
+    token = hashlib.blake2b(f"{rows} {batches} {size} {digest}".encode(), digest_size=8).hexdigest()
     return f"{job_folder(job_id)}/{token}.bad"
 
 

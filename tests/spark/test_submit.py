@@ -96,7 +96,7 @@ def test_a_thread_that_has_lost_its_session(spark: Any, broker_url: str) -> None
 
 def test_a_job_id_counts_once_however_the_frame_is_cut(spark: Any, broker_url: str) -> None:
     first = submit_tasks(spark.range(40).repartition(3), TASK, broker_url=broker_url, job_id="nightly")
-    again = submit_tasks(spark.range(50).repartition(2), TASK, broker_url=broker_url, job_id="nightly")
+    again = submit_tasks(spark.range(40).repartition(2), TASK, broker_url=broker_url, job_id="nightly")
 
     assert (first.added, again.added) == (True, False)
     assert again.rows == 40
@@ -527,6 +527,15 @@ def test_a_job_for_a_full_queue_is_there_and_says_what_it_waits_for(spark: Any, 
             lambda: {"properties": {"replyTo": "x"}},
             "no property 'replyTo': do you mean 'reply_to'",
         ),
+        (lambda spark: spark.range(3), lambda: {"if_exists": "ok"}, "if_exists is 'ok' and must be 'error_if_diff"),
+        (lambda spark: spark.range(3), lambda: {"rate_limit": 0}, "rate_limit is 0 and must be a number above 0"),
+        (lambda spark: spark.range(3), lambda: {"rate_limit": "9"}, "rate_limit is '9' and must be a number above"),
+        (lambda spark: spark.range(3), lambda: {"on_complete": print}, "on_complete is <.*a task's name, or the"),
+        (
+            lambda spark: spark.range(3),
+            lambda: {"on_complete": Celery(set_as_current=False).signature("t", [{1}], app=None, immutable=True)},
+            r"args\[0\] can't be an argument with the serializer 'json'",
+        ),
         (
             lambda spark: spark.range(3),
             lambda: {"duplicates": "all"},
@@ -568,14 +577,6 @@ def test_one_row_of_each_task_id_is_sent(spark: Any, broker_url: str) -> None:
     result = submit_tasks(frame, TASK, broker_url=broker_url, task_id="tid", duplicates="first", queue="once")
     assert waiting(result) == 2
     assert sorted(message.id for message in taken(broker_url, "once")) == ["0", "1"]
-
-
-def test_a_job_that_was_committed_before_is_logged(
-    spark: Any, broker_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    submit_tasks(spark.range(3), TASK, broker_url=broker_url, job_id="day")
-    submit_tasks(spark.range(77), TASK, broker_url=broker_url, job_id="day")
-    assert "job 'day' was committed before, with 3 tasks: nothing is sent" in caplog.text
 
 
 def test_a_store_is_not_read_as_a_stream(spark: Any, broker_url: str, store_folder: Path, tmp_path: Path) -> None:

@@ -50,9 +50,15 @@ class JobSettings:
 
     Attributes:
         collects_bad_rows: True if rows that can't be sent are left out; False if the first one is an error.
+        returns_existing: True if a job that was committed with the same id may differ from this one.
+        rate_limit: the number of tasks that the broker adds to queues in a second; 0 for no limit.
+        on_complete: the plan of the task that is sent when all tasks have ended; None if there is none.
     """
 
     collects_bad_rows: bool = False
+    returns_existing: bool = False
+    rate_limit: float = 0.0
+    on_complete: JobPlan | None = None
 
 
 @dataclass
@@ -68,6 +74,7 @@ class JobPlan:
     app_path: str = ""  # ``module:attribute`` of the app with which executors create other templates; empty for no app
     closed: bool = False  # True if the driver has created all templates, so that another task or queue is an error
     settings: JobSettings = JobSettings()
+    digest: str = ""  # see :mod:`..write.job_digest`; empty for a job that is not compared
     samples: dict[str, Any] = field(default_factory=dict)  # for each argument, a value of its column's type
     #: the caller's expression for each column, by the column's name in the written frame
     sources: dict[str, str] = field(default_factory=dict)
@@ -115,7 +122,8 @@ class JobPlan:
 
     def declared(self) -> list[Any]:
         """Return Kombu's queues and exchanges that the existing templates declare, each once."""
-        templates = self.templates.values()
+        plans = [self] if self.settings.on_complete is None else [self, self.settings.on_complete]
+        templates = [template for plan in plans for template in plan.templates.values()]
         return list({repr(entity): entity for template in templates for entity in template.declare}.values())
 
     def at(self, now_ms: int) -> JobPlan:

@@ -65,9 +65,11 @@ def _folder(target: StagingTarget) -> Folder:
     return open_folder(target.url, target.options)
 
 
-def write_index(target: StagingTarget, job_id: str, totals: tuple[int, int, int], paths: list[str]) -> None:
+def write_index(
+    target: StagingTarget, job_id: str, totals: tuple[int, int, int], digest: str, paths: list[str]
+) -> None:
     """Write the list of the objects of a job, whose messages, batches and bytes are ``totals``."""
-    _folder(target).write(bad_rows_index(job_id, *totals), [msgspec.json.encode(paths)])
+    _folder(target).write(bad_rows_index(job_id, *totals, digest), [msgspec.json.encode(paths)])
 
 
 def delete_bad_rows(target: StagingTarget, paths: list[str]) -> None:
@@ -77,7 +79,7 @@ def delete_bad_rows(target: StagingTarget, paths: list[str]) -> None:
 
 def bad_rows_frame(spark: Any, target: StagingTarget, job: JobInfo) -> Any:
     """Return the bad rows of a committed job as a frame, which the executors read."""
-    index = bad_rows_index(job.job_id, job.rows, job.batches, job.bytes)
+    index = bad_rows_index(job.job_id, job.rows, job.batches, job.bytes, job.digest)
 
     def list_paths(_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:

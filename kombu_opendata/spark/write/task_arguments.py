@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,14 +17,17 @@ from pyspark.sql import functions as F
 from ...errors import RequestError
 from ...protocol.message_properties import priority_of
 from ..arrow_schema import arrow_schema, without_void
-from ..encode.plan import ColumnNames, JobPlan, Target
+from ..encode.plan import ColumnNames, JobPlan, JobSettings, Target
 from ..option_text import check_choice, check_different, did_you_mean, nearest
 
 Args = Sequence[Any] | None
 Kwargs = Mapping[str, Any] | Sequence[str] | None
 
 #: arguments of ``submit_tasks`` that are not options of ``apply_async``
-_ARGUMENTS = ("app", "bad_rows", "broker_url", "duplicates", "job_id", "properties", "task", "transport_options")
+_ARGUMENTS = (
+    "app", "bad_rows", "broker_url", "dry_run", "duplicates", "if_exists", "job_id", "on_complete", "properties",
+    "rate_limit", "task", "transport_options",
+)  # fmt: skip
 #: arguments that are such options, but may differ from row to row
 _COLUMNS = ("args", "kwargs", "task_id")
 #: options of ``apply_async`` that a message can have
@@ -164,10 +167,17 @@ def _check_time(option: str, value: Any) -> None:
         ) from None
 
 
-def collects_bad_rows(value: Any) -> bool:
-    """Return the meaning of the argument ``bad_rows``; raise RequestError if it has none."""
-    check_choice("bad_rows", value, ("fail", "collect"))
-    return bool(value == "collect")
+def job_settings(
+    *, bad_rows: Any = "fail", if_exists: Any = "error_if_different", rate_limit: Any = None
+) -> JobSettings:
+    """Return the settings of a job; raise RequestError for a value that can't be."""
+    check_choice("bad_rows", bad_rows, ("fail", "collect"))
+    check_choice("if_exists", if_exists, ("error_if_different", "return"))
+    is_number = isinstance(rate_limit, Real) and not isinstance(rate_limit, bool)
+    if rate_limit is not None and not (is_number and 0 < rate_limit < math.inf):
+        text = f"rate_limit is {rate_limit!r:.200} and must be a number above 0, of tasks in a second"
+        raise RequestError(text, option="rate_limit")
+    return JobSettings(bad_rows == "collect", if_exists == "return", float(rate_limit or 0))
 
 
 #: limit for the tasks and queues for which the driver uses an app
@@ -235,8 +245,9 @@ class _Frame:
     def __init__(self, df: DataFrame) -> None:
         self._df = df
         self._columns: list[Column] = []
+        self._names: list[str] = []
         self.constants: dict[str, Any] = {}  # arguments that are not columns, by name
-        self.sources: dict[str, str] = {}  # the caller's expression for each column, by its name
+        self.sources: dict[str, str] = {}  # Spark's name of the caller's expression for each column, by its name
 
     def add_argument(self, name: str, value: Any) -> str:
         """Add a column, or a constant; return its name."""
@@ -255,8 +266,6 @@ class _Frame:
         Raises:
             RequestError: no column has this name, which ends with ``hint``, or several have it.
         """
-        shown = re.fullmatch(r"Column<'(.*)'>", str(column), re.DOTALL)
-        self.sources[name] = shown[1] if shown else str(column)
         if isinstance(column, str):
             if column not in self._df.columns:
                 has = ", ".join(self._df.columns)
@@ -264,6 +273,7 @@ class _Frame:
             check_different(column, self._df.columns)
             column = _named(column)
         self._columns.append(column.alias(name))
+        self._names.append(name)
         return name
 
     def selected(self) -> DataFrame:
@@ -273,10 +283,13 @@ class _Frame:
             RequestError: a column changes the number of rows, or Spark refuses it.
         """
         try:
-            # in a struct a generator is refused, and beside the frame's columns an aggregate; Connect analyses a schema
-            self._df.select("*", F.struct(*self._columns)).schema  # noqa: B018
+            # in a struct a generator is refused, and beside the frame's columns an aggregate
+            names = self._df.select("*", *map(F.struct, self._columns)).columns[len(self._df.columns) :]
         except AnalysisException as exc:
             raise RequestError(_refused_columns(exc)) from None
+        for own, name in zip(self._names, names, strict=True):
+            source = name.removeprefix("struct(").removesuffix(")")
+            self.sources[own] = source.removesuffix(f" AS {own}").removesuffix(f" AS `{own}`")
         frame = self._df.select(*(self._columns or [F.lit(None).cast("boolean").alias("none")]))
         kinds = [(field.name, field.dataType, without_void(field.dataType)) for field in frame.schema.fields]
         changed = {name: _named(name).cast(new) for name, old, new in kinds if new != old}

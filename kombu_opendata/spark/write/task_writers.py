@@ -21,6 +21,8 @@ from ...staging.job import MAX_JOB_ID_BYTES, check_job_id
 from ..encode.plan import JobPlan
 from ..encode.row_encoder import RowEncoder
 from .bad_rows import BadRowWriter, delete_bad_rows, write_index
+from .completion import completion_envelope
+from .job_digest import check_same, with_rows
 
 #: local properties of Spark's tasks in a micro-batch
 _QUERY_ID = "sql.streaming.queryId"
@@ -89,17 +91,29 @@ class _JobWriter:
         """Commit the batches. Message ids follow the order of partitions, not the order in which tasks ended."""
         batches = sorted((message.batch for message in messages), key=lambda info: info.partition)
         entities = {repr(entity): entity for message in messages for entity in message.declare}
+        plan = self._plan
+        rows = sum(message.batch.rows + message.bad_rows for message in messages)
+        digest = with_rows(plan.digest, rows) if plan.digest else ""
         if bad_paths := [message.bad_path for message in messages if message.bad_path]:
             sent = [info for info in batches if info.rows]
             totals = sum(info.rows for info in sent), len(sent), sum(info.bytes for info in sent)
-            write_index(self._target, job_id, totals, bad_paths)
+            write_index(self._target, job_id, totals, digest, bad_paths)
+        rate_limit, on_complete = plan.settings.rate_limit, b""
+        if plan.settings.on_complete is not None:
+            entities |= {repr(entity): entity for entity in plan.settings.on_complete.declared()}
+            on_complete = completion_envelope(plan.settings.on_complete, job_id, _now_ms())
 
         def commit() -> JobInfo:
             with self._access.connect() as broker:
                 broker.declare(entities.values())
-                return broker.staging.commit_job(job_id, batches)
+                return broker.staging.commit_job(
+                    job_id, batches, digest=digest, rate_limit=rate_limit, on_complete=on_complete
+                )
 
-        return _patiently(commit)
+        job = _patiently(commit)
+        if not job.added and plan.digest and not plan.settings.returns_existing:
+            check_same(job, plan.digest, rows)  # another driver may have committed it while this one was writing
+        return job
 
     def abort(self, messages: list[Any], batchId: int = 0) -> None:
         """Remove only the batches of these attempts, because another run of the same job may be in progress."""
@@ -136,6 +150,11 @@ class TaskWriter(_JobWriter, DataSourceArrowWriter):
 
     def __init__(self, plan: JobPlan, access: BrokerAccess, job_id: str, report_path: str) -> None:
         super().__init__(plan, access)
+        if not plan.settings.returns_existing:
+            with access.connect() as broker:
+                job = broker.staging.job_status(job_id)
+            if job.state != "unknown":
+                check_same(job, plan.digest)
         self._job_id = job_id
         self._report_path = report_path
 

@@ -19,6 +19,10 @@ option                 meaning
 ``options``            a JSON object of further options of ``apply_async``: those of
                        :data:`.task_arguments.APPLY_OPTIONS`
 ``bad_rows``           ``collect`` leaves rows out that can't be sent; by default (``fail``) they fail the job
+``if_exists``          ``return`` accepts a job that was committed with this id and is another one; by default
+                       (``error_if_different``) it is an error
+``rate_limit``         tasks that the broker adds to queues in a second
+``on_complete``        the name of a task that is sent when all tasks of the job have ended, with the argument ``job``
 ``properties``         a JSON object of AMQP properties, such as ``reply_to``
 ``transport_options``  a JSON object: Celery's ``broker_transport_options``, with ``broker_url``
 =====================  ================================================================================================
@@ -37,15 +41,17 @@ import pyarrow as pa
 
 from ...celery_integration.broker_access import BrokerAccess, access_of
 from ...errors import RequestError
-from ..encode.plan import ColumnNames, JobPlan, JobSettings
+from ..encode.plan import ColumnNames, JobPlan
 from ..option_text import check_different, did_you_mean, json_of, names_of
-from .task_arguments import check_options, check_properties, collects_bad_rows
+from .completion import completion_plan
+from .job_digest import digest_of
+from .task_arguments import check_options, check_properties, job_settings
 
 #: possible contents of a column, each with an option
 _COLUMNS = ("task", "queue", "task_id", "priority", "eta", "expires")
 _KNOWN = frozenset((
     "broker_url", "app", "job_id", "task", "args", "kwargs", "queue", "header_columns", "options", "properties",
-    "bad_rows", "transport_options",
+    "bad_rows", "if_exists", "on_complete", "rate_limit", "transport_options",
     *(f"{name}_column" for name in _COLUMNS),
 ))  # fmt: skip
 #: options that ``submit_tasks`` and ``stream_tasks`` set; the plan replaces the others
@@ -113,9 +119,22 @@ def _plan(texts: Mapping[str, str], names: list[str]) -> JobPlan:
     check_options(options)
     check_properties(properties)
     options |= properties
-    settings = JobSettings(collects_bad_rows=collects_bad_rows(texts.get("bad_rows", "fail")))
+    app_path = texts.get("app", "")
+    given = {name: texts[name] for name in ("bad_rows", "if_exists") if name in texts}
+    settings = job_settings(**given, rate_limit=_number(texts.get("rate_limit")))
+    settings = replace(settings, on_complete=completion_plan(texts.get("on_complete"), None, app_path))
     task, queue = texts.get("task", ""), texts.get("queue", "")
-    return JobPlan(columns, task, queue, options, app_path=texts.get("app", ""), settings=settings)
+    plan = JobPlan(columns, task, queue, options, app_path=app_path, settings=settings)
+    plan.digest = digest_of(plan)
+    return plan
+
+
+def _number(text: str | None) -> Any:
+    """Return the number in a text, or the text if it has none."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _keywords(texts: Mapping[str, str]) -> dict[str, str]:

@@ -130,7 +130,7 @@ def test_names_of_writer_options() -> None:
     for name in ("jobid", "jobId", "job"):
         with pytest.raises(RequestError, match=f"unknown option '{name.lower()}': do you mean 'job_id'"):
             written(**{name: "nightly"})
-    with pytest.raises(RequestError, match="unknown option 'zzz': choose from app, args, broker_url, "):
+    with pytest.raises(RequestError, match="unknown option 'zzz': choose from app, args, bad_rows, broker_url, "):
         written(zzz="true")
     assert written(properties='{"app_id": "shop"}', options='{"shadow": "x"}').options == {
         "shadow": "x",

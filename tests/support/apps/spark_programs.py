@@ -84,11 +84,12 @@ def connect(url: str, folder: str) -> None:
     spark = new_session(Path(folder), remote="local[2]")
     store = url.removeprefix("opendata://")
     df = spark.range(0, 2000, numPartitions=2).select("id", F.array().alias("none"))
-    small = submit_tasks(spark.range(5), "proj.small", broker_url=url, job_id="small")
+    arguments: dict[str, Any] = {"args": ["id", F.col("id") + 1, F.transform(F.array("id"), lambda id: id + 1)]}
+    small = submit_tasks(spark.range(5), "proj.small", broker_url=url, job_id="small", **arguments)
     large = submit_tasks(
         df, "proj.large", broker_url=url, queue=F.lit("large"), kwargs={"n": F.col("id"), "none": "none"}
     )
-    again = submit_tasks(spark.range(5), "proj.small", broker_url=url, job_id="small")
+    again = submit_tasks(spark.range(5), "proj.small", broker_url=url, job_id="small", **arguments)
     (Path(folder) / "rows").mkdir()
     (Path(folder) / "rows" / "0.json").write_text("".join(f'{{"n": {n}}}\n' for n in range(7)))
     rows = spark.readStream.schema("n long").json(f"{folder}/rows")
