@@ -58,8 +58,9 @@ def test_acknowledged_messages_of_two_queues_are_done(tmp_path: Path) -> None:
         world.engine.definitions.declare_queue("r", QueueSettings())
         ids = {name: world.publish(name) for name in "qr"}
         await world.engine.commits.checkpoint()
-        for name in "qr":
-            world.engine.operations.ack(world.queue(name), [await world.claim(name)])
+        claimed = {name: [await world.claim(name)] for name in "qr"}
+        for name, entries in claimed.items():
+            world.engine.operations.ack(world.queue(name), entries)
         await world.engine.commits.commit()
         await world.crash()
         for name, id in ids.items():
