@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from ..protocol.messages import FailuresRetried, JobCancelled
 from ..staging import JobInfo, JobQueueCounts
 from .broker_access import BrokerAccess, access_of
 
@@ -73,6 +74,33 @@ class JobHandle:
         """
         with self._access.connect() as broker:
             return broker.staging.wait_job(self.job_id, timeout, until=lambda job: job.state != "routing")
+
+    def cancel(self) -> JobCancelled:
+        """Remove the tasks that no worker has claimed; return how many were removed, and how many continue.
+
+        Raises:
+            AccessRefused: the user may not purge one of the job's queues; nothing was removed.
+        """
+        with self._access.connect() as broker:
+            return broker.staging.cancel_job(self.job_id)
+
+    def retry(self) -> FailuresRetried:
+        """Run the failed tasks again, each once and in this job; return their number as ``handled``.
+
+        Raises:
+            PreconditionFailed: the job is cancelled, and some of its tasks have not ended.
+        """
+        with self._access.connect() as broker:
+            return broker.staging.retry_job(self.job_id)
+
+    def delete(self) -> None:
+        """Delete the record of the job, so that its id is free. The messages stay.
+
+        Raises:
+            PreconditionFailed: some tasks have not ended.
+        """
+        with self._access.connect() as broker:
+            broker.staging.delete_job(self.job_id)
 
 
 @contextmanager

@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kombu_opendata import QueueClient
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.protocol.envelope import decode, encode_fields
+from kombu_opendata.client.staging_client import StagingClient
+from kombu_opendata.protocol.envelope import SPARK_JOB, decode, encode_fields
 from kombu_opendata.protocol.messages import Consume, DeclareQueue, Outcome
-from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
+from kombu_opendata.staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
 from kombu_opendata.url import parse
 
 
@@ -38,6 +40,17 @@ def stage(
             writer.add(envelope(body), headers(key, id=f"{partition}-{number}"), routing_key=key, **fields)
         found.append(writer.close())
     return found
+
+
+def commit_job(client: QueueClient, job_id: str, tasks: int, *, queue: str = "q") -> JobInfo:
+    """A job of these tasks, which are in the queue."""
+    staging = StagingClient(client.connections.usable())
+    writer = BatchWriter(staging.staging_target(), job_id, 0, 0)
+    for number in range(tasks):
+        job = {SPARK_JOB: job_id}
+        writer.add(envelope(b"%d" % number, "", queue, job), headers(queue, **job), routing_key=queue)
+    staging.commit_job(job_id, [writer.close()])
+    return client.wait_job(job_id, 60, until=lambda job: job.state != "routing")
 
 
 def as_objects(target: StagingTarget) -> StagingTarget:

@@ -62,18 +62,23 @@ def retry(everything: bool, into: str, limit: int, target: Target, **parameters:
         )
         if ids and not done.handled and not any(done.left.values()) and not done.full:
             raise _nothing(client, ids, arguments)
+    return Reply(
+        {"target": into, **done.values},
+        retried_text(done, into),
+        error=incomplete(done)
+        or missing_ids(ids, done.handled + sum(done.left.values()), limit, "failures that match"),
+    )
+
+
+def retried_text(done: FailuresRetried, into: str = "") -> str:
+    """Return the counts of a retry, which put all into one queue, or into their own."""
     remaining = "".join(f"; {count:,} stayed ({_WHY_LEFT[reason]})" for reason, count in done.left.items())
     outcomes = {
         f"{counted(done.redriven, 'message')} ready again": done.redriven,
         f"{counted(done.published, 'task')} published again": done.published,
     }
     text = ", ".join(text for text, count in outcomes.items() if count) or "nothing runs again"
-    return Reply(
-        {"target": into, **done.values},
-        f"{text}{f' in queue {into!r}' if into else ''}{remaining}",
-        error=_incomplete(done)
-        or missing_ids(ids, done.handled + sum(done.left.values()), limit, "failures that match"),
-    )
+    return f"{text}{f' in queue {into!r}' if into else ''}{remaining}"
 
 
 def _count(client: QueueClient, filters: Any) -> int:
@@ -81,7 +86,7 @@ def _count(client: QueueClient, filters: Any) -> int:
     return sum(group.count for group in client.group_failures(["queue"], **filters).groups)
 
 
-def _incomplete(done: FailuresRetried) -> CommandError | None:
+def incomplete(done: FailuresRetried) -> CommandError | None:
     """Return the error for the failures that did not run again, if there are any."""
     if done.damaged:
         return CommandError(f"{counted(done.damaged, 'task')} can't run again: {done.damage}", DAMAGED)

@@ -11,12 +11,13 @@ import click
 from ...client.job_calls import job_filter
 from ...json_values import moment, unpacked
 from ...readable_text import age, counted
-from ..exit_codes import NOT_NOW, NOT_SUCCEEDED, CommandError, CommandGroup
+from ..exit_codes import NOT_NOW, NOT_SUCCEEDED, CommandError, CommandGroup, confirm
 from ..hints import next_command
 from ..option_types import LENGTH, limit_option
 from ..output import Reply, Table, local, note
 from ..progress import bar
-from ..target import Target, completion, reads, reads_at_target
+from ..target import Target, asks_always, changes, completion, reads, reads_at_target
+from .failure_changes import incomplete, retried_text
 
 if TYPE_CHECKING:
     from ...protocol.messages import JobInfo
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 #: seconds for which a wait outlasts a broker that does not answer, as during its restart
 _PATIENCE_SECONDS = 300.0
 
-job_group = CommandGroup("job", help="Manage jobs of Spark: list, show, wait.")
+job_group = CommandGroup("job", help="Manage jobs of Spark: list, wait, cancel, retry and more.")
 
 
 @completion
@@ -159,3 +160,49 @@ def wait(job_id: str, timeout: float | None, target: Target) -> Reply:
         notes=_hints(job),
         error=CommandError(text, NOT_SUCCEEDED) if failed else None,
     )
+
+
+@job_group.command(epilog="Example: opendata-queue job cancel invoices-2026-11-21")
+@job_argument
+@asks_always
+@changes
+def cancel(client: QueueClient, job_id: str, yes: bool) -> Reply:
+    """Cancel a job: remove its tasks that no worker has claimed.
+
+    The other tasks continue. Those that return to their queue, and messages that retry them, are removed, too.
+    """
+    job = client.get_job(job_id)
+    if job.has_ended:
+        raise CommandError(f"job {job_id!r} has ended: there is nothing to cancel")
+    confirm(f"Cancel job {job_id!r} and remove its waiting tasks, up to {job.tasks.waiting:,}?", yes)
+    done = client.cancel_job(job_id)
+    text = f"{counted(done.dropped, 'task')} removed; {done.running:,} continue, {done.ended:,} had ended"
+    return Reply({"job_id": job_id, "dropped": done.dropped, "running": done.running, "ended": done.ended}, text)
+
+
+@job_group.command(epilog="Example: opendata-queue job retry invoices-2026-11-21")
+@job_argument
+@changes
+def retry(client: QueueClient, job_id: str) -> Reply:
+    """Run the failed tasks of a job again, in the same job.
+
+    To continue an interrupted command, repeat it; nothing runs twice. Exits with 4 if tasks can't be read because the
+    store is damaged, with 5 if only some run again, and with 1 if none does.
+    """
+    done = client.retry_job(job_id)
+    nothing = None if done.handled else CommandError(f"no failed task of job {job_id!r} runs again")
+    return Reply({"job_id": job_id, **done.values}, retried_text(done), error=incomplete(done) or nothing)
+
+
+@job_group.command(epilog="Example: opendata-queue job delete invoices-2026-11-21")
+@job_argument
+@asks_always
+@changes
+def delete(client: QueueClient, job_id: str, yes: bool) -> Reply:
+    """Delete the record of a job whose tasks have ended.
+
+    Its messages stay. A program that submits a job with this id then sends all of its tasks again.
+    """
+    confirm(f"Delete job {job_id!r}?", yes)
+    client.delete_job(job_id)
+    return Reply({"job_id": job_id}, f"job {job_id!r} deleted")

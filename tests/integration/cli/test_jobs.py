@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,23 +12,14 @@ import pytest
 from click.testing import Result
 
 from kombu_opendata import QueueClient
-from kombu_opendata.client.staging_client import StagingClient
 
-from ...support.batches import stage
+from ...support.batches import commit_job
 from ...support.processes import INTERRUPTIBLE, Child, Children, tail, wait_until
 from ...support.served import COMMAND, ServedBroker
 from .conftest import HOSTILE, run
 
 LONGEST = "é" * 127 + "x"
 NAMES = ["nightly", "a/b c", "-dash", 'it\'s "odd"', "🐘", HOSTILE, LONGEST]
-
-
-def commit(url: str, job_id: str, tasks: int = 3, queue: str = "jobs") -> None:
-    """A routed job of these tasks."""
-    with StagingClient(url) as staging:
-        bodies = [b"%d" % number for number in range(tasks)]
-        staging.commit_job(job_id, stage(staging.staging_target(), job_id, [bodies], routing_key=queue))
-        staging.wait_job(job_id, 60, until=lambda job: job.state != "routing")
 
 
 def acknowledge(client: QueueClient, queue: str, tasks: int) -> None:
@@ -41,10 +33,9 @@ def acknowledge(client: QueueClient, queue: str, tasks: int) -> None:
 def jobs(client: QueueClient, module_store_folder: Path) -> str:
     """The URL of a broker with a job of each name, which wait in a queue."""
     client.create("jobs")
-    url = f"opendata://{module_store_folder}"
     for name in NAMES:
-        commit(url, name)
-    return url
+        commit_job(client, name, 3, queue="jobs")
+    return f"opendata://{module_store_folder}"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,12 +82,56 @@ def test_what_is_refused(jobs: str, words: list[str], code: int, text: str, invo
 
 def test_a_wait_ends_with_the_tasks(client: QueueClient, jobs: str) -> None:
     client.create("ending")
-    commit(jobs, "ending", queue="ending")
+    commit_job(client, "ending", 3, queue="ending")
     acknowledge(client, "ending", 3)
     waited = run("job", "wait", "ending", url=jobs)
     assert waited.returncode == 0, waited.stderr
-    assert waited.stdout.startswith("job 'ending' has ended: 3 ")
+    assert waited.stdout == "job 'ending' has ended: 3 acknowledged\n"
     assert json.loads(run("job", "wait", "ending", "--json", url=jobs).stdout)["has_ended"] is True
+
+
+def test_failed_tasks_are_reported_and_retried_in_their_job(
+    client: QueueClient, jobs: str, invoke: Callable[..., Result]
+) -> None:
+    client.create("mixed")
+    first = commit_job(client, "it's mixed", 3, queue="mixed").first_id
+    client.reject("mixed", client.read("mixed", vt=60)[0])
+    acknowledge(client, "mixed", 2)
+    waited = invoke("job", "wait", "it's mixed")
+    assert waited.exit_code == 7
+    assert waited.stdout == 'job "it\'s mixed" has ended: 2 acknowledged, 1 rejected\n'
+    hint, error = waited.stderr.splitlines()
+    assert error == 'Error: 1 task of job "it\'s mixed" did not succeed'
+    words = shlex.split(hint.removeprefix("failed tasks: opendata-queue "))
+    assert json.loads(invoke(*words, "--json").stdout)["items"][0]["message_id"] == first
+
+    retried = invoke("job", "retry", "it's mixed")
+    assert (retried.exit_code, retried.stdout) == (0, "1 message ready again\n")
+    again = invoke("job", "retry", "it's mixed")
+    assert (again.exit_code, again.stdout) == (1, "nothing runs again\n")
+    refused = invoke("job", "delete", "it's mixed", "--yes")
+    assert refused.exit_code == 1
+    assert "have not ended: cancel it first" in refused.stderr
+    acknowledge(client, "mixed", 1)
+    assert invoke("job", "wait", "it's mixed").exit_code == 0
+    assert invoke("job", "delete", "it's mixed", "--yes").stdout == 'job "it\'s mixed" deleted\n'
+    assert invoke("job", "show", "it's mixed").exit_code == 1
+
+
+def test_a_job_is_cancelled_once(client: QueueClient, jobs: str, invoke: Callable[..., Result]) -> None:
+    client.create("cancelled")
+    commit_job(client, "cancelled", 3, queue="cancelled")
+    (held,) = client.read("cancelled", vt=60)
+    unconfirmed = invoke("job", "cancel", "cancelled")
+    assert unconfirmed.exit_code == 2
+    assert client.get_job("cancelled").tasks.waiting == 3
+    done = invoke("job", "cancel", "cancelled", "--yes")
+    assert (done.exit_code, done.stdout) == (0, "2 tasks removed; 1 continue, 0 had ended\n")
+    assert "cancelled" in invoke("job", "show", "cancelled").stdout
+    client.archive("cancelled", held)
+    assert invoke("job", "cancel", "cancelled", "--yes").exit_code == 1
+    waited = invoke("job", "wait", "cancelled")
+    assert (waited.exit_code, waited.stdout) == (7, "job 'cancelled' has ended: 1 acknowledged, 2 removed\n")
 
 
 def waiting(url: str, job_id: str, folder: Path, client: QueueClient) -> Child:
@@ -124,11 +159,11 @@ def test_a_wait_outlasts_a_restart_of_the_broker(tmp_path: Path, store_folder: P
     url = f"opendata://127.0.0.1:{broker.port}"
     with QueueClient(url) as client:
         client.create("q")
-        commit(url, "job", queue="q")
+        commit_job(client, "job", 3)
         started.add(command := waiting(url, "job", tmp_path, client))
     broker.kill()
     started.add(ServedBroker(tmp_path, *store, f"tcp:127.0.0.1:{broker.port}"))
     with QueueClient(url) as client:
         acknowledge(client, "q", 3)
     assert command.wait(60) == 0, tail(command.log)
-    assert "job 'job' has ended: 3 " in command.log.read_text()
+    assert "job 'job' has ended: 3 acknowledged" in command.log.read_text()
