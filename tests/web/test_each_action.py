@@ -13,6 +13,7 @@ import pytest
 from kombu_opendata import QueueClient
 from kombu_opendata.web.actions import ACTIONS
 
+from ..support.batches import commit_job
 from ..support.page import PageServer, opened
 from ..support.pair import Pair
 from ..support.pair import url as url_of
@@ -119,6 +120,19 @@ def replaying(client: QueueClient) -> None:
     settled("stop-replay")(client)
     client.pause("stop-replay", publishes=True)
     client.replay("stop-replay", "first")
+
+
+def job(id: str, failed: int = 0) -> Prepare:
+    """A Spark job whose three tasks wait in a queue of its name, or have ended, some of them rejected."""
+
+    def prepare(client: QueueClient) -> None:
+        client.create(id)
+        commit_job(client, id, 3, queue=id)
+        if failed:
+            client.reject_many(id, client.read(id, qty=failed))
+            client.pop(id, 3 - failed)
+
+    return prepare
 
 
 def counted(queue: str, **levels: int) -> Check:
@@ -242,6 +256,19 @@ DEEDS = [
         "stop-replay", "replays", "Stop…", "The replay into stop-replay will stop", "has stopped.",
         lambda client: all(one["done"] for one in client.replay_progress(["stop-replay"])),
         replaying, row="stop-replay",
+    ),
+    Deed(
+        "cancel-job", "spark-job?id=cancel-job", "Cancel…", "Up to 3 waiting tasks of cancel-job",
+        "3 tasks removed; 0 continue.", lambda client: client.get_job("cancel-job").has_ended, job("cancel-job"),
+    ),
+    Deed(
+        "retry-job", "spark-jobs", "Retry failed tasks…", "2 failed tasks of retry-job will run again",
+        "2 failures retried.", counted("retry-job", ready=2), job("retry-job", failed=2), row="retry-job",
+    ),
+    Deed(
+        "delete-job", "spark-job?id=delete-job", "Delete…", "The record of delete-job will be deleted",
+        "The job delete-job is deleted.", lambda client: "delete-job" not in [job.job_id for job in client.iter_jobs()],
+        job("delete-job", failed=1),
     ),
     Deed(
         "declare-exchange", "exchanges", "Create an exchange…", "A new exchange", "The exchange declared is there.",

@@ -12,6 +12,7 @@ import pytest
 
 from kombu_opendata import QueueClient
 
+from ..support.batches import commit_job
 from ..support.page import PageServer
 from ..support.processes import children
 from ..support.served import ServedBroker
@@ -71,6 +72,26 @@ def test_who_may_read_one_queue_sees_it_and_its_messages(world: World) -> None:
             refused = site.get(path)
             assert refused.status_code == 403, path
             assert "ann" in refused.text
+
+
+def test_a_monitor_sees_jobs_and_may_not_change_them(world: World) -> None:
+    commit_job(world.admin, "nightly", 2, queue="hidden")
+    with logged_in(world, "mona") as site:
+        for path in ("spark-jobs", "spark-job?id=nightly"):
+            page = site.get(path).text
+            assert "nightly" in page
+            assert "<button type" not in page, path
+        report = site.get("api/v1/spark-job?id=nightly").json()
+        assert (report["tasks"]["waiting"], report["queues"]["hidden"]["routed"]) == (2, 2)
+        for action in ("cancel-job", "retry-job", "delete-job"):
+            refused = site.post(f"api/v1/actions/{action}", json={"job_id": "nightly"})
+            assert refused.status_code == 403, refused.text
+    with logged_in(world, "root") as site:
+        assert "Cancel…" in site.get("spark-job?id=nightly").text
+    with logged_in(world, "ann") as site:
+        assert "amq.staged" in site.get("spark-jobs").text
+        assert site.get("spark-job?id=nightly").status_code == 403
+    world.admin.cancel_job("nightly")
 
 
 def test_a_body_that_is_not_for_a_monitor_is_not_shown_as_empty(world: World) -> None:

@@ -1,8 +1,24 @@
 """Actions of operators: parameters, preview and execution of each, without HTML and HTTP."""
 
-from . import broker_actions, exchange_actions, failure_actions, message_actions, queue_actions, worker_actions
+from . import (
+    broker_actions,
+    exchange_actions,
+    failure_actions,
+    job_actions,
+    message_actions,
+    queue_actions,
+    worker_actions,
+)
 from .action import ACTIONS, ALIASES, is_offered
 
 __all__ = ["ACTIONS", "ALIASES", "is_offered"]
 #: modules that declare actions
-_MODULES = (broker_actions, exchange_actions, failure_actions, message_actions, queue_actions, worker_actions)
+_MODULES = (
+    broker_actions,
+    exchange_actions,
+    failure_actions,
+    job_actions,
+    message_actions,
+    queue_actions,
+    worker_actions,
+)

@@ -115,6 +115,17 @@ class OnFailures(Parameters):
         return done
 
 
+def retried_text(done: m.FailuresRetried) -> str:
+    """Return sentences with the counts of a retry."""
+    left = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in done.left.items())
+    if done.damage:
+        left += f" ({done.damage})"
+    if done.refused and not done.handled:
+        return f"Nothing was retried: {left}."
+    text = f"{counted(done.handled, 'failure')} retried." + (f" Not: {left}." if left else "")
+    return f"{text} {done.full} is full: the rest stays." if done.full else text
+
+
 @action("retry", "Retry", m.RetryFailures, " ".join(OnFailures.model_fields), is_long=True)
 class RetryAction(OnFailures):
     target: str = Field("", title="To the queue", description="empty means: their own")
@@ -123,14 +134,9 @@ class RetryAction(OnFailures):
     async def perform_in_steps(self, broker: UserBroker, report: Report) -> ActionOutcome:
         retry = partial(broker.client.retry_failures, self.target)
         done = await self.in_steps(broker, report, m.FailuresRetried(0), retry)
-        left = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in done.left.items())
-        if done.damage:
-            left += f" ({done.damage})"
+        text = retried_text(done)
         if done.refused and not done.handled:
-            raise PreconditionFailed(f"Nothing was retried: {left}.")
-        text = f"{counted(done.handled, 'failure')} retried." + (f" Not: {left}." if left else "")
-        if done.full:
-            text += f" {done.full} is full: the rest stays."
+            raise PreconditionFailed(text)
         return ActionOutcome(text, {"redriven": done.redriven, "published": done.published, **done.left}, "failed")
 
 

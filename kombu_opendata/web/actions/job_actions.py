@@ -1,0 +1,64 @@
+"""Actions on Spark jobs: cancel, retry, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from ...errors import PreconditionFailed
+from ...protocol import messages as m
+from ...readable_text import counted
+from ..user_clients import UserBroker
+from .action import ActionOutcome, Parameters, Preview, action
+from .failure_actions import retried_text
+
+
+class OnJob(Parameters):
+    """An action on a Spark job."""
+
+    job_id: str = Field(title="Job", min_length=1)
+
+    def outcome(self, text: str, counts: dict[str, Any]) -> ActionOutcome:
+        """Return an outcome that leads to the view of the job."""
+        return ActionOutcome(text, counts, "spark-job", {"id": self.job_id})
+
+
+@action("cancel-job", "Cancel the job", m.CancelJob, "job_id", is_dangerous=True)
+class CancelJobAction(OnJob):
+    async def effect_on(self, broker: UserBroker) -> Preview:
+        job = await broker.client.get_job(self.job_id)
+        waiting = job.tasks.waiting
+        text = f"Up to {counted(waiting, 'waiting task')} of {self.job_id} will be removed. Those that run continue."
+        return Preview(text, waiting) if not job.has_ended else Preview("The job has ended.", 0, is_possible=False)
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        done = await broker.client.cancel_job(self.job_id)
+        text = f"{counted(done.dropped, 'task')} removed; {done.running:,} continue."
+        return self.outcome(text, {"dropped": done.dropped, "running": done.running, "ended": done.ended})
+
+
+@action("retry-job", "Retry failed tasks", m.RetryJob, "job_id", is_long=True)
+class RetryJobAction(OnJob):
+    async def effect_on(self, broker: UserBroker) -> Preview:
+        failed = (await broker.client.get_job(self.job_id)).tasks.failed
+        text = f"{counted(failed, 'failed task')} of {self.job_id} will run again, in the same job."
+        return Preview(text, failed) if failed else Preview("No task has failed.", 0, is_possible=False)
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        done = await broker.client.retry_job(self.job_id)
+        text = retried_text(done)
+        if done.refused and not done.handled:
+            raise PreconditionFailed(text)
+        return self.outcome(text, {"redriven": done.redriven, "published": done.published, **done.left})
+
+
+@action("delete-job", "Delete the job", m.DeleteJob, "job_id", is_dangerous=True)
+class DeleteJobAction(OnJob):
+    effect = (
+        "The record of {job_id} will be deleted; its messages stay. A program can then submit a job of this id again."
+    )
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        await broker.client.delete_job(self.job_id)
+        return ActionOutcome(f"The job {self.job_id} is deleted.", {}, "spark-jobs")
