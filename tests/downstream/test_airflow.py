@@ -1,31 +1,36 @@
-"""Apache Airflow's CeleryExecutor: its own processes run a DAG over TLS."""
+"""Apache Airflow: CeleryExecutor's own processes run a DAG over TLS, and a DAG submits jobs and waits for them."""
 
 from __future__ import annotations
 
 import json
 import socket
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kombu_opendata import QueueClient
 
+from ..support.batches import commit_job
 from ..support.certificates import Authority
 from ..support.processes import Child, Children, free_ports, run, tail, wait_until
 from ..support.served import ServedBroker
 from ..support.users import user_table, write_users
 from .compatibility import Row
 from .conftest import APPS
+from .environments import ROOT
 
 COMPATIBILITY = Row(
     package="apache-airflow-providers-celery",
     tried="CeleryExecutor of Airflow 3.3, with a user and TLS: a DAG of 20 tasks, run by an API server, a scheduler, a "
-    "DAG processor and a worker; a broker that is killed; `airflow celery list-workers`; task states from `opendata`",
+    "DAG processor and a worker; a broker that is killed; `airflow celery list-workers`; task states from `opendata`; "
+    "[jobs](airflow.md) that a DAG submits",
     result="Works with Celery 5.6; the provider imports a name that Celery 5.7 no longer has. `ssl_active` is refused "
     "for brokers other than RabbitMQ and Redis ([patch](upstream/apache-airflow.md)). The scheduler fails a "
     "task that it can't send in four attempts of one second.",
@@ -47,9 +52,12 @@ class Airflow:
     Args:
         python: the interpreter of Airflow's environment.
         settings: names of the section and the key, and their values.
+        env: further variables of its processes.
     """
 
-    def __init__(self, python: str, folder: Path, started: Children, settings: dict[tuple[str, str], str]) -> None:
+    def __init__(
+        self, python: str, folder: Path, started: Children, settings: dict[tuple[str, str], str], **env: str
+    ) -> None:
         self._command = [python, "-m", "airflow"]
         self._folder = folder
         self._started = started
@@ -72,7 +80,7 @@ class Airflow:
             ("workers", "min_heartbeat_interval"): "1",
         }
         names = {f"AIRFLOW__{section}__{key}".upper(): value for (section, key), value in (common | settings).items()}
-        self._env = {"AIRFLOW_HOME": str(folder), **names}
+        self._env = {"AIRFLOW_HOME": str(folder), **names, **env}
 
     def run(self, *arguments: str) -> str:
         return run([*self._command, *arguments], self._folder, self._env)
@@ -92,11 +100,17 @@ class Airflow:
         with closing(sqlite3.connect(self._database, timeout=30)) as database:
             return Counter(state for (state,) in database.execute(f"SELECT state FROM {table}"))
 
-    def result(self, task: str) -> int:
-        """Return the number that a task returned."""
+    def state(self, task: str) -> str:
+        """Return the state of a task instance."""
+        with closing(sqlite3.connect(self._database, timeout=30)) as database:
+            ((state,),) = database.execute("SELECT state FROM task_instance WHERE task_id = ?", (task,))
+        return str(state)
+
+    def result(self, task: str) -> Any:
+        """Return the value that a task returned."""
         with closing(sqlite3.connect(self._database, timeout=30)) as database:
             ((value,),) = database.execute("SELECT value FROM xcom WHERE task_id = ?", (task,))
-        return int(value)
+        return json.loads(value)
 
 
 def test_a_dag_runs_over_tls(
@@ -152,6 +166,40 @@ def test_a_dag_runs_over_tls(
         metrics = client.metrics("default")
     assert (metrics.length, metrics.in_flight, metrics.done, metrics.failed) == (0, 0, TASKS, 0)
     assert metrics.counts["redelivered"] == 0
+
+
+def test_a_dag_submits_jobs_and_waits_for_them(
+    python_with: Callable[[str], str], client: QueueClient, broker: ServedBroker, tmp_path: Path, started: Children
+) -> None:
+    """With the operator and the sensor of the example. Of two jobs a task is rejected, and of one it is retried."""
+    client.create("q")
+    client.create("own")
+    commit_job(client, "given", 2)
+    rejected = {commit_job(client, "half", 2).first_id}
+    settings = {
+        ("core", "executor"): "LocalExecutor",
+        ("core", "dags_folder"): str(APPS / "airflow_jobs"),
+        ("core", "plugins_folder"): str(ROOT / "examples" / "airflow" / "plugins"),
+    }
+    airflow = Airflow(python_with("airflow"), tmp_path, started, settings, AIRFLOW_CONN_OPENDATA=broker.url)
+    airflow.run("db", "migrate")
+    run = airflow.start("dags", "test", "jobs")
+    deadline = time.monotonic() + RUN_SECONDS
+    while not run.ended:
+        assert time.monotonic() < deadline, tail(run.log)
+        for message in client.read("q", vt=600, qty=10):
+            (client.reject if message.id in rejected else client.archive)("q", message)
+        for message in client.read_with_poll("own", vt=600, qty=1, max_poll_seconds=0.5):
+            (client.archive if len(rejected) > 1 else client.reject)("own", message)
+            rejected.add(message.id)
+    states = {task: airflow.state(task) for task in ("own", "polled", "tolerant", "strict", "missing")}
+    expected = {"own": "success", "polled": "success", "tolerant": "success", "strict": "failed", "missing": "failed"}
+    assert states == expected, tail(run.log)
+    assert (airflow.result("own"), airflow.result("polled")) == ({"acknowledged": 3}, {"acknowledged": 2})
+    assert airflow.result("tolerant") == {"acknowledged": 1, "rejected": 1}
+    assert {job.rows for job in client.iter_jobs() if job.job_id.startswith("jobs/own/")} == {3}
+    assert client.metrics("own").done == 3
+    assert "the broker knows no job 'never'" in run.log.read_text()
 
 
 def test_ssl_active_is_for_rabbitmq_and_redis(python_with: Callable[[str], str], tmp_path: Path) -> None:
