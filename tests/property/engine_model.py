@@ -294,6 +294,7 @@ class Model:
     cursors: dict[str, Cursor] = field(default_factory=dict)
     jobs: dict[str, StagedJob] = field(default_factory=dict)
     ledger: TaskLedger = field(default_factory=TaskLedger)
+    completed: set[str] = field(default_factory=set)  # jobs whose message on completion was sent
     attempts: dict[int, list[str]] = field(default_factory=dict)
     orphans: dict[tuple[str, int], str] = field(default_factory=dict)  # letters of queues that are gone
     producers: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)  # last number, id, queues

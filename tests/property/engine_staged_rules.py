@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
@@ -17,7 +18,7 @@ from kombu_opendata.staging.job import BatchInfo
 from kombu_opendata.storage.effects.staged_jobs import StagedChunk
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.staged_jobs import END_STATES
-from kombu_opendata.storage.state.staged_state import StagedBatch
+from kombu_opendata.storage.state.staged_state import JobOptions, StagedBatch
 from tests.property.engine_model import Message, StagedJob, StagedPart, StagedRow, StoredMessage
 from tests.property.engine_replay_rules import ReplayRules
 from tests.property.engine_rules import MESSAGE_TTLS, ROUTES, TERMS
@@ -44,8 +45,10 @@ class StagedRules(ReplayRules):
         super().__init__()
         self.job_number = itertools.count()
 
-    @rule(parts=st.lists(ROWS, min_size=1, max_size=3), commit=st.booleans())
-    def stage(self, parts: list[list[StagedRow]], commit: bool) -> None:
+    @rule(
+        parts=st.lists(ROWS, min_size=1, max_size=3), on_complete=st.sampled_from([b"", b"done"]), commit=st.booleans()
+    )
+    def stage(self, parts: list[list[StagedRow]], on_complete: bytes, commit: bool) -> None:
         """A job is committed; in a store in memory its batches are inline, and routed in the same step."""
         name, inline = f"job-{next(self.job_number)}", self.url().startswith("memory:")
         target = StagingTarget(self.engine.staging.folder.url, "default")
@@ -57,7 +60,7 @@ class StagedRules(ReplayRules):
             StagedBatch("" if inline else parse_batch_uri(info.uri) or "", info.rows, info.bytes, info.checksum)
             for info in infos
         ]
-        job = self.engine.staging.commit(name, batches)
+        job = self.engine.staging.commit(name, batches, JobOptions(on_complete=on_complete))
         assert (job.first_id, job.committed_at_ms) == (self.engine.state.next_id - job.rows, now)
         assert not self.model.stored_messages or job.first_id > max(self.model.stored_messages)
         known = StagedJob(job.first_id, now, [row for rows in parts for row in rows])
@@ -155,6 +158,41 @@ class StagedRules(ReplayRules):
                 self.model.queues[queue].publish(Message(id, 255 - row.priority, visible, deadline), job.at)
         job.routed += rows
 
+    @rule(newest=st.booleans(), removes=st.booleans(), commit=st.booleans())
+    def cancel_job(self, newest: bool, removes: bool, commit: bool) -> None:
+        """The rows that are not routed are dropped, and then, unless that is interrupted, what waits in queues."""
+        staging, ledger = self.engine.staging, self.model.ledger
+        names = [name for name in self.model.jobs if not self.job(name).settled_at_ms]
+        if not names:
+            return
+        name = names[-1 if newest else 0]
+        known, job = self.model.jobs[name], self.job(name)
+        staging.cancel(job)
+        ledger.ends[name]["removed"] += len(known.rows) - known.routed
+        known.routed = len(known.rows)
+        for queue_name, queue in self.model.queues.items() if removes else ():
+            ids = [id for id in queue.available if id in ledger.messages and ledger.messages[id].job == name]
+            stored = self.engine.state.queues[queue_name]
+            assert self.run(staging.remove_waiting(job, stored, lambda: None)) == len(ids)
+            for id in ids:
+                ledger.end(id, "removed")
+                del queue.available[id]
+        self.end(commit)
+
+    @rule(commit=st.booleans())
+    def complete_jobs(self, commit: bool) -> None:
+        """Each job sends its message on completion once; it may have been retried before that."""
+        for name, job in list(self.engine.state.staged.completing.items()):
+            assert (job.settled_at_ms > 0, job.on_complete, name in self.model.completed) == (True, b"done", False)
+            self.engine.staging.complete(job)
+            self.model.completed.add(name)
+        self.end(commit)
+
+    def job(self, name: str) -> Any:
+        job = self.engine.state.staged.find(name)
+        assert job is not None
+        return job
+
     @rule(data=st.data(), name=TERMS, commit=st.booleans())
     def follow(self, data: st.DataObject, name: str, commit: bool) -> None:
         """A task is retried by a new message, before or after its message ends, or twice."""
@@ -205,6 +243,10 @@ class StagedRules(ReplayRules):
             still_open[name] += len(known.rows) - known.routed
             assert job.tasks - sum(job.ended) == still_open[name]
             assert bool(job.settled_at_ms) == (not still_open[name])
+            if job.on_complete:
+                assert (name in staged.completing, name in self.model.completed) == (bool(job.settled_at_ms), False)
+            else:
+                assert bool(job.completed_at_ms) == (name in self.model.completed)
 
     @invariant()
     def jobs_are_as_the_model(self) -> None:

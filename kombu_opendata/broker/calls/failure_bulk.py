@@ -17,7 +17,7 @@ from ...protocol import messages as m
 from ...protocol.retried_task import retried_task
 from ...storage.clock import Clock, TimeSlice
 from ...storage.commit.commits import Commits
-from ...storage.effects.tasks import HandleFailuresEffect
+from ...storage.effects.tasks import FollowFailuresEffect, HandleFailuresEffect
 from ...storage.history.failure import ACKNOWLEDGED, LIST_OF, Failure, FailureFilterValues, FailurePosition
 from ...storage.history.failure_view import FailureView
 from ...storage.messages.payloads import Payloads
@@ -170,6 +170,7 @@ class Bulks:
         now = self._clock.now_ms()
         accepts = room(target, always=True)
         rows: list[int] = []
+        followed: list[int] = []
         try:
             for failure, envelope in envelopes:
                 if failure.open.place in self._state.handled or target.deleting:
@@ -181,12 +182,17 @@ class Bulks:
                     continue
                 if not accepts(1, len(message.envelope)):
                     raise QueueFull(queue=target.name)
-                rows += failure.open.place, self._publishing.store(message, [target])
+                id = self._publishing.store(message, [target])
+                rows += failure.open.place, id
+                if self._state.staged.job_id_of(failure.open.message_id) is not None:
+                    followed += failure.open.message_id, id
                 outcome.published += 1
         except QueueFull:
             outcome.full = target.name
         finally:
-            if rows:
+            if followed:
+                self._commits.apply(FollowFailuresEffect(RETRIED, now, rows, followed, target.name))
+            elif rows:
                 self._commits.apply(HandleFailuresEffect(RETRIED, now, rows))
             self._outbox.schedule()
 

@@ -14,7 +14,7 @@ from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
-from ...storage.history.failure import FailureFilterValues, JobMessages
+from ...storage.history.failure import FailureFilterValues
 from ...storage.operations.staged_jobs import Staging
 from ...storage.records.staged_jobs import MAX_DIGEST_BYTES, StagedJob
 from ...storage.state.staged_state import JobOptions
@@ -136,7 +136,7 @@ class StagingCalls(BrokerCalls):
             queues=() if "" in job.queues else tuple(job.queues),
             since_ms=job.committed_at_ms,
             until_ms=self._clock.now_ms(),
-            job=JobMessages(job.id, range(job.first_id, job.first_id + job.rows)),
+            job=job.id,
         )
         bulk = Bulk(filters, None, 0, lambda: session.connection is connection)
         bulk.retried.rid = msg.rid

@@ -314,7 +314,7 @@ class CancelJob(Request[JobCancelled], tag=117):
 
 @operation("retry a job", permissions.retry_job, query=True, stores=True)
 class RetryJob(Request[FailuresRetried], tag=118):
-    """Request to run the tasks of a job again that failed, each once. A cancelled job is then no longer cancelled.
+    """Request to run the tasks of a job again that failed, each once. The job is then no longer cancelled.
 
     A failed message becomes ready again. The task of an acknowledged message is published again.
     """

@@ -199,4 +199,4 @@ class FollowFailuresEffect(HandleFailuresEffect, tag=65):
     def apply(self, state: StoreState) -> None:
         HandleFailuresEffect.apply(self, state)
         for predecessor, id in zip(self.followed[::2], self.followed[1::2], strict=True):
-            state.staged.follow(id, predecessor, [self.queue])
+            state.staged.follow(id, predecessor, [self.queue], resumes=True)

@@ -90,20 +90,14 @@ _CURSOR_VERSION = 1
 REASONS = (*STATES, DELIVERY_LIMIT)
 
 
-class JobMessages(NamedTuple):
-    """The messages of a staged job: its own ids, and later messages of its tasks, whose header has the job's id."""
-
-    job_id: str
-    ids: range
-
-
 class FailureFilterValues(NamedTuple):
     """The filters of failures: a failure must match a value of each field that is neither empty nor None.
 
     The value "" stands for failures without a task, an exception, a reason or a worker.
 
     ``since_ms`` and ``until_ms`` are both included. ``handled`` selects acknowledged failures that were handled,
-    instead of open failures. ``job`` selects those of a staged job; cursors do not depend on it.
+    instead of open failures. ``job`` selects those of a staged job whose tasks have no later message; cursors do not
+    depend on it.
     """
 
     queues: tuple[str, ...] = ()
@@ -118,7 +112,7 @@ class FailureFilterValues(NamedTuple):
     since_ms: int = 0
     until_ms: int = FOREVER
     handled: bool = False
-    job: JobMessages | None = None
+    job: str = ""
 
     def match(self, failure: Failure) -> bool:
         """Return True if a failure matches all filters but the selector."""
@@ -172,7 +166,7 @@ def check_filters(
         since_ms=max(0, gte or 0),
         until_ms=FOREVER if lte is None else lte,
         handled=handled,
-        job=None,
+        job="",
         **{name: tuple(sorted(set(parts))) for name, parts in texts.items()},
     )
     query.check_known(values.kinds, KINDS, "kind of failure")

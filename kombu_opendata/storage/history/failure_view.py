@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from operator import attrgetter
 
-from ...protocol.envelope import SPARK_JOB
 from ..clock import TimeSlice
 from ..read.settled_buckets import SettledBuckets
 from ..read.stored_messages import matching
@@ -22,7 +21,6 @@ from .failure import (
     Failure,
     FailureFilterValues,
     FailurePosition,
-    JobMessages,
     OpenFailure,
     make_cursor,
 )
@@ -192,25 +190,17 @@ class FailureView:
     ) -> list[Failure]:
         if filters.ids is not None:
             candidates = [failure for failure in candidates if failure.message_id in filters.ids]
+        if filters.job:
+            newest = self._state.staged.newest(filters.job, [failure.message_id for failure in candidates])
+            candidates = [failure for failure in candidates if failure.message_id in newest]
         candidates = [failure for failure in candidates if failure.kind != ACKNOWLEDGED or shows(failure.queue)]
         failures = [failure for failure in await self._facts.of(reader, candidates) if filters.match(failure)]
-        if filters.job is not None:
-            failures = await self._of_job(reader, filters.job, failures)
         selector = filters.selector
         if selector is None or not failures:
             return failures
         metadata = await reader.metadata({failure.open.message_id for failure in failures})
         ids = await matching(selector, metadata.values())
         return [failure for failure in failures if failure.open.message_id in ids]
-
-    @staticmethod
-    async def _of_job(reader: ListReader, job: JobMessages, failures: list[Failure]) -> list[Failure]:
-        others = {failure.open.message_id for failure in failures} - set(job.ids)
-        metadata = await reader.metadata(others) if others else {}
-        later = {id for id, message in metadata.items() if message.headers.get(SPARK_JOB) == job.job_id}
-        return [
-            failure for failure in failures if failure.open.message_id in job.ids or failure.open.message_id in later
-        ]
 
 
 def _is_after(failure: OpenFailure, after: FailurePosition, descending: bool) -> bool:

@@ -230,11 +230,14 @@ class StagedState:
             counts[ROUTED] -= 1
             self._dirty_jobs.add(job.id)
 
-    def follow(self, id: int, predecessor: int, queues: Sequence[str]) -> None:
-        """Count a new message in these queues, which follows another message of a task."""
+    def follow(self, id: int, predecessor: int, queues: Sequence[str], *, resumes: bool = False) -> None:
+        """Count a new message in these queues, which follows another message of a task.
+
+        ``resumes``: if the job has ended, it is no longer cancelled.
+        """
         job = self._job_of(predecessor)
         if job is not None and queues:
-            self._reopen(job)
+            self._reopen(job, resumes=resumes)
             for queue in queues:
                 job.add_routed(queue, 1)
             self.tasks.follow(job, id, predecessor, len(queues))
@@ -246,6 +249,11 @@ class StagedState:
             return self._spans[place][1]
         follower = self.tasks.followers.get(id)
         return None if follower is None else self.job_id_of(follower.first_id)
+
+    def newest(self, job_id: str, ids: Iterable[int]) -> set[int]:
+        """Return those of some messages that belong to a job and that no later message of their task follows."""
+        job = self.find(job_id)
+        return {id for id in ids if self.job_id_of(id) == job_id and job is not None and self.tasks.is_newest(job, id)}
 
     def _job_of(self, id: int) -> StagedJob | None:
         """Return the job of a message, which stays in memory until the next checkpoint."""
@@ -263,12 +271,15 @@ class StagedState:
         job = self.jobs.get(self.job_id_of(id) or "")
         return None if job is None or job.settled_at_ms else job
 
-    def _reopen(self, job: StagedJob) -> None:
+    def _reopen(self, job: StagedJob, *, resumes: bool = True) -> None:
         """Make a job active again because a message of it joins a queue."""
         self._dirty_jobs.add(job.id)
         if job.settled_at_ms:
             self._old_expiries.append((job.settled_at_ms, job.id))
+            self.completing.pop(job.id, None)
             job.settled_at_ms = 0
+            if resumes:
+                job.cancelled_at_ms = 0
             if job not in self.active:
                 insort(self.active, job, key=_first_id)
 

@@ -126,6 +126,10 @@ class StagedTasks:
         return sorted(id for id, follower in self.followers.items() if follower.first_id == job.first_id)
 
     # ------------------------------------------------------------------ codes
+    def is_newest(self, job: StagedJob, id: int) -> bool:
+        """Return True if no later message follows a message."""
+        return self._code(job, id) not in (_UNCOUNTED, _REPLACED)
+
     def _code(self, job: StagedJob, id: int) -> int:
         follower = self.followers.get(id)
         if follower is not None:

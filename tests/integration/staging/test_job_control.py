@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +21,10 @@ from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from ...support.batches import Sink, headers, stage
 from ...support.broker import EmbeddedBroker
 from ...support.processes import wait_until
-from .conftest import bodies, when
+from .conftest import bodies, consume, when
 
 RAISED = TaskReport.cut(TaskState.RAISED, 5, 1, "app.pay", "app.Bad", "no", "")
+TIMED_OUT, SUCCEEDED = TaskReport(TaskState.TIMED_OUT), TaskReport(TaskState.SUCCEEDED)
 
 
 def claim(sink: Sink, count: int, queue: str = "q") -> list[Delivery]:
@@ -44,10 +46,125 @@ def stage_tasks(target: StagingTarget, job_id: str, count: int) -> list[BatchInf
 
 
 # ---------------------------------------------------------------------- cancellation
+def test_what_waits_is_dropped_and_what_is_claimed_goes_on(
+    sink: Sink, client: StagingClient, target: StagingTarget, store_folder: Path
+) -> None:
+    client.commit_job("job", stage(target, "job", [bodies(1000), bodies(1000, 1000)]))
+    client.commit_job("other", stage(target, "other", [bodies(5, 5000)]))
+    for name in ("job", "other"):
+        when(client, name, lambda job: job.state == "routed")
+    held = claim(sink, 3)
+    done = claim(sink, 2)
+    sink.connection.settle(1, Outcome.ACK, [delivery.lease for delivery in done])
+    when(client, "job", lambda job: job.done == 2)
+    outcome = client.cancel_job("job")
+    assert (outcome.dropped, outcome.running, outcome.ended) == (1995, 3, 2)
+    outcome = client.cancel_job("job")
+    assert (outcome.dropped, outcome.running, outcome.ended) == (0, 3, 1997)
+    job = client.job_status("job")
+    assert (job.state, job.queues["q"].removed, job.tasks.removed) == ("routed", 1995, 1995)
+    assert job.cancelled_at_ms
+    sink.connection.settle(1, Outcome.ACK, [delivery.lease for delivery in held])
+    when(client, "job", lambda job: job.has_ended)
+    assert client.cancel_job("job").ended == 2000
+    assert client.job_status("other").queues["q"].waiting == 5, "another job's messages stay"
+    consume(sink)
+    sink.take(5)
+    assert sink.got == dict.fromkeys(bodies(5, 5000), 1)
+
+
+def test_a_job_that_is_being_routed_ends(
+    sink: Sink, client: StagingClient, target: StagingTarget, broker: EmbeddedBroker, store_folder: Path
+) -> None:
+    sink.declare("small", x_max_length=100, x_overflow="reject-publish")
+    parts = [bodies(700), bodies(700, 700), bodies(700, 1400)]
+    client.commit_job("job", stage(target, "job", parts, routing_key="small"))
+    when(client, "job", lambda job: job.blocked is not None)
+    held = claim(sink, 1, "small")
+    assert client.cancel_job("job").dropped == 2099
+    job = client.job_status("job")
+    assert (job.routed, job.tasks.waiting + job.tasks.running, job.blocked) == (2100, 1, None)
+    broker.kill()
+    assert client.job_status("job").cancelled_at_ms == job.cancelled_at_ms
+    sink.connection.settle(1, Outcome.ACK, [held[0].lease])
+    when(client, "job", lambda job: job.has_ended)
+    client.commit_job("next", stage(target, "next", [bodies(50)], routing_key="small"))
+    when(client, "next", lambda job: job.routed == 50)
+
+
+def test_what_returns_to_its_queue_after_the_cancellation_is_dropped(
+    sink: Sink, client: StagingClient, target: StagingTarget
+) -> None:
+    client.commit_job("job", stage(target, "job", [bodies(10)]))
+    when(client, "job", lambda job: job.state == "routed")
+    held = claim(sink, 2)
+    assert client.cancel_job("job").running == 2
+    sink.connection.settle(1, Outcome.RELEASE, [delivery.lease for delivery in held])
+    job = when(client, "job", lambda job: job.has_ended)
+    assert job.tasks.removed == 10
+
+
 def test_an_unknown_job_is_not_steered(client: StagingClient) -> None:
     for call in (client.cancel_job, client.retry_job, client.delete_job):
         with pytest.raises(NotFound, match="no job 'nothing'"):
             call("nothing")
+
+
+# ---------------------------------------------------------------------- retry
+def test_the_failed_tasks_run_again_once_in_the_same_job(
+    url: str, sink: Sink, client: StagingClient, target: StagingTarget
+) -> None:
+    client.commit_job("other", stage_tasks(target, "other", 1))
+    when(client, "other", lambda job: job.state == "routed")
+    sink.connection.settle_task(1, Outcome.ACK, claim(sink, 1)[0].lease, RAISED)
+    client.commit_job("job", stage_tasks(target, "job", 10))
+    when(client, "job", lambda job: job.state == "routed")
+    lost = Sink(url)
+    for delivery in claim(lost, 2):
+        lost.connection.settle(1, Outcome.START, [delivery.lease])
+    lost.close()
+    ends = [(Outcome.REJECT, RAISED)] * 3 + [(Outcome.ACK, RAISED)] * 2 + [(Outcome.ACK, TIMED_OUT)]
+    ends += [(Outcome.ACK, SUCCEEDED)] * 2
+    for delivery, (outcome, report) in zip(claim(sink, 8), ends, strict=True):
+        sink.connection.settle_task(1, outcome, delivery.lease, report)
+    tasks = when(client, "job", lambda job: job.has_ended).tasks
+    assert (tasks.raised, tasks.timed_out, tasks.lost, tasks.succeeded) == (5, 1, 2, 2)
+    retried = client.retry_job("job")
+    assert (retried.redriven, retried.published, retried.left) == (3, 5, {})
+    job = client.job_status("job")
+    assert (job.has_ended, job.tasks.waiting, job.tasks.succeeded, job.tasks.failed) == (False, 8, 2, 0)
+    assert client.retry_job("job").handled == 0
+    again = claim(sink, 8)
+    assert {decode(delivery.envelope)[3]["id"] for delivery in again} == {f"job-{number}" for number in range(8)}
+    assert sink.connection.get(1, "q", no_ack=False) is None
+    for delivery in again[:6]:
+        sink.connection.settle_task(1, Outcome.ACK, delivery.lease, SUCCEEDED)
+    for delivery in again[6:]:
+        sink.connection.settle_task(1, Outcome.ACK, delivery.lease, RAISED)
+    assert when(client, "job", lambda job: job.has_ended).tasks.raised == 2
+    assert client.retry_job("job").published == 2, "a retry of a retry"
+    for delivery in claim(sink, 2):
+        sink.connection.settle_task(1, Outcome.ACK, delivery.lease, SUCCEEDED)
+    assert when(client, "job", lambda job: job.has_ended).tasks.succeeded == 10
+    assert client.retry_job("other").published == 1
+
+
+def test_a_cancelled_job_goes_on_when_it_is_retried(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
+    client.commit_job("job", stage_tasks(target, "job", 5))
+    when(client, "job", lambda job: job.state == "routed")
+    held = claim(sink, 2)
+    client.cancel_job("job")
+    with pytest.raises(PreconditionFailed, match="is cancelled, and some of its tasks run"):
+        client.retry_job("job")
+    sink.connection.settle_task(1, Outcome.ACK, held[0].lease, RAISED)
+    sink.connection.settle_task(1, Outcome.REJECT, held[1].lease, RAISED)
+    when(client, "job", lambda job: job.has_ended)
+    assert client.retry_job("job").handled == 2
+    job = client.job_status("job")
+    assert (job.cancelled_at_ms, job.tasks.waiting, job.tasks.removed) == (0, 2, 3)
+    sink.quiet(1.2)
+    assert client.cancel_job("job").dropped == 2
+    assert client.job_status("job").has_ended
 
 
 # ---------------------------------------------------------------------- deletion
@@ -117,6 +234,33 @@ def test_a_rate_that_is_none_is_refused(client: StagingClient, rate: float) -> N
 
 
 # ---------------------------------------------------------------------- on completion
+def test_the_task_on_completion_has_the_counts_and_is_sent_once(
+    sink: Sink, client: StagingClient, target: StagingTarget, broker: EmbeddedBroker
+) -> None:
+    sink.declare("reports")
+    client.commit_job("job", stage_tasks(target, "job", 10), on_complete=task("report", "reports", extra=[1]))
+    when(client, "job", lambda job: job.state == "routed")
+    for delivery in claim(sink, 3):
+        sink.connection.settle_task(1, Outcome.REJECT, delivery.lease, RAISED)
+    assert sink.connection.get(1, "reports", no_ack=False) is None
+    client.cancel_job("job")
+    job = when(client, "job", lambda job: job.completed_at_ms)
+    broker.kill()
+    (delivery,) = claim(sink, 1, "reports")
+    body, kind, _encoding, about, *_ = decode(delivery.envelope)
+    args, kwargs, callbacks = json.loads(body)
+    assert (args, callbacks, kind, about["id"], kwargs.pop("extra")) == ([], {}, "application/json", "report", [1])
+    counts = kwargs["job"]["tasks"]
+    assert kwargs == {"job": {"job_id": "job", "tasks": counts}}
+    assert counts["removed"] == 7
+    assert sum(counts.values()) == 10
+    assert client.job_status("job").completed_at_ms == job.completed_at_ms
+    client.retry_job("job")
+    client.cancel_job("job")
+    sink.quiet(1.2)
+    assert sink.connection.get(1, "reports", no_ack=False) is None
+
+
 def test_a_job_of_no_rows_completes(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
     assert client.commit_job("job", [], on_complete=task("report")).has_ended
     when(client, "job", lambda job: job.completed_at_ms)
