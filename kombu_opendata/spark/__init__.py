@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from .source import OpenDataSource, read_table, register
     from .stored_messages import archive_failed, move_messages, purge_messages, resubmit
     from .submit import stream_tasks, submit_tasks
+    from .write.dry_run import DryRun
 
 _MODULES = {
-    "HistoryExport": "history_export", "OpenDataSource": "source", "SubmitResult": "result",
+    "DryRun": "write.dry_run", "HistoryExport": "history_export", "OpenDataSource": "source", "SubmitResult": "result",
     "archive_failed": "stored_messages", "export_history": "history_export", "find_java": "runtimes",
     "find_job": "result", "map_tasks": "joined_results", "move_messages": "stored_messages",
     "purge_messages": "stored_messages", "read_table": "source", "register": "source", "resubmit": "stored_messages",
@@ -31,8 +32,8 @@ _MODULES = {
 }  # fmt: skip
 
 __all__ = [
-    "HistoryExport", "OpenDataSource", "SubmitResult", "archive_failed", "export_history", "find_java", "find_job",
-    "map_tasks", "move_messages", "purge_messages", "read_table", "register", "resubmit", "stream_tasks",
+    "DryRun", "HistoryExport", "OpenDataSource", "SubmitResult", "archive_failed", "export_history", "find_java",
+    "find_job", "map_tasks", "move_messages", "purge_messages", "read_table", "register", "resubmit", "stream_tasks",
     "submit_tasks", "use_java",
 ]  # fmt: skip
 

@@ -51,6 +51,8 @@ def map_tasks(
         TimeoutError: some tasks have not ended.
     """
     check_frame(df, streams=False)
+    if "dry_run" in arguments:
+        raise RequestError("dry_run can't be given to map_tasks: call submit_tasks", option="dry_run")
     if _RESULT in df.columns:
         raise RequestError(f"the frame has a column {_RESULT!r}, as the returned frame has: rename it", column=_RESULT)
     if task_id is None and job_id is not None:

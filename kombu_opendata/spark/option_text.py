@@ -47,7 +47,7 @@ def _bare(name: str) -> str:
     return re.sub(r"[\W_]", "", name).lower()
 
 
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Raise RequestError if the value of an option is not one of its choices."""
     if value not in choices:
         raise RequestError(f"{name} is {value!r:.200} and must be {' or '.join(map(repr, choices))}", option=name)

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import msgspec
 from msgspec import structs
@@ -23,6 +23,7 @@ from .option_text import check_choice
 from .result import SubmitResult
 from .source import NAME, register
 from .write.completion import completion_plan
+from .write.dry_run import DryRun, rehearsal
 from .write.job_digest import check_same, digest_of
 from .write.task_arguments import (
     Args,
@@ -38,6 +39,16 @@ from .write.task_writers import CommitReport, check_prefix
 from .write.write_options import pack_plan
 
 log = logging.getLogger(__name__)
+
+
+@overload
+def submit_tasks(df: DataFrame, task: str | Column, *, dry_run: Literal[True], **arguments: Any) -> DryRun: ...
+
+
+@overload
+def submit_tasks(
+    df: DataFrame, task: str | Column, *, dry_run: Literal[False] = False, **arguments: Any
+) -> SubmitResult: ...
 
 
 def submit_tasks(
@@ -61,9 +72,10 @@ def submit_tasks(
     bad_rows: Literal["fail", "collect"] = "fail",
     rate_limit: float | None = None,
     on_complete: Any = None,
+    dry_run: bool = False,
     transport_options: Mapping[str, Any] | None = None,
     **options: Any,
-) -> SubmitResult:
+) -> SubmitResult | DryRun:
     """Send each row of a frame as a task. All tasks become visible together when the call returns, or none does.
 
     A ``Column`` differs from row to row; other values are the same for all rows.
@@ -97,6 +109,8 @@ def submit_tasks(
         on_complete: a task's name, or a signature (``task.s(…)``), serialized as JSON or MessagePack. The broker sends
             it once, when all tasks of the job have ended, with the keyword argument ``job``: ``job_id`` and the counts
             of ``tasks`` by state.
+        dry_run: send nothing, and return a :class:`.DryRun`: the first messages, the checks, and an estimate of bytes
+            and time. It reads the frame once to count its rows.
         transport_options: Celery's ``broker_transport_options``, with ``broker_url``.
         options: further options of ``apply_async``: those of :data:`.task_arguments.APPLY_OPTIONS`, such as
             ``countdown``, ``serializer``, ``compression`` and ``link``.
@@ -111,10 +125,12 @@ def submit_tasks(
     arguments.check(job_id)
     check_frame(df, streams=False)
     check_choice("duplicates", duplicates, ("error", "first"))
+    check_choice("dry_run", dry_run, (True, False))
     settings = job_settings(bad_rows=bad_rows, if_exists=if_exists, rate_limit=rate_limit)
     access = access_of(broker_url, app, transport_options)
     call = _Call(arguments, settings, app, access)
-    return call.submit(df, job_id, duplicates, on_complete)
+    run = call.rehearse if dry_run else call.submit
+    return run(df, job_id, duplicates, on_complete)
 
 
 def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None, **arguments: Any) -> Any:
@@ -136,8 +152,8 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     app = arguments.pop("app", None)
     access = access_of(arguments.pop("broker_url", None), app, arguments.pop("transport_options", None))
     on_complete = arguments.pop("on_complete", None)
-    if "if_exists" in arguments or "duplicates" in arguments:
-        raise RequestError("if_exists and duplicates have no effect on a stream: leave them out", option="if_exists")
+    if of_frames := sorted({"dry_run", "duplicates", "if_exists"} & arguments.keys()):
+        raise RequestError(f"{', '.join(of_frames)} can't be given for a stream: leave it out", option=of_frames[0])
     settings = job_settings(**{name: arguments.pop(name) for name in ("bad_rows", "rate_limit") if name in arguments})
     names = [field.name for field in fields(TaskArguments) if field.name in arguments and field.name != "options"]
     task_arguments = TaskArguments(task, **{name: arguments.pop(name) for name in names}, options=arguments)
@@ -177,6 +193,33 @@ class _Call(NamedTuple):
         with self.access.connect() as broker:
             broker.check(plan.declared())
 
+    def check_known(self, known: JobInfo, frame: DataFrame, plan: JobPlan, duplicates: str) -> None:
+        """Raise PreconditionFailed if a job that was committed with the same id is another one."""
+        check_same(known, plan.digest)
+        if self.arguments.task_id is not None and duplicates == "first":
+            frame = frame.dropDuplicates(["task_id"])
+        check_same(known, plan.digest, frame.count())
+
+    def rehearse(self, df: DataFrame, job_id: str | None, duplicates: str, on_complete: Any) -> DryRun:
+        """Make all checks of :meth:`submit`, and encode the first rows."""
+        known = _known_job(self.access, job_id)
+        frame, plan = self.plan(df, on_complete)
+        self.check(frame, plan)
+        checks = ["the task accepts these arguments, and the queues have these settings"]
+        if known is None:
+            checks.append("the broker has no job of this id, so the tasks would be sent")
+        else:
+            if not self.settings.returns_existing:
+                self.check_known(known, frame, plan, duplicates)
+            checks.append(f"job {known.job_id!r} was committed before, so nothing would be sent")
+        if self.arguments.task_id is not None:
+            frame = without_duplicates(frame, duplicates)
+            checks.append("each task id is sent once")
+        register(df.sparkSession)
+        with self.access.connect() as broker:
+            target = broker.staging.staging_target()
+        return rehearsal(frame, plan, target, job_id, checks)
+
     def submit(self, df: DataFrame, job_id: str | None, duplicates: str, on_complete: Any) -> SubmitResult:
         spark, access, has_own_ids = df.sparkSession, self.access, self.arguments.task_id is not None
         known = _known_job(access, job_id)
@@ -184,9 +227,7 @@ class _Call(NamedTuple):
             return _existing(spark, access, known)
         frame, plan = self.plan(df, on_complete)
         if known is not None:
-            check_same(known, plan.digest)
-            rows = frame.dropDuplicates(["task_id"]) if has_own_ids and duplicates == "first" else frame
-            check_same(known, plan.digest, rows.count())
+            self.check_known(known, frame, plan, duplicates)
             return _existing(spark, access, known)
         self.check(frame, plan)
         if has_own_ids:

@@ -219,7 +219,8 @@ def task_frame(df: DataFrame, arguments: TaskArguments, app_path: str) -> tuple[
     if arguments.args is None and arguments.kwargs is None:
         if not df.columns:
             raise RequestError("df has no columns: write args=[] to send tasks without arguments", option="args")
-        kwargs = [name for name in df.columns if name != arguments.task_id]
+        own_id = arguments.task_id if isinstance(arguments.task_id, str) else None
+        kwargs = [name for name in df.columns if name != own_id]
     named = kwargs if isinstance(kwargs, Mapping) else {name: name for name in kwargs}
     headers = arguments.headers or {}
     columns = ColumnNames(
