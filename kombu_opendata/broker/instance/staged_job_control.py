@@ -40,6 +40,7 @@ class JobControl:
         self._commits, self._clock, self._outbox, self._queues = core.commits, core.clock, core.outbox, core.queues
         self._warn = WarnOnce(log).warn
         self._wanted = asyncio.Event()
+        self._called: set[str] = set()  # jobs whose tasks a call is removing, and counts
 
     def tick(self) -> None:
         """Continue, if there are jobs that are cancelled or completed. Called twice per second."""
@@ -54,6 +55,8 @@ class JobControl:
             for job in list(self._jobs.completing.values()):
                 self._complete(job, store)
             for job in [job for job in self._jobs.active if job.cancelled_at_ms and not job.settled_at_ms]:
+                if job.id in self._called:
+                    continue
                 try:
                     await self._remove(job)
                 except OpenDataError as exc:
@@ -68,7 +71,11 @@ class JobControl:
         if not job.cancelled_at_ms:
             self._staging.cancel(job)
         self._outbox.schedule()
-        return dropped + await self._remove(job)
+        self._called.add(job.id)
+        try:
+            return dropped + await self._remove(job)
+        finally:
+            self._called.discard(job.id)
 
     async def _remove(self, job: StagedJob) -> int:
         """Remove the job's tasks that wait in queues; return their number."""

@@ -16,6 +16,7 @@ from msgspec.msgpack import Ext, encode
 
 from kombu_opendata import QueueClient
 from kombu_opendata.client.staging_client import StagingClient
+from kombu_opendata.errors import AccessRefused
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import Outcome
@@ -150,6 +151,25 @@ def test_rows_of_a_job_are_what_their_envelopes_say(a: RawClient, b: RawClient, 
     with QueueClient(f"opendata://a:x@127.0.0.1:{broker.port}/default") as reader:
         (message, *_more) = reader.list_messages(queues=["a.staged"], limit=1).items
     assert message.headers == {"exchange": "", "routing_key": "a.staged", "priority": "0", "task": "a.task"}
+
+
+def test_a_job_in_a_queue_of_another_user_is_not_changed(a: RawClient, b: RawClient, broker: ServedBroker) -> None:
+    declare(a, "a.half")
+    declare(b, "b.half")
+    with StagingClient(f"opendata://a:x@127.0.0.1:{broker.port}/default") as client:
+        target = client.staging_target()
+        for key in ("a.half", "b.half"):
+            writer = BatchWriter(target, key, 0, 0)
+            writer.add(forged({"task": "a.task"}, "", key), {"routing_key": key}, routing_key=key)
+            client.commit_job(key, [writer.close()])
+        for call in (client.cancel_job, client.retry_job):
+            with pytest.raises(AccessRefused) as refusal:
+                call("b.half")
+            assert "b.half" not in str(refusal.value)
+        assert client.job_status("b.half").tasks.waiting == 1
+        assert client.cancel_job("a.half").dropped == 1
+    with StagingClient(f"opendata://operator:x@127.0.0.1:{broker.port}/default") as client:
+        assert client.cancel_job("b.half").dropped == 1
 
 
 def test_a_message_names_no_other_user(a: RawClient) -> None:

@@ -21,7 +21,7 @@ from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from ...support.batches import Sink, headers, stage
 from ...support.broker import EmbeddedBroker
 from ...support.processes import wait_until
-from .conftest import bodies, consume, when
+from .conftest import bodies, consume, objects, when
 
 RAISED = TaskReport.cut(TaskState.RAISED, 5, 1, "app.pay", "app.Bad", "no", "")
 TIMED_OUT, SUCCEEDED = TaskReport(TaskState.TIMED_OUT), TaskReport(TaskState.SUCCEEDED)
@@ -88,8 +88,16 @@ def test_a_job_that_is_being_routed_ends(
     assert client.job_status("job").cancelled_at_ms == job.cancelled_at_ms
     sink.connection.settle(1, Outcome.ACK, [held[0].lease])
     when(client, "job", lambda job: job.has_ended)
+    wait_until(lambda: len(objects(store_folder)) == 1, 60, lambda: str(objects(store_folder)))
     client.commit_job("next", stage(target, "next", [bodies(50)], routing_key="small"))
     when(client, "next", lambda job: job.routed == 50)
+
+
+def test_all_that_a_call_drops_is_counted(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
+    client.commit_job("job", stage(target, "job", [bodies(15_000)]))
+    when(client, "job", lambda job: job.state == "routed")
+    outcome = client.cancel_job("job")
+    assert (outcome.dropped, outcome.running, outcome.ended) == (15_000, 0, 0)
 
 
 def test_what_returns_to_its_queue_after_the_cancellation_is_dropped(
