@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 from kombu.transport import virtual
 
 from ..errors import OpenDataError
+from ..protocol.envelope import SPARK_JOB, SPARK_MESSAGE
 from .batches import report_batches
 from .task_reporter import Reporter, Reporters
 from .task_requests import report_outcomes, running_late
@@ -66,8 +67,23 @@ def adapt(transport: type[virtual.Transport]) -> None:
     )
     # ``celery worker`` sends its node name before it connects and forks
     signals.celeryd_after_setup.connect(lambda sender, **_kwargs: name_process(sender), weak=False)
+    signals.before_task_publish.connect(continue_job, weak=False)
     # prefork processes end without running Python's exit handlers, which would flush their publishes
     signals.worker_process_shutdown.connect(flush_all, weak=False)
+
+
+def continue_job(headers: Any = None, **_kwargs: Any) -> None:
+    """Add the headers of a Spark job to a message of the current task, as ``Task.replace`` publishes it.
+
+    ``Task.retry`` repeats them itself.
+    """
+    from celery import current_task
+
+    request: Any = current_task.request if current_task else None
+    own = getattr(request, "headers", None)
+    if own and SPARK_JOB in own and headers is not None and headers.get("id") == request.id:
+        for name in (SPARK_JOB, SPARK_MESSAGE):
+            headers.setdefault(name, own.get(name))
 
 
 def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters: Reporters) -> Any:

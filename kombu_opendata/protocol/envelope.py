@@ -57,7 +57,8 @@ _NESTED = frozenset((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
 
 #: header of the messages of a staged job, and of later messages of its tasks: the job's id
 SPARK_JOB = "spark_job"
-#: header of a later message of a task: the id of the task's message before it
+#: header of a delivered message of a staged job, which a retry repeats: the ids of the message and of its task, as in
+#: ``17/5ad8…``
 SPARK_MESSAGE = "spark_message"
 
 #: headers with long texts that no filter reads; the metadata omits them

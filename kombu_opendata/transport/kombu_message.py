@@ -12,7 +12,7 @@ from kombu.transport import virtual
 from ..client.session.unconfirmed import TaskRun, content_of
 from ..errors import InvalidMessage
 from ..protocol import revocation
-from ..protocol.envelope import decode, encode_envelope, encode_fields, metadata_headers
+from ..protocol.envelope import SPARK_JOB, SPARK_MESSAGE, decode, encode_envelope, encode_fields, metadata_headers
 from ..protocol.message_properties import priority_of, ttl_ms_of, visible_at_ms_of
 from ..protocol.messages import Delivery, Publish
 from ..protocol.task_reports import TaskReport
@@ -81,6 +81,8 @@ class DeliveredMessage(Message):
             headers[DELIVERY_COUNT] = delivery.attempts - 1
         else:
             headers.pop(DELIVERY_COUNT, None)  # set by the publisher, or copied from an earlier delivery
+        if SPARK_JOB in headers:
+            headers[SPARK_MESSAGE] = f"{delivery.id}/{headers.get('id') or ''}"
         KombuMessage.__init__(  # type: ignore[no-untyped-call]
             self,
             body,

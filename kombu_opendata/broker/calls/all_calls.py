@@ -101,6 +101,7 @@ class InstanceCalls:
             engine.operations,
             engine.commits,
             engine.results,
+            engine.staging,
             engine.state.topology,
             instance.queues,
             instance.outbox,

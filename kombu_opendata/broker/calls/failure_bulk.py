@@ -184,7 +184,7 @@ class Bulks:
                     raise QueueFull(queue=target.name)
                 id = self._publishing.store(message, [target])
                 rows += failure.open.place, id
-                if self._state.staged.job_id_of(failure.open.message_id) is not None:
+                if target.stored is not None and self._state.staged.job_id_of(failure.open.message_id) is not None:
                     followed += failure.open.message_id, id
                 outcome.published += 1
         except QueueFull:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from ...errors import InvalidMessage, MessageTooLarge, Unroutable
 from ...protocol import messages as m
-from ...protocol.envelope import broker_headers, headers_of, open_properties
-from ...protocol.permissions import RESULTS
+from ...protocol.envelope import SPARK_JOB, SPARK_MESSAGE, broker_headers, headers_of, open_properties
+from ...protocol.permissions import RESULTS, STAGED_JOBS
 from ...protocol.revocation import PROPERTY
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
+from ...storage.operations.staged_jobs import Staging
 from ...storage.operations.task_results import ResultStore
 from ...storage.routing.topology import Topology
+from ..access.rights import Rights
 from ..delivery.instance_core import Traffic
 from ..delivery.outbox import Outbox
 from ..delivery.queue_policies import QueuePolicies
@@ -23,6 +25,8 @@ from ..model.sessions import Session
 from ..model.transient_queue import TransientQueue
 from .dispatch import BrokerCalls, Context, handles
 
+#: of a message id
+_MAX_DIGITS = 19
 _CHECKED_PROPERTIES = (PROPERTY.encode(), b"user_id")
 
 
@@ -32,6 +36,7 @@ class PublishCalls(BrokerCalls):
     _operations: Operations
     _commits: Commits
     _results: ResultStore
+    _staging: Staging
     _topology: Topology
     _queues: Queues
     _outbox: Outbox
@@ -68,7 +73,26 @@ class PublishCalls(BrokerCalls):
         id = self.store(msg, targets, session)
         if BEAT in msg.headers or ENTRY_NAME in msg.headers:
             self._periodic.published(msg.headers, [queue.name for queue in targets], id, self._clock.now_ms())
+        if SPARK_MESSAGE in msg.headers:
+            self._follow(msg.headers, id, targets, session.rights)
         call.reply(m.PublishConfirm(msg.rid, id, len(targets)))
+
+    def _follow(self, headers: dict[str, str], id: int, targets: list[BrokerQueue], rights: Rights) -> None:
+        """Count a message as a later one of a staged job's task, if it is one.
+
+        It must be of the same task as the message that it names, and its publisher must have the right to settle
+        messages of the job, or to commit jobs: other users can't change the counts of a job.
+        """
+        number, _, task_id = headers[SPARK_MESSAGE].partition("/")
+        if task_id != headers.get("id", "") or len(number) > _MAX_DIGITS or not (number.isascii() and number.isdigit()):
+            return
+        job_id = self._staging.state.job_id_of(int(number))
+        if job_id is None or job_id != headers.get(SPARK_JOB):
+            return
+        queues = self._staging.state.existing(job_id).queues
+        stored = [queue.name for queue in targets if queue.stored is not None]
+        if stored and (rights.write[STAGED_JOBS] or any(map(rights.read.__getitem__, filter(None, queues)))):
+            self._staging.follow(id, int(number), stored)
 
     def _repeated(self, msg: m.Publish, session: Session) -> m.PublishConfirm | None:
         """Return the confirmation of a publish that the session repeats; None if it was not stored before."""

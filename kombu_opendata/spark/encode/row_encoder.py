@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from kombu.serialization import registry
 
 from ...errors import InvalidMessage, MessageTooLarge, OpenDataError
-from ...protocol.envelope import encode_fields
+from ...protocol.envelope import SPARK_JOB, encode_fields
 from ...protocol.message_properties import priority_of, visible_at_ms_of
 from ...staging.batch_block import MAX_TEXT_BYTES
 from .argument_columns import required_texts, values
@@ -72,7 +73,7 @@ class RowEncoder:
         max_bytes: int = 0,
         refuse: Callable[[BadRow], None] | None = None,
     ) -> None:
-        self._plan, self._partition = plan, partition
+        self._plan, self._partition, self._job_id = plan, partition, job_id
         self._prefix = partition_prefix(job_id, partition)
         self._now_ms, self._max_bytes, self._refuse = now_ms, max_bytes, refuse
         self._row = 0
@@ -134,6 +135,7 @@ class RowEncoder:
     def _encode_group(self, batch: pa.RecordBatch, ids: pa.Array, target: Target, expires: bool) -> Messages:
         template = self._plan.template(target)
         self.used[target] = template
+        template = replace(template, headers={**template.headers, SPARK_JOB: self._job_id})
         return UniformRows(self._plan.columns, template, batch, ids, expires, self._now_ms()).messages()
 
     def _groups(self, batch: pa.RecordBatch) -> dict[tuple[Target, bool], list[int]]:

@@ -141,3 +141,15 @@ def fails_after(ledger: str, line: str, gate: str) -> None:
     hangs(ledger, line, gate)
     write(ledger, f"{line} raised")
     raise ValueError(line)
+
+
+@both(bind=True)
+def replaced(self: Task) -> None:
+    """Runs another task in its place."""
+    raise self.replace(app.signature("farm.fine", immutable=True))
+
+
+@both(bind=True)
+def sends(self: Task) -> None:
+    """Sends another task with its own headers, as a careless user does."""
+    app.send_task("farm.raises", headers=dict(self.request.headers or {}))
