@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from pyspark.sql import is_remote
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
@@ -146,7 +148,28 @@ def register(spark: Any) -> None:
     if not is_remote():  # a Spark Connect server has its own Python, and requests name their session
         check_worker_python(os.environ.get("PYSPARK_PYTHON", "python3"))
         spark.createDataFrame([], StructType())  # makes the session active; PySpark has no separate call for this
-    spark.dataSource.register(OpenDataSource)
+    if spark not in _registered:  # Spark warns of each further registration
+        spark.dataSource.register(OpenDataSource)
+        _registered.add(spark)
+
+
+_registered: WeakSet[Any] = WeakSet()
+_DESCRIPTION = "spark.job.description"
+
+
+@contextmanager
+def job_description(spark: Any, text: str) -> Iterator[None]:
+    """Describe Spark's jobs in the block for the Spark UI. Spark Connect has no such call."""
+    if is_remote():
+        yield
+        return
+    context = spark.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setJobDescription(f"opendata: {text}")
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)
 
 
 def read_table(

@@ -21,7 +21,7 @@ from ..staging import JobInfo
 from .encode.plan import JobPlan, JobSettings
 from .option_text import check_choice
 from .result import SubmitResult
-from .source import NAME, register
+from .source import NAME, job_description, register
 from .write.completion import completion_plan
 from .write.dry_run import DryRun, rehearsal
 from .write.job_digest import check_same, digest_of
@@ -238,8 +238,10 @@ class _Call(NamedTuple):
             report_file = Path(folder) / "report.json"  # absent if another host commits, as with Spark Connect
             writer = frame.write.format(NAME).mode("append").option("broker_url", access.url).option("job_id", job_id)
             writer.option("plan", pack_plan(plan, access)).option("report", str(report_file))
+            what = f"submit {plan.task or 'tasks'}" + (f" to {plan.queue}" if plan.queue else "")
             try:
-                writer.save()
+                with job_description(spark, what):
+                    writer.save()
             except PySparkException as exc:
                 _check_executors(str(exc))
                 if refused := _read_report(report_file).refused:

@@ -24,7 +24,7 @@ _IDS = 1_000
 #: Kombu's JSON of a time or a number, which is a plain text for Spark
 _TYPED = r'\{"__type__": ?"(?:datetime|date|time|decimal)", ?"__value__": ?("[^"]*")\}'
 #: the state of a task whose history is not stored or has no state, by Celery's state of its result
-_STATE = """case when state not in ('acknowledged', 'collected') then state
+_STATE = """case when state not in ('acknowledged', 'collected', 'running') then state
     when found.state = 'SUCCESS' then 'succeeded'
     when found.state = 'FAILURE' then 'raised'
     when found.state in ('REVOKED', 'IGNORED') then lower(found.state)

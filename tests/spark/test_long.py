@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
 from kombu_opendata.errors import NotFound
-from kombu_opendata.spark import SubmitResult, find_job, read_table, submit_tasks, use_java
+from kombu_opendata.spark import SubmitResult, find_job, read_table, submit_tasks
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
 from ..support.processes import Child, Children, wait_until
 from ..support.seeds import seeded_random
 from ..support.settled_store import done_records, write_store
-from ..support.spark import PROJECT, taken, task_context
+from ..support.spark import PROJECT, cluster, taken, task_context
 from ..support.workers import Worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -42,24 +40,6 @@ def program(started: Children, folder: Path, name: str, *arguments: str) -> Chil
     return child
 
 
-def cluster(started: Children, folder: Path) -> str:
-    """Start a Spark master and two workers; returns the master's URL.
-
-    The workers' hosts have different names: no speculative attempt is made on the host of the first one.
-    """
-    use_java(folder)
-    program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    with socket.create_server(("127.0.0.1", 0)) as taken_for_now:
-        port = taken_for_now.getsockname()[1]
-    url = f"spark://127.0.0.1:{port}"
-    worker = ["worker.Worker", "--cores", "1", "--memory", "600m", "--work-dir", str(folder / "work"), url]
-    parts = {"127.0.0.1": ["master.Master", "--port", str(port)], "127.0.0.2": worker, "127.0.0.3": worker}
-    for host, (part, *options) in parts.items():
-        command = [program, f"org.apache.spark.deploy.{part}", "--host", host, "--webui-port", "0", *options]
-        started.add(Child(command, folder / f"{host}.log", cwd=PROJECT, env={"PYTHONPATH": str(PROJECT)}))
-    return url
-
-
 def test_spark_connect(started: Children, broker_url: str, tmp_path: Path) -> None:
     child = program(started, tmp_path, "connect", broker_url, str(tmp_path))
     assert child.wait(800) == 0, child.log.read_text()
@@ -71,6 +51,7 @@ def test_spark_connect(started: Children, broker_url: str, tmp_path: Path) -> No
     assert len(found["ids"][0]) == 5
     assert found["messages"] == {"proj.small": 5, "proj.large": 2000, "proj.event": 7}
     assert found["available"] == 2000
+    assert (found["states"], found["again"], found["exported"]) == (["waiting"] * 5, 10, 0)
     assert "row 500 of partition 1 can't be sent: column 'kind' (task) is null" in found["refusal"]
     sent = taken(broker_url, "large")
     assert Counter(message.arguments[1]["n"] for message in sent) == Counter(range(2000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import warnings
 from collections.abc import Iterator
@@ -11,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyspark
 
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.spark import use_java
 from kombu_opendata.url import parse
+
+from .processes import Child, Children
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -52,6 +56,24 @@ def new_session(scratch: Path, master: str = "local[2,3]", *, remote: str = "", 
     if not remote:
         session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def cluster(started: Children, folder: Path) -> str:
+    """Start a Spark master and two workers; returns the master's URL.
+
+    The workers' hosts have different names: no speculative attempt is made on the host of the first one.
+    """
+    use_java(folder)
+    program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    with socket.create_server(("127.0.0.1", 0)) as taken_for_now:
+        port = taken_for_now.getsockname()[1]
+    url = f"spark://127.0.0.1:{port}"
+    worker = ["worker.Worker", "--cores", "1", "--memory", "600m", "--work-dir", str(folder / "work"), url]
+    parts = {"127.0.0.1": ["master.Master", "--port", str(port)], "127.0.0.2": worker, "127.0.0.3": worker}
+    for host, (part, *options) in parts.items():
+        command = [program, f"org.apache.spark.deploy.{part}", "--host", host, "--webui-port", "0", *options]
+        started.add(Child(command, folder / f"{host}.log", cwd=PROJECT, env={"PYTHONPATH": str(PROJECT)}))
+    return url
 
 
 def task_context() -> Any:

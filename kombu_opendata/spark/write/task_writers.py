@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -176,6 +177,10 @@ class TaskWriter(_JobWriter, DataSourceArrowWriter):
     def _report(self, report: CommitReport) -> None:
         if self._report_path:
             Path(self._report_path).write_bytes(msgspec.json.encode(report))
+        elif job := report.job:
+            added = "added" if job.added else "which an earlier commit added"
+            text = f"opendata: job {job.job_id!r} has {job.rows:,} tasks in {job.bytes:,} bytes, {added}"
+            sys.stderr.write(f"{text}; {report.bad_rows:,} rows can't be sent\n" if report.bad_rows else f"{text}\n")
 
 
 class TaskStreamWriter(_JobWriter, DataSourceStreamArrowWriter):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kombu_opendata.spark import find_job, read_table, stream_tasks, submit_tasks
+from kombu_opendata.spark import export_history, find_job, read_table, resubmit, stream_tasks, submit_tasks
 
 from ..processes import wait_until
 from ..spark import new_session, task_context
@@ -112,6 +112,9 @@ def connect(url: str, folder: str) -> None:
         "messages": {row["task"]: row["count"] for row in messages},
         "available": find_job(spark, large.job_id, broker_url=url).messages("message_id").count(),
         "refusal": refusal,
+        "states": [row.state for row in small.results("long").collect()],
+        "again": resubmit(large.messages("message_id").limit(10), broker_url=url, queue="again").rows,
+        "exported": export_history(spark, store, f"{folder}/history").rows,
     }
     (Path(folder) / "found.json").write_text(json.dumps(found))
     spark.stop()
