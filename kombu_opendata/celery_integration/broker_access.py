@@ -62,9 +62,13 @@ class BrokerAccess:
             return broker.staging.staging_target().url.rsplit("/", 1)[0]
 
     @contextmanager
-    def connect(self) -> Iterator[JobBroker]:
-        """Yield a connection, which is closed at the end of the block; raise ConnectionLost if no broker answers."""
-        options = {"transport_options": self.transport_options, "ssl": self.ssl}
+    def connect(self, **defaults: Any) -> Iterator[JobBroker]:
+        """Yield a connection, which is closed at the end of the block; raise ConnectionLost if no broker answers.
+
+        Args:
+            defaults: transport options that are used unless the user has set them.
+        """
+        options = {"transport_options": {**defaults, **self.transport_options}, "ssl": self.ssl}
         with Connection(self.url, **options) as connection:  # type: ignore[no-untyped-call]
             yield JobBroker(connection)
 

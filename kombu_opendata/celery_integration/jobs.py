@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from ..client.job_calls import WAIT_PATIENCE_SECONDS
 from ..protocol.messages import FailuresRetried, JobCancelled
 from ..staging import JobInfo, JobQueueCounts
-from .broker_access import BrokerAccess, access_of
+from .broker_access import BrokerAccess, JobBroker, access_of
 
 
 class JobHandle:
@@ -37,7 +38,7 @@ class JobHandle:
         """Return the current state of the job.
 
         Raises:
-            NotFound: the broker has deleted the job, a week after the last of its tasks was settled.
+            NotFound: the job was deleted, or its last task ended more than a week ago.
         """
         with self._access.connect() as broker:
             return broker.staging.get_job(self.job_id)
@@ -50,9 +51,8 @@ class JobHandle:
     def wait(self, timeout: float | None = None, *, progress: bool = False) -> JobInfo:
         """Wait until each task has ended; return the final state of the job.
 
-        A task ends when its message is done, failed or removed and, if the worker acknowledged it before it ran, when
-        the worker reports its end, or is lost. The method logs a warning if tasks can't be routed for seconds, for
-        example because a queue is full.
+        A task ends with its newest message, so a task that is retried, by Celery or by :meth:`retry`, has not ended.
+        The method logs a warning if tasks can't be routed for seconds, for example because a queue is full.
 
         Args:
             timeout: seconds; None means no limit.
@@ -60,8 +60,9 @@ class JobHandle:
 
         Raises:
             TimeoutError: some tasks have not ended; the text has the reason if they are blocked.
+            ConnectionLost: the broker did not answer for five minutes (transport option ``reconnect_timeout``).
         """
-        with _bar(self.rows, progress) as show, self._access.connect() as broker:
+        with _bar(self.rows, progress) as show, self._connect_to_wait() as broker:
             return broker.staging.wait_job(self.job_id, timeout, progress=show)
 
     def wait_routed(self, timeout: float | None = None) -> JobInfo:
@@ -72,8 +73,11 @@ class JobHandle:
         Raises:
             TimeoutError: some tasks are not in their queues yet.
         """
-        with self._access.connect() as broker:
+        with self._connect_to_wait() as broker:
             return broker.staging.wait_job(self.job_id, timeout, until=lambda job: job.state != "routing")
+
+    def _connect_to_wait(self) -> AbstractContextManager[JobBroker]:
+        return self._access.connect(reconnect_timeout=WAIT_PATIENCE_SECONDS)
 
     def cancel(self) -> JobCancelled:
         """Remove the tasks that no worker has claimed; return how many were removed, and how many continue.

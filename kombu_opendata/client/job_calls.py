@@ -30,6 +30,8 @@ _FIRST_POLL_SECONDS = 0.02
 _POLL_SECONDS = 0.5
 #: seconds after which a blocked job is reported; shorter ones are normal, because workers free capacity
 _BLOCKED_SECONDS = 2.0
+#: for programs that wait for hours: seconds for which a wait outlasts a broker that does not answer
+WAIT_PATIENCE_SECONDS = 300.0
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...client.job_calls import job_filter
+from ...client.job_calls import WAIT_PATIENCE_SECONDS, job_filter
 from ...json_values import moment, unpacked
 from ...readable_text import age, counted
 from ..exit_codes import NOT_NOW, NOT_SUCCEEDED, CommandError, CommandGroup, confirm
@@ -22,9 +22,6 @@ from .failure_changes import incomplete, retried_text
 if TYPE_CHECKING:
     from ...protocol.messages import JobInfo
     from ...queue_client import QueueClient
-
-#: seconds for which a wait outlasts a broker that does not answer, as during its restart
-_PATIENCE_SECONDS = 300.0
 
 job_group = CommandGroup("job", help="Manage jobs of Spark: list, wait, cancel, retry and more.")
 
@@ -143,7 +140,7 @@ def wait(job_id: str, timeout: float | None, target: Target) -> Reply:
     """
     try:
         with (
-            target.client(read_only=True, reconnect_timeout=_PATIENCE_SECONDS) as client,
+            target.client(read_only=True, reconnect_timeout=WAIT_PATIENCE_SECONDS) as client,
             bar(f"job {job_id}") as update,
         ):
             job = client.wait_job(job_id, timeout, progress=lambda job: update(job.tasks.ended, job.tasks.total))
