@@ -11,6 +11,7 @@ from collections import Counter
 from ...protocol.task_reports import STATES
 from ...storage.clock import TimeSlice
 from ...storage.commit.measurements import EngineMetrics, Histogram, Standing
+from ...storage.records.staged_jobs import END_STATES
 from ...storage.state.queue_counters import QueueCounts
 from ..delivery.task_outcomes import TaskOutcomes
 from ..instance.instance import Instance
@@ -127,6 +128,7 @@ class InstanceView:
         _put(snapshot, "queues", instance.name, **kinds)
         _put(snapshot, "buckets", instance.name, loaded=loaded[StoredQueue.kind], cold=cold)
         _put_instance(snapshot, instance)
+        _put_jobs(snapshot, instance)
         _put_duties(snapshot, instance.name, instance.maintenance)
         _put_histograms(snapshot, instance.name, instance.engine.metrics)
         _put_tasks(snapshot, instance.name, instance.task_outcomes)
@@ -170,6 +172,17 @@ def _put_instance(snapshot: MetricsSnapshot, instance: Instance) -> None:
         snapshot.set(metric, value, name)
     for outcome, count in letters.items():
         snapshot.set("dead_letters_total", count, name, outcome.removesuffix("s") if outcome == "cycles" else outcome)
+
+
+def _put_jobs(snapshot: MetricsSnapshot, instance: Instance) -> None:
+    """Set the number of jobs that have not ended, and the sums of their tasks: ids of jobs would be too many labels."""
+    engine, name = instance.engine, instance.name
+    jobs = [job for job in engine.state.staged.active if not job.settled_at_ms]
+    ended = [sum(counts) for counts in zip(*(job.ended for job in jobs), strict=True)] or [0] * len(END_STATES)
+    running = engine.staging.running().total() if jobs else 0
+    waiting = sum(job.tasks for job in jobs) - sum(ended) - running
+    snapshot.set("jobs_active", len(jobs), name)
+    _put(snapshot, "job_tasks", name, waiting=waiting, running=running, **dict(zip(END_STATES, ended, strict=True)))
 
 
 def _put_duties(snapshot: MetricsSnapshot, name: str, maintenance: Maintenance) -> None:

@@ -123,6 +123,8 @@ INSTANCE = (
     _gauge("result_cache_bytes", "Size of cached results and chord parts that the store also contains."),
     _gauge("chords_open", "Chords whose callback has not been sent."),
     _counter("chords_completed_total", "Chords whose callback was sent."),
+    _gauge("jobs_active", "Spark jobs with tasks that have not ended."),
+    _gauge("job_tasks", "Tasks of these jobs, all together, by state.", "state"),
     _counter("messages_collected_total", "Done and failed messages deleted after their retention."),
     _counter("maintenance_runs_total", "Completed runs of a maintenance duty.", "duty"),
     _gauge(

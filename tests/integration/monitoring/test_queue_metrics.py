@@ -6,6 +6,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from amqp.exceptions import NotFound
@@ -15,6 +16,7 @@ from kombu_opendata.broker.metrics.metric_catalogue import ALL, PREFIX
 from kombu_opendata.client.maintain import maintain
 from kombu_opendata.protocol.messages import CloseChord, OpenChord, StoreResult
 
+from ...support.batches import commit_job
 from ...support.kombu_client import connected, declare, send, take_bodies
 from ...support.raw import RawClient
 from ...support.scrape import Scrape, scrape, scrape_until
@@ -252,3 +254,17 @@ def test_results_and_chords_are_counted(served: ServedBroker, channel: Any, stor
     found = scrape_until(port_of(served), lambda s: s.value("opendata_queue_chords_open") == 0)
     assert found.value("opendata_queue_results_stored_total") == 1
     assert found.value("opendata_queue_chords_completed_total") == 1
+
+
+def test_tasks_of_active_jobs_are_counted(served: ServedBroker, channel: Any, store_folder: Path) -> None:
+    with QueueClient(f"opendata://{quote(f'{store_folder}/by-hand.sock', safe='')}") as client:
+        client.create("q")
+        for job_id in ("one", "two"):
+            commit_job(client, job_id, 3)
+        client.reject_many("q", client.read("q", vt=60, qty=2))
+        client.pop("q")  # the last task of the first job
+        found = scrape_until(port_of(served), lambda s: s.value("opendata_queue_jobs_active") == 1)
+        assert found.value("opendata_queue_job_tasks", state="waiting") == 3
+        client.reject_many("q", client.read("q", vt=60, qty=1))
+        found = scrape_until(port_of(served), lambda s: s.value("opendata_queue_job_tasks", state="rejected") == 1)
+        assert found.value("opendata_queue_job_tasks", state="waiting") == 2
