@@ -120,3 +120,16 @@ def test_a_message_is_delivered_after_its_delay_and_by_priority(tmp_path: Path) 
         assert (await world.claim("q")).id == early
 
     run(tmp_path / "s", steps)
+
+
+def test_the_order_is_the_same_for_messages_that_are_not_in_memory(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        priorities = [7, 3, 9, 1, 3, 3, 8, 0, 5, 9, 9, 2, 7, 7, 6, 4, 1, 8]
+        ids = [world.publish("q", priority=priority) for priority in priorities]
+        await world.engine.commits.checkpoint()
+        await world.crash()
+        assert world.queue("q").messages.cold
+        order = [(await world.claim("q")).id for _ in ids]
+        assert order == [id for _priority, id in sorted(zip(priorities, ids, strict=True))]
+
+    run(tmp_path / "s", steps, SMALL_BUCKETS)

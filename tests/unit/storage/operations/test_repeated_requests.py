@@ -74,3 +74,16 @@ def test_queues_leave_nothing_where_no_key_was_used(tmp_path: Path) -> None:
         assert world.engine.idempotency.find(name_of("", "q", ""))[1] is None
 
     run(tmp_path / "s", steps)
+
+
+@pytest.mark.contract(1)
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_key_survives_a_crash_with_its_messages(tmp_path: Path, checkpoint: bool) -> None:
+    async def steps(world: World) -> None:
+        send(world)
+        await (world.engine.commits.checkpoint() if checkpoint else world.engine.commits.commit())
+        await world.crash()
+        assert len(world.queue("q").messages) == 1
+        assert await is_known(world)
+
+    run(tmp_path / "s", steps)
