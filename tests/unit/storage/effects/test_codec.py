@@ -23,12 +23,17 @@ from kombu_opendata.storage.effects.deliveries import (
     ReturnLaterEffect,
 )
 from kombu_opendata.storage.effects.message_moves import RouteEffect
-from kombu_opendata.storage.effects.staged_jobs import CommitStagedEffect, RouteStagedEffect, StagedChunk
+from kombu_opendata.storage.effects.staged_jobs import (
+    CommitStagedEffect,
+    CommitStagedJobEffect,
+    RouteStagedEffect,
+    StagedChunk,
+)
 from kombu_opendata.storage.effects.tasks import OpenChordEffect
 from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.queue_buckets import QueueRow
 from kombu_opendata.storage.state.settled_list import Taken
-from kombu_opendata.storage.state.staged_state import StagedBatch
+from kombu_opendata.storage.state.staged_state import NO_OPTIONS, JobOptions, StagedBatch
 
 CURSOR = Cursor(1, 2, 3, 4, 5, 6, 7, 8, 9, True, False, "a = 1")
 
@@ -53,6 +58,10 @@ CURSOR = Cursor(1, 2, 3, 4, 5, 6, 7, 8, 9, True, False, "a = 1")
         ),
         (CommitStagedEffect("job", 5, 1, [StagedBatch("p", 2, 3, 4)]), [48, "job", 5, 1, [["p", 2, 3, 4]]]),
         (
+            CommitStagedJobEffect("job", 5, 1, [], JobOptions("d", 0.5, b"e")),
+            [48, "job", 5, 1, [], ["d", 0.5, b"e"]],
+        ),
+        (
             RouteStagedEffect.of(StagedChunk("job", 1, 6, 5, "p", 0, 2, b"b", b""), [["q"]], [0, 2], {"q": [0, 2]}),
             [49, "job", 1, 6, 5, "p", 0, 2, b"b", b"", [["q"]], [0, 2], {"q": [0, 2]}],
         ),
@@ -74,6 +83,7 @@ def test_an_effect_is_an_array_of_its_number_and_its_fields(effect: Effect, fiel
         ([9, "q", 20, 1, 2, 60, {}], DeclareQueueEffect("q", 20, 1, 2, 60, {}, 0)),
         ([8, b"s", 6], RenewEffect(b"s", 6, 0)),
         ([14, "q", "e", "k"], UnbindEffect("q", "e", "k", None)),
+        ([48, "job", 5, 1, []], CommitStagedJobEffect("job", 5, 1, [], NO_OPTIONS)),
         ([52, b"g", 0, 2, 0, b"", True], OpenChordEffect(b"g", 0, 2, 0, b"", True, b"")),
     ],
 )
