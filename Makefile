@@ -38,7 +38,7 @@ test-downstream: $(VENV)/.downstream ## other people's packages on this broker, 
 
 # Workers, kills and other people's packages take long and measure few further lines. All processes write their data into
 # one folder, those of other users, too.
-MEASURED := tests/unit tests/property tests/golden tests/vendor tests/web tests/spark tests/integration --ignore=tests/integration/conformance
+MEASURED := tests/unit tests/property tests/golden tests/vendor tests/web tests/spark tests/integration
 MEASURED_LONG := tests/web tests/spark/read tests/spark/write tests/spark/test_result.py tests/spark/test_submit.py
 coverage: export COVERAGE_FILE := $(CURDIR)/.coverage.d/data
 coverage: $(VENV)/.test ## the fast tests and some long ones, measured with the processes that they start; fails below the floors
