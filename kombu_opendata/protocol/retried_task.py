@@ -24,7 +24,9 @@ _DECODERS: dict[str, Any] = {
 _NOTHING = (b"null", b"\xc0")
 
 
-def retried_task(envelope: bytes, now_ms: int, *, new_id: str = "", queue: str = "") -> m.Publish | None:
+def retried_task(
+    envelope: bytes, now_ms: int, *, new_id: str = "", job_id: str = "", queue: str = ""
+) -> m.Publish | None:
     """Return the publish that retries the task in an envelope; None if it is not a task of Celery.
 
     It is the same task: its id, ``root_id``, ``parent_id`` and body (arguments, callbacks, the rest of its chain) do
@@ -33,7 +35,8 @@ def retried_task(envelope: bytes, now_ms: int, *, new_id: str = "", queue: str =
     second run. Raise InvalidMessage if the headers can't be stored.
 
     Args:
-        new_id: makes it another task, of no job, with the first task as its parent.
+        new_id: makes it another task, with the first task as its parent.
+        job_id: the staged job of that task.
         queue: the queue; by default, the message is routed as before.
     """
     fields = open_envelope(envelope)
@@ -52,7 +55,8 @@ def retried_task(envelope: bytes, now_ms: int, *, new_id: str = "", queue: str =
         about["expiration"] = str(ttl_ms)
     if new_id:
         headers |= {"id": new_id, "parent_id": id, "root_id": old.get("root_id") or id}
-        headers = {name: value for name, value in headers.items() if name not in (SPARK_JOB, SPARK_MESSAGE)}
+        headers[SPARK_JOB] = job_id
+        headers.pop(SPARK_MESSAGE, None)
         about["correlation_id"] = new_id
         about.pop(PROPERTY, None)
     try:

@@ -98,7 +98,7 @@ class _Resubmission:
         try:
             for batch in batches:
                 for id, envelope, queue in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    message = _retried(id, envelope, f"{prefix}{writer.rows:012x}", queue or "")
+                    message = self._retried(id, envelope, f"{prefix}{writer.rows:012x}", queue or "")
                     queues.add(queue or "")
                     writer.add(
                         message.envelope,
@@ -115,14 +115,14 @@ class _Resubmission:
             raise
         yield pa.RecordBatch.from_pydict({"part": [pickle.dumps((info, queues - {""}))]})
 
-
-def _retried(id: int | None, envelope: bytes | None, task_id: str, queue: str) -> m.Publish:
-    if envelope is None:
-        raise InvalidMessage(f"message {id} is not stored any more: leave it out", message_id=id)
-    message = retried_task(envelope, time.time_ns() // 1_000_000, new_id=task_id, queue=queue)
-    if message is None:
-        raise InvalidMessage(f"message {id} is not a task: leave it out, or call move_messages", message_id=id)
-    return message
+    def _retried(self, id: int | None, envelope: bytes | None, task_id: str, queue: str) -> m.Publish:
+        if envelope is None:
+            raise InvalidMessage(f"message {id} is not stored any more: leave it out", message_id=id)
+        now_ms = time.time_ns() // 1_000_000
+        message = retried_task(envelope, now_ms, new_id=task_id, job_id=self.job_id, queue=queue)
+        if message is None:
+            raise InvalidMessage(f"message {id} is not a task: leave it out, or call move_messages", message_id=id)
+        return message
 
 
 def move_messages(df: DataFrame, target: str, **broker: Any) -> int:

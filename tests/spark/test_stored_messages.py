@@ -62,7 +62,7 @@ def test_tasks_run_again_as_a_job(spark: Any, broker_url: str, store_folder: Pat
         args, kwargs, embed = json.loads(message.body)
         assert (old[first_id + args[0]], kwargs) == (message.headers["parent_id"], {})
         assert [callback["task"] for callback in embed["callbacks"]] == ["proj.then"]
-        assert (message.headers["task"], message.headers["night"]) == (TASK, "21st")
+        assert (message.headers["task"], message.headers["night"], message.headers["spark_job"]) == (TASK, "21st", "b")
         assert message.properties["priority"] == 5
     assert not resubmit(done, broker_url=broker_url, job_id="b").added
     elsewhere = resubmit(done.limit(1), broker_url=broker_url)

@@ -92,12 +92,13 @@ def test_odd_headers_and_properties_break_nothing(headers: Any, properties: Any,
     assert decode(message.envelope)[3]["id"] == "old"
 
 
-def test_another_task_has_an_id_and_a_queue_of_its_own_and_no_job() -> None:
-    message = retried_task(envelope(spark_job="nightly", price=5), NOW, new_id="new", queue="other")
+def test_another_task_has_an_id_and_a_queue_and_a_job() -> None:
+    made = envelope(spark_job="nightly", spark_message="17/old", price=5)
+    message = retried_task(made, NOW, new_id="new", job_id="later", queue="other")
     assert message is not None
     body, _kind, _encoding, headers, properties, exchange, key = decode(message.envelope)
     assert (body, exchange, key, message.exchange, message.routing_key) == (BODY, "", "other", "", "other")
     assert (headers["id"], headers["parent_id"], headers["root_id"], headers["price"]) == ("new", "old", "old", 5)
     assert properties == {"correlation_id": "new"}
-    assert "spark_job" not in headers
+    assert (headers["spark_job"], "spark_message" in headers) == ("later", False)
     assert (message.headers["id"], message.headers["routing_key"]) == ("new", "other")
