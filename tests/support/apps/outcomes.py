@@ -153,3 +153,16 @@ def replaced(self: Task) -> None:
 def sends(self: Task) -> None:
     """Sends another task with its own headers, as a careless user does."""
     app.send_task("farm.raises", headers=dict(self.request.headers or {}))
+
+
+@app.task(name="farm.step", soft_time_limit=1, time_limit=60)
+def step(n: int, end: str, repaired: str) -> dict[str, int]:
+    """Ends in this way until the file exists."""
+    if not os.path.exists(repaired):
+        if end == "raised":
+            raise ValueError(f"step {n} is not ready")
+        if end == "timed_out":
+            pass_gate("a gate that nobody opens")
+        if end == "lost":
+            os.kill(os.getpid(), signal.SIGKILL)
+    return {"square": n * n}
