@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from ..errors import RequestError
 from .arrow_schema import arrow_schema
-from .option_text import did_you_mean
+from .option_text import check_choice, did_you_mean
 from .read.tables import BOUNDS, TABLES, bound_options, check_columns, check_table, parse_bounds, schema_of
 from .runtimes import check_worker_python
 
@@ -36,13 +36,24 @@ _NO_CATALOG = (
     "opendata OPTIONS (table '…', store '…'), or call read_table. To send tasks, call submit_tasks"
 )
 _READ = frozenset(("table", "store", "broker_url", "instance", "columns", "partitions", "parallelism", "path", *BOUNDS))
+_STREAM = frozenset(("maxRowsPerTrigger", "failOnDataLoss", "startingOffsets"))
+_ALL = _READ | {name.lower() for name in _STREAM}
 
 
 class _NoStream(DataSourceStreamReader):
-    """Refusal of streams; PySpark would hide an error of ``streamReader`` behind an UnboundLocalError."""
+    """Refusal of a stream; PySpark would hide an error of ``streamReader`` behind an UnboundLocalError."""
+
+    def __init__(self, error: RequestError) -> None:
+        self._error = error
 
     def initialOffset(self) -> dict[Any, Any]:
-        raise RequestError("a store's tables can't be read as a stream: call read_table, or spark.read")
+        raise self._error
+
+    def latestOffset(self, *_arguments: Any) -> dict[Any, Any]:
+        raise self._error
+
+    def partitions(self, start: Any, end: Any) -> list[Any]:
+        raise self._error
 
     def read(self, partition: Any) -> Iterator[Any]:
         return iter(())
@@ -67,6 +78,12 @@ class OpenDataSource(DataSource):
         Raises:
             RequestError: there is no such option, table, column or bound, or no store is named.
         """
+        for name in _STREAM:
+            if name in self.options:
+                raise RequestError(f"the option {name} is for streams: call readStream", option=name)
+        return self._reader(schema)
+
+    def _reader(self, schema: Any) -> TableReader:
         from .read.table_reader import PARALLELISM, TableReader
 
         table = self._table()
@@ -87,8 +104,9 @@ class OpenDataSource(DataSource):
         if "provider" in self.options:  # CREATE TABLE
             raise RequestError(f"a table of Spark's catalog can't be of this format: {_NO_CATALOG}")
         for option in self.options:
-            if option.lower() not in _READ:
-                raise RequestError(f"unknown option {option!r}{did_you_mean(option, _READ - {'path'})}", option=option)
+            if option.lower() not in _ALL:
+                known = (_READ | _STREAM) - {"path"}
+                raise RequestError(f"unknown option {option!r}{did_you_mean(option, known)}", option=option)
         table = self.options.get("table")
         if table is None:
             raise RequestError(
@@ -114,8 +132,37 @@ class OpenDataSource(DataSource):
         return TaskWriter(plan, access, job_id, self.options.get("report", ""))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        """Return a reader whose first call raises RequestError: a store is read as a whole, not as a stream."""
-        return _NoStream()
+        """Return a reader of the new rows of ``messages`` or ``attempts``.
+
+        Options: those of :meth:`reader` except bounds, ``maxRowsPerTrigger`` (PySpark 4.2), ``failOnDataLoss`` and
+        ``startingOffsets`` (``earliest`` or ``latest``, for a new query).
+        """
+        try:
+            return self._stream(schema)
+        except RequestError as exc:
+            return _NoStream(exc)
+
+    def _stream(self, schema: Any) -> DataSourceStreamReader:
+        from .read.stream_reader import HAS_LIMITS, STREAMED, TableStream
+
+        table = self._table()
+        if table not in STREAMED:
+            reason = "its rows change, and a stream only has new ones" if table != "results" else "it has no order"
+            raise RequestError(f"the table {table} can't be a stream, as {reason}: call read_table, or spark.read")
+        for bound in BOUNDS:
+            if self.options.get(bound):
+                raise RequestError(f"a stream has no bound {bound!r}: use where(…)", option=bound)
+        max_rows, options = self._number("maxRowsPerTrigger", 0), self.options
+        if max_rows and not HAS_LIMITS:
+            raise RequestError("maxRowsPerTrigger needs PySpark 4.2", option="maxRowsPerTrigger")
+        fails = options.get("failOnDataLoss", "true").lower()
+        start = options.get("startingOffsets", "earliest").lower()
+        check_choice("failOnDataLoss", fails, ("true", "false"))
+        check_choice("startingOffsets", start, ("earliest", "latest"))
+        return TableStream(
+            table, self._store(), options.get("instance"), self._reader(schema), max_rows=max_rows,
+            fails_on_data_loss=fails == "true", from_latest=start == "latest",
+        )  # fmt: skip
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TaskStreamWriter:
         from .write.task_writers import TaskStreamWriter

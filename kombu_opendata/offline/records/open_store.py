@@ -24,6 +24,7 @@ async def open_store(
     tolerate_damage: bool = False,
     deadline_seconds: float = 30,
     who: str = "reader",
+    holds_files: bool = True,
 ) -> OfflineStore:
     """Open an instance of a store for reading; the result is an asynchronous context manager.
 
@@ -41,6 +42,7 @@ async def open_store(
         folder_or_url: a store's folder, ``opendata:///folder``, ``file:///folder``, or a bucket's URL (``s3://…``).
         instance: None for the only one, or for ``default``.
         who: a part of the checkpoint's name, which the broker's status shows.
+        holds_files: create the checkpoint; False for a reader that is closed within seconds.
         tolerate_damage: open as much as possible, and list the errors in ``problems``. A store that does not answer is
             still an error.
 
@@ -55,8 +57,8 @@ async def open_store(
     clock = clock or SystemClock()
     for _ in range(_TRIES - 1):
         with contextlib.suppress(StoreChanged):
-            return await _open(location, clock, tolerate_damage, deadline_seconds, who)
-    return await _open(location, clock, tolerate_damage, deadline_seconds, who, is_last_try=True)
+            return await _open(location, clock, tolerate_damage, deadline_seconds, who, holds_files)
+    return await _open(location, clock, tolerate_damage, deadline_seconds, who, holds_files, is_last_try=True)
 
 
 async def _open(
@@ -65,12 +67,14 @@ async def _open(
     tolerant: bool,
     deadline_seconds: float,
     who: str,
+    holds_files: bool,
     *,
     is_last_try: bool = False,
 ) -> OfflineStore:
     problems: list[Finding] = []
     reader = None
-    hold = Hold(location, who) if location.root is None or running_broker(location.root) is not None else None
+    has_writer = location.root is None or running_broker(location.root) is not None
+    hold = Hold(location, who) if holds_files and has_writer else None
     if hold is not None:
         await hold.before()
     for skip_wal in (False, True):

@@ -37,11 +37,13 @@ async def _next(batches: AsyncIterator[Columns]) -> Columns | None:
     return await anext(batches, None)
 
 
-def run(store: str, instance: str | None, function: Callable[[OfflineStore], Awaitable[Any]]) -> Any:
+def run(
+    store: str, instance: str | None, function: Callable[[OfflineStore], Awaitable[Any]], *, holds_files: bool = True
+) -> Any:
     """Return the result of a coroutine function about a store, which is open during the call."""
 
     async def call() -> Any:
-        async with await open_store(store, instance, who="Spark") as opened:
+        async with await open_store(store, instance, who="Spark", holds_files=holds_files) as opened:
             return await function(opened)
 
     return asyncio.run(call())

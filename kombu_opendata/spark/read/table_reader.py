@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from ...errors import StoreError
 from ...offline import OfflineStore
 from ...storage.records import keys
 from ...storage.records.keys import RecordKind
 from . import result_rows, store_scan, table_rows
-from .tables import STATES, Bounds
+from .tables import MAX_ID, STATES, Bounds
 
 #: most messages or attempts of a partition, if the reader chooses their number
 PARTITION_ROWS = 500_000
@@ -25,7 +26,7 @@ MIN_PARTITION_ROWS = 100_000
 PARTITION_BUCKETS = 1024
 #: cores, if their number is not known
 PARALLELISM = 8
-_LAST_ROW = (1 << 64) - 1
+LAST_ROW = (1 << 64) - 1
 
 
 @dataclass
@@ -33,12 +34,19 @@ class KeyRange(InputPartition):
     """Partition of a table: the records from key ``low`` to before key ``high``.
 
     It has no records if ``high`` is empty, except for the table ``queues``, which is always one partition. In tables of
-    entries, ``state`` is the state of the entries.
+    entries, ``state`` is the state of the entries. ``numbers`` are the first and the last attempt, if records at the
+    ends have others, too. Fewer than ``rows`` rows are an error: the others were deleted.
     """
 
     low: bytes = b""
     high: bytes = b""
     state: str = ""
+    numbers: tuple[int, int] = (0, MAX_ID)
+    rows: int = 0
+
+
+def message_range(first: int, last: int, rows: int = 0) -> KeyRange:
+    return KeyRange(keys.metadata_key(first), keys.metadata_key(last) + b"\0", rows=rows)
 
 
 class TableReader(DataSourceReader):
@@ -71,26 +79,26 @@ class TableReader(DataSourceReader):
     async def _ranges(self, store: OfflineStore) -> list[KeyRange]:
         if self._table == "messages":
             id_range = await store_scan.number_range(store, RecordKind.METADATA)
-            ids = self._numbers(await self._wanted_ids(store, *id_range) if id_range else None)
-            return [KeyRange(keys.metadata_key(low), keys.metadata_key(high) + b"\0") for low, high in ids]
+            ids = self.numbers(await self._wanted_ids(store, *id_range) if id_range else None)
+            return [message_range(low, high) for low, high in ids]
         if self._table == "results":
             return await self._result_ranges(store)
         if self._table == "attempts":
-            numbers = self._numbers(await store_scan.number_range(store, RecordKind.HISTORY_LOG))
+            numbers = self.numbers(await store_scan.number_range(store, RecordKind.HISTORY_LOG))
             return [
-                KeyRange(keys.history_log_key(low, 0), keys.history_log_key(high, _LAST_ROW) + b"\0")
+                KeyRange(keys.history_log_key(low, 0), keys.history_log_key(high, LAST_ROW) + b"\0")
                 for low, high in numbers
             ]
         return await self._bucket_ranges(store)
 
     async def _result_ranges(self, store: OfflineStore) -> list[KeyRange]:
         if self._bounds.job_id:
-            ids = self._numbers(await result_rows.job_messages(store, self._bounds.job_id))
-            return [KeyRange(keys.metadata_key(low), keys.metadata_key(high) + b"\0") for low, high in ids]
+            ids = self.numbers(await result_rows.job_messages(store, self._bounds.job_id))
+            return [message_range(low, high) for low, high in ids]
         ranges = await result_rows.result_ranges(store, self._count or self._parallelism)
         return [KeyRange(low, high) for low, high in ranges]
 
-    def _numbers(self, whole: tuple[int, int] | None) -> Iterator[tuple[int, int]]:
+    def numbers(self, whole: tuple[int, int] | None) -> Iterator[tuple[int, int]]:
         """Yield the parts of a range of numbers, both ends included."""
         first, last = whole or (0, -1)
         rows = last - first + 1
@@ -127,8 +135,16 @@ class TableReader(DataSourceReader):
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         if not partition.high and self._table != "queues":
             return
+        count = 0
         for columns in store_scan.read(self._store, self._instance, self._source(partition)):
-            yield _batch(columns, self._schema)
+            batch = _batch(columns, self._schema)
+            count += batch.num_rows
+            yield batch
+        if count < partition.rows:
+            raise StoreError(
+                f"{partition.rows - count} {self._table} were deleted before they were read. To continue with the rows "
+                "that are left, set failOnDataLoss to false"
+            )
 
     def _source(self, partition: KeyRange) -> store_scan.Source:
         low, high = partition.low, partition.high
@@ -140,7 +156,7 @@ class TableReader(DataSourceReader):
             of_messages = bool(self._bounds.job_id)
             return (result_rows.results_of_messages if of_messages else result_rows.results_between)(low, high)
         if self._table == "attempts":
-            return table_rows.attempts(low, high, frozenset(self._schema.names), self._bounds)
+            return table_rows.attempts(low, high, frozenset(self._schema.names), self._bounds, partition.numbers)
         return table_rows.entries(partition.state, low, high, self._bounds)
 
 

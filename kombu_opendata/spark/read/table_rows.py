@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...storage.records import active, definitions, failures, field_types, histo
 from ...storage.records.keys import RecordKind
 from . import metadata_columns
 from .store_scan import ROWS, Columns, Source, number_of
-from .tables import Bounds
+from .tables import MAX_ID, Bounds
 
 #: rows of a batch with payloads
 PAYLOAD_ROWS = 512
@@ -89,11 +90,14 @@ _HEADERS = frozenset(("task", "task_id"))
 _GAP = 1_000
 
 
-def attempts(low: bytes, high: bytes, wanted: frozenset[str], bounds: Bounds) -> Source:
+def attempts(
+    low: bytes, high: bytes, wanted: frozenset[str], bounds: Bounds, numbers: tuple[int, int] = (0, MAX_ID)
+) -> Source:
     """Return the attempts within the bounds, from the records of the history log between two keys.
 
-    Of the expensive columns, only the wanted ones are read.
+    Of the expensive columns, only the wanted ones are read. ``numbers`` are those of the first and the last attempt.
     """
+    lowest, highest = numbers
     records, size = (1, PAYLOAD_ROWS) if wanted & _TEXTS else (16, ROWS)
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
@@ -103,7 +107,8 @@ def attempts(low: bytes, high: bytes, wanted: frozenset[str], bounds: Bounds) ->
                 for key, value in rows
                 if _may_match(key, value, bounds)
                 for number, attempt in enumerate(history_log.decode(key, value).attempts, number_of(key))
-                if bounds.has_id(attempt.message_id)
+                if lowest <= number <= highest
+                and bounds.has_id(attempt.message_id)
                 and bounds.has_time(attempt.ended_at_ms)
                 and bounds.has_queue(attempt.queue)
             ]
@@ -261,6 +266,19 @@ async def queues(store: OfflineStore) -> AsyncIterator[Columns]:
             rows.append(row)
     if rows:
         yield {name: [row[name] for row in rows] for name in rows[0]}
+
+
+async def shortest_retention(store: OfflineStore) -> float:
+    """Return the shortest time, in seconds, for which a queue keeps its done or failed messages."""
+    times: list[int] = []
+    async for batch in store.scan_batches(*keys.kind_range(RecordKind.OPTIONS), batch=64):
+        for key, value in batch:
+            config_key = keys.config_key(keys.parse(key).name or "")
+            times.append(definitions.decode_options(key, value).failed_retention_seconds)
+            times.append(
+                definitions.decode_config(config_key, await store.get(config_key) or b"").done_retention_seconds
+            )
+    return min(filter(None, times), default=math.inf)
 
 
 async def _counts(store: OfflineStore) -> dict[tuple[str, str], int]:

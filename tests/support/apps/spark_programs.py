@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kombu_opendata.spark import export_history, find_job, read_table, resubmit, stream_tasks, submit_tasks
+from kombu_opendata.spark import export_history, find_job, read_table, register, resubmit, stream_tasks, submit_tasks
 
 from ..processes import wait_until
 from ..spark import new_session, task_context
@@ -76,6 +76,16 @@ def stream(url: str, folder: str) -> None:
     spark.stop()
 
 
+def read_stream(url: str, folder: str) -> None:
+    """Write the messages of a store to a sink, a few in each micro-batch, until this process is killed."""
+    spark = new_session(Path(folder))
+    register(spark)
+    options = {"store": url.removeprefix("opendata://"), "table": "messages", "maxRowsPerTrigger": "20"}
+    writer = spark.readStream.format("opendata").options(**options).load().writeStream.format("parquet")
+    query = writer.option("checkpointLocation", f"{folder}/checkpoint").option("path", f"{folder}/rows").start()
+    query.awaitTermination()
+
+
 def connect(url: str, folder: str) -> None:
     """All calls, over a server of Spark Connect that this program starts; what they gave goes to ``found.json``."""
     from pyspark.errors import PySparkException
@@ -123,5 +133,6 @@ def connect(url: str, folder: str) -> None:
 if __name__ == "__main__":
     programs: dict[str, Callable[..., None]] = {
         "connect": connect, "speculate": speculate, "die": die, "submit": submit, "stream": stream,
+        "read_stream": read_stream,
     }  # fmt: skip
     programs[sys.argv[1]](*sys.argv[2:])
