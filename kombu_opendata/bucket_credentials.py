@@ -8,6 +8,8 @@ may be in a file: the variable with the suffix ``_FILE``, such as ``AWS_SECRET_A
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from .errors import InvalidURL, StoreError
 from .file_system import read_private
@@ -17,6 +19,31 @@ VARIABLES = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY",
     "AZURE_CLIENT_SECRET",
 )  # fmt: skip
+
+
+#: setting of an S3 bucket → its variable
+SETTINGS = {
+    "endpoint": "AWS_ENDPOINT", "region": "AWS_REGION", "access_key_id": "AWS_ACCESS_KEY_ID",
+    "secret_access_key": "AWS_SECRET_ACCESS_KEY", "session_token": "AWS_SESSION_TOKEN",
+}  # fmt: skip
+
+
+@contextmanager
+def bucket_settings(settings: Mapping[str, str]) -> Iterator[None]:
+    """Replace variables of the environment by these settings for stores that are opened in the block."""
+    values = {SETTINGS[name]: value for name, value in settings.items()}
+    if settings.get("endpoint", "").startswith("http://"):
+        values["AWS_ALLOW_HTTP"] = "true"
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def read_credential_files() -> None:

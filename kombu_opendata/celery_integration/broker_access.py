@@ -44,6 +44,8 @@ class BrokerAccess:
     url: str = field(repr=False)
     transport_options: dict[str, Any] = field(default_factory=dict, repr=False)
     ssl: Any = field(default=False, repr=False)
+    #: settings of the store's bucket, of those in :data:`.bucket_credentials.SETTINGS`
+    bucket: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("opendata://", "opendatas://", "opendata+memory://")):

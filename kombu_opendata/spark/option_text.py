@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from ..bucket_credentials import SETTINGS
 from ..errors import RequestError
 
 
@@ -45,6 +46,27 @@ def nearest(name: str, known: Collection[str]) -> str:
 def _bare(name: str) -> str:
     """Return a name without the differences between ``job_id``, ``jobId`` and ``job-id``."""
     return re.sub(r"[\W_]", "", name).lower()
+
+
+BUCKET = {f"bucket_{name}": name for name in SETTINGS}
+
+
+def bucket_settings_of(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a bucket among options."""
+    return {name: options[option] for option, name in BUCKET.items() if options.get(option)}
+
+
+def bucket_options(settings: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the options for the settings of a bucket; raise RequestError for an unknown one.
+
+    Spark masks options whose names contain ``secret`` or ``token`` in plans and its UI.
+    """
+    for name, value in (settings or {}).items():
+        if name not in SETTINGS:
+            raise RequestError(f"unknown setting {name!r} of a bucket{did_you_mean(name, SETTINGS)}", option="bucket")
+        if not isinstance(value, str):
+            raise RequestError(f"the setting {name} of a bucket must be a text", option="bucket")
+    return {f"bucket_{name}": value for name, value in (settings or {}).items()}
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

@@ -143,8 +143,9 @@ class SubmitResult(JobHandle):
         return self._table(table, columns, first_id=self.first_message_id, **bounds)
 
     def _table(self, table: str, columns: Sequence[str], **bounds: Any) -> Any:
-        store, instance = self._access.store(), self._access.instance
-        return read_table(self._spark, store, table, columns=columns, instance=instance, **bounds)
+        access = self._access
+        place: dict[str, Any] = {"store": access.store(), "instance": access.instance, "bucket": access.bucket}
+        return read_table(self._spark, table=table, columns=columns, **place, **bounds)
 
     def ids(self) -> Iterator[str]:
         """Iterate over the tasks' ids, in the order of the messages.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from ..errors import RequestError
 from .arrow_schema import arrow_schema
-from .option_text import check_choice, did_you_mean
+from .option_text import BUCKET, bucket_options, bucket_settings_of, check_choice, did_you_mean
 from .read.tables import BOUNDS, TABLES, bound_options, check_columns, check_table, parse_bounds, schema_of
 from .runtimes import check_worker_python
 
@@ -35,7 +35,9 @@ _NO_CATALOG = (
     "Spark does not give the options of such a table to a Python source. To read, write CREATE TEMPORARY VIEW … USING "
     "opendata OPTIONS (table '…', store '…'), or call read_table. To send tasks, call submit_tasks"
 )
-_READ = frozenset(("table", "store", "broker_url", "instance", "columns", "partitions", "parallelism", "path", *BOUNDS))
+_READ = frozenset(
+    ("table", "store", "broker_url", "instance", "columns", "partitions", "parallelism", "path", *BOUNDS, *BUCKET)
+)
 _STREAM = frozenset(("maxRowsPerTrigger", "failOnDataLoss", "startingOffsets"))
 _ALL = _READ | {name.lower() for name in _STREAM}
 
@@ -73,7 +75,7 @@ class OpenDataSource(DataSource):
         """Return a reader of one table.
 
         Options: ``table``, ``store`` (or the argument of ``load``, or ``broker_url`` of a folder), ``instance``,
-        ``columns``, ``partitions``, ``parallelism``, and those of :mod:`.read.tables`.
+        ``columns``, ``partitions``, ``parallelism``, those of a bucket, and those of :mod:`.read.tables`.
 
         Raises:
             RequestError: there is no such option, table, column or bound, or no store is named.
@@ -90,9 +92,12 @@ class OpenDataSource(DataSource):
         check_columns(table, schema.names)
         store = self._store()
         partitions, parallelism = self._number("partitions", 0), self._number("parallelism", PARALLELISM)
+        bucket = bucket_settings_of(self.options)
         arrow, _refused = arrow_schema(schema)
         rows = parse_bounds(table, self.options)
-        return TableReader(table, store, self.options.get("instance"), arrow, rows, partitions, max(1, parallelism))
+        return TableReader(
+            table, store, self.options.get("instance"), arrow, rows, partitions, max(1, parallelism), bucket=bucket
+        )
 
     def _number(self, option: str, default: int) -> int:
         text = self.options.get(option, str(default))
@@ -159,10 +164,12 @@ class OpenDataSource(DataSource):
         start = options.get("startingOffsets", "earliest").lower()
         check_choice("failOnDataLoss", fails, ("true", "false"))
         check_choice("startingOffsets", start, ("earliest", "latest"))
-        return TableStream(
-            table, self._store(), options.get("instance"), self._reader(schema), max_rows=max_rows,
-            fails_on_data_loss=fails == "true", from_latest=start == "latest",
-        )  # fmt: skip
+        limits: dict[str, Any] = {
+            "max_rows": max_rows,
+            "fails_on_data_loss": fails == "true",
+            "from_latest": start == "latest",
+        }
+        return TableStream(table, self._reader(schema), **limits)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TaskStreamWriter:
         from .write.task_writers import TaskStreamWriter
@@ -236,6 +243,7 @@ def read_table(
     job_id: str | None = None,
     instance: str | None = None,
     partitions: int = 0,
+    bucket: Mapping[str, str] | None = None,
 ) -> Any:
     """Return a table of a store as a frame, with or without a running broker.
 
@@ -252,6 +260,8 @@ def read_table(
         instance: the store's instance; by default its only one.
         partitions: the most partitions; 0 chooses by size and cores. One of messages or attempts has at least 100,000
             rows, unless large columns are read.
+        bucket: settings of the store's bucket, instead of the environment's: endpoint, region, access_key_id,
+            secret_access_key, session_token.
 
     Raises:
         RequestError: there is no such table, column or bound.
@@ -266,7 +276,7 @@ def read_table(
     parse_bounds(table, rows)
     register(spark)
     reader = spark.read.format(NAME).option("store", store).option("table", table).options(**rows)
-    reader = reader.option("columns", names).option("partitions", partitions)
+    reader = reader.options(**bucket_options(bucket)).option("columns", names).option("partitions", partitions)
     if not is_remote():
         reader = reader.option("parallelism", spark.sparkContext.defaultParallelism)
     return (reader if instance is None else reader.option("instance", instance)).load()

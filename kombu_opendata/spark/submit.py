@@ -19,7 +19,7 @@ from ..celery_integration.broker_access import BrokerAccess, access_of
 from ..errors import RequestError, StartError, from_wire
 from ..staging import JobInfo
 from .encode.plan import JobPlan, JobSettings
-from .option_text import check_choice
+from .option_text import bucket_options, check_choice
 from .result import SubmitResult
 from .source import NAME, job_description, register
 from .write.completion import completion_plan
@@ -74,6 +74,7 @@ def submit_tasks(
     on_complete: Any = None,
     dry_run: bool = False,
     transport_options: Mapping[str, Any] | None = None,
+    bucket: Mapping[str, str] | None = None,
     **options: Any,
 ) -> SubmitResult | DryRun:
     """Send each row of a frame as a task. All tasks become visible together when the call returns, or none does.
@@ -112,6 +113,7 @@ def submit_tasks(
         dry_run: send nothing, and return a :class:`.DryRun`: the first messages, the checks, and an estimate of bytes
             and time. It reads the frame once to count its rows.
         transport_options: Celery's ``broker_transport_options``, with ``broker_url``.
+        bucket: settings of the store's bucket for the executors, as in :func:`.read_table`.
         options: further options of ``apply_async``: those of :data:`.task_arguments.APPLY_OPTIONS`, such as
             ``countdown``, ``serializer``, ``compression`` and ``link``.
 
@@ -127,7 +129,8 @@ def submit_tasks(
     check_choice("duplicates", duplicates, ("error", "first"))
     check_choice("dry_run", dry_run, (True, False))
     settings = job_settings(bad_rows=bad_rows, if_exists=if_exists, rate_limit=rate_limit)
-    access = access_of(broker_url, app, transport_options)
+    bucket_options(bucket)
+    access = replace(access_of(broker_url, app, transport_options), bucket=dict(bucket or {}))
     call = _Call(arguments, settings, app, access)
     run = call.rehearse if dry_run else call.submit
     return run(df, job_id, duplicates, on_complete)
@@ -150,6 +153,7 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
         RequestError: an argument is refused.
     """
     app = arguments.pop("app", None)
+    bucket = bucket_options(arguments.pop("bucket", None))
     access = access_of(arguments.pop("broker_url", None), app, arguments.pop("transport_options", None))
     on_complete = arguments.pop("on_complete", None)
     if of_frames := sorted({"dry_run", "duplicates", "if_exists"} & arguments.keys()):
@@ -168,6 +172,7 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     call.check(frame, plan)
     register(df.sparkSession)
     writer = frame.writeStream.format(NAME).option("broker_url", access.url).option("plan", pack_plan(plan, access))
+    writer = writer.options(**bucket)
     return writer if job_id is None else writer.option("job_id", job_id)
 
 
@@ -238,6 +243,7 @@ class _Call(NamedTuple):
             report_file = Path(folder) / "report.json"  # absent if another host commits, as with Spark Connect
             writer = frame.write.format(NAME).mode("append").option("broker_url", access.url).option("job_id", job_id)
             writer.option("plan", pack_plan(plan, access)).option("report", str(report_file))
+            writer.options(**bucket_options(access.bucket))
             what = f"submit {plan.task or 'tasks'}" + (f" to {plan.queue}" if plan.queue else "")
             try:
                 with job_description(spark, what):

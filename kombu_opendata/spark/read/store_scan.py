@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
+from ...bucket_credentials import bucket_settings
 from ...offline import OfflineStore, open_store
 from ...storage.records import keys, metadata
 from ...storage.records.keys import RecordKind
@@ -13,17 +15,23 @@ from ...storage.records.keys import RecordKind
 #: rows of a batch; the cost of each batch arises mainly in Spark's JVM
 ROWS = 16_384
 
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+
 #: values of each column, as a list or an Arrow array
 Columns = dict[str, Any]
 Source = Callable[[OfflineStore], AsyncIterator[Columns]]
 
 
-def read(store: str, instance: str | None, source: Source) -> Iterator[Columns]:
+def read(
+    store: str, instance: str | None, source: Source, bucket: Mapping[str, str] = NO_SETTINGS
+) -> Iterator[Columns]:
     """Yield the batches of ``source`` from a store, which is open during the iteration.
+
+    ``bucket`` has the settings of the store's bucket.
 
     Raises StoreError or CorruptRecord if the store can't be read.
     """
-    with asyncio.Runner() as runner:
+    with bucket_settings(bucket), asyncio.Runner() as runner:
         opened = runner.run(open_store(store, instance, who="Spark"))
         try:
             batches = source(opened)
@@ -38,7 +46,12 @@ async def _next(batches: AsyncIterator[Columns]) -> Columns | None:
 
 
 def run(
-    store: str, instance: str | None, function: Callable[[OfflineStore], Awaitable[Any]], *, holds_files: bool = True
+    store: str,
+    instance: str | None,
+    function: Callable[[OfflineStore], Awaitable[Any]],
+    bucket: Mapping[str, str] = NO_SETTINGS,
+    *,
+    holds_files: bool = True,
 ) -> Any:
     """Return the result of a coroutine function about a store, which is open during the call."""
 
@@ -46,7 +59,8 @@ def run(
         async with await open_store(store, instance, who="Spark", holds_files=holds_files) as opened:
             return await function(opened)
 
-    return asyncio.run(call())
+    with bucket_settings(bucket):
+        return asyncio.run(call())
 
 
 def number_of(key: bytes) -> int:

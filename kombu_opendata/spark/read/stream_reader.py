@@ -94,10 +94,10 @@ class TableStream(DataSourceStreamReader, _AVAILABLE_NOW):
     """
 
     def __init__(
-        self, table: str, store: str, instance: str | None, reader: TableReader, *,
+        self, table: str, reader: TableReader, *,
         max_rows: int = 0, fails_on_data_loss: bool = True, from_latest: bool = False,
     ) -> None:  # fmt: skip
-        self._table, self._store, self._instance, self._reader = table, store, instance, reader
+        self._table, self._reader = table, reader
         self._max_rows, self._fails, self._from_latest = max_rows, fails_on_data_loss, from_latest
         self._newest: Position | None = None
         self._target: Position | None = None
@@ -140,7 +140,7 @@ class TableStream(DataSourceStreamReader, _AVAILABLE_NOW):
         return self._newest
 
     def _run(self, function: Any, *arguments: Any) -> Any:
-        return store_scan.run(self._store, self._instance, lambda store: function(store, *arguments), holds_files=False)
+        return self._reader.run(lambda store: function(store, *arguments), holds_files=False)
 
     async def _beginning(self, store: OfflineStore) -> Position:
         kind = RecordKind.METADATA if self._table == "messages" else RecordKind.HISTORY_LOG

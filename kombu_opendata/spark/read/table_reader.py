@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -57,11 +57,12 @@ class TableReader(DataSourceReader):
         partitions: the most partitions; 0 chooses by size.
         parallelism: the number of cores, for which there are enough partitions if their number is not given.
         min_rows: the fewest messages, attempts or results of a partition.
+        bucket: settings of the store's bucket.
     """
 
     def __init__(
         self, table: str, store: str, instance: str | None, schema: pa.Schema, bounds: Bounds, partitions: int,
-        parallelism: int = PARALLELISM, min_rows: int = MIN_PARTITION_ROWS,
+        parallelism: int = PARALLELISM, min_rows: int = MIN_PARTITION_ROWS, bucket: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self._table = table
         self._store = store
@@ -69,12 +70,17 @@ class TableReader(DataSourceReader):
         self._schema = schema
         self._bounds = bounds
         self._count = partitions
+        self._bucket = dict(bucket or {})
         self._parallelism = parallelism
         self._min_rows = 1 if table_rows.LARGE & set(schema.names) else min_rows
 
     def partitions(self) -> list[KeyRange]:
-        ranges = [] if self._table == "queues" else store_scan.run(self._store, self._instance, self._ranges)
+        ranges = [] if self._table == "queues" else self.run(self._ranges)
         return ranges or [KeyRange()]  # Spark needs at least one
+
+    def run(self, function: Callable[[OfflineStore], Awaitable[Any]], *, holds_files: bool = True) -> Any:
+        """Return the result of a coroutine function about the store."""
+        return store_scan.run(self._store, self._instance, function, self._bucket, holds_files=holds_files)
 
     async def _ranges(self, store: OfflineStore) -> list[KeyRange]:
         if self._table == "messages":
@@ -136,7 +142,7 @@ class TableReader(DataSourceReader):
         if not partition.high and self._table != "queues":
             return
         count = 0
-        for columns in store_scan.read(self._store, self._instance, self._source(partition)):
+        for columns in store_scan.read(self._store, self._instance, self._source(partition), self._bucket):
             batch = _batch(columns, self._schema)
             count += batch.num_rows
             yield batch

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from ...bucket_credentials import bucket_settings
 from ...celery_integration.broker_access import BrokerAccess, load_app
 from ...errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, wire_code
 from ...staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
@@ -67,6 +68,10 @@ class _JobWriter:
 
         The broker's maintenance deletes the objects of killed tasks.
         """
+        with bucket_settings(self._access.bucket):
+            return self._write_batch(plan, batches, job_id)
+
+    def _write_batch(self, plan: JobPlan, batches: Iterable[pa.RecordBatch], job_id: str) -> Written:
         context = _context()
         partition, attempt = context.partitionId(), context.taskAttemptId() & _MAX_ATTEMPT
         target = self._target
@@ -98,7 +103,8 @@ class _JobWriter:
         if bad_paths := [message.bad_path for message in messages if message.bad_path]:
             sent = [info for info in batches if info.rows]
             totals = sum(info.rows for info in sent), len(sent), sum(info.bytes for info in sent)
-            write_index(self._target, job_id, totals, digest, bad_paths)
+            with bucket_settings(self._access.bucket):
+                write_index(self._target, job_id, totals, digest, bad_paths)
         rate_limit, on_complete = plan.settings.rate_limit, b""
         if plan.settings.on_complete is not None:
             entities |= {repr(entity): entity for entity in plan.settings.on_complete.declared()}
@@ -119,7 +125,7 @@ class _JobWriter:
     def abort(self, messages: list[Any], batchId: int = 0) -> None:
         """Remove only the batches of these attempts, because another run of the same job may be in progress."""
         partitions = [message for message in messages if isinstance(message, Written)]
-        with self._access.connect() as broker:
+        with bucket_settings(self._access.bucket), self._access.connect() as broker:
             for job_id in dict.fromkeys(message.job_id for message in partitions):
                 batches = [message.batch for message in partitions if message.job_id == job_id]
                 broker.staging.abort_job(job_id, batches)

@@ -25,6 +25,8 @@ option                 meaning
 ``on_complete``        the name of a task that is sent when all tasks of the job have ended, with the argument ``job``
 ``properties``         a JSON object of AMQP properties, such as ``reply_to``
 ``transport_options``  a JSON object: Celery's ``broker_transport_options``, with ``broker_url``
+``bucket_endpoint``    and ``bucket_region``, ``bucket_access_key_id``, ``bucket_secret_access_key``,
+                       ``bucket_session_token``: the S3 bucket of the store, instead of the executors' environment
 =====================  ================================================================================================
 """
 
@@ -42,7 +44,7 @@ import pyarrow as pa
 from ...celery_integration.broker_access import BrokerAccess, access_of
 from ...errors import RequestError
 from ..encode.plan import ColumnNames, JobPlan
-from ..option_text import check_different, did_you_mean, json_of, names_of
+from ..option_text import BUCKET, bucket_settings_of, check_different, did_you_mean, json_of, names_of
 from .completion import completion_plan
 from .job_digest import digest_of
 from .task_arguments import check_options, check_properties, job_settings
@@ -61,11 +63,13 @@ _SPARKS = frozenset(("checkpointlocation", "outputmode", "queryname"))
 
 
 def pack_plan(plan: JobPlan, access: BrokerAccess) -> str:
-    """Return a plan as the text of an option, without the broker's URL, because Spark's UI shows options.
+    """Return a plan as the text of an option, without the broker's URL and secrets, as Spark's UI shows options.
 
     The constants of a plan may be of classes that only the driver's program has.
     """
-    return base64.b64encode(cloudpickle.dumps((plan, replace(access, url="opendata+memory://none")))).decode()
+    return base64.b64encode(
+        cloudpickle.dumps((plan, replace(access, url="opendata+memory://none", bucket={})))
+    ).decode()
 
 
 def parse_write_options(
@@ -83,19 +87,20 @@ def parse_write_options(
             "option broker_url",
             option="path",
         )
-    known = _PLANNED if "plan" in texts else _KNOWN
+    known = (_PLANNED if "plan" in texts else _KNOWN) | BUCKET.keys()
     for name in sorted(texts.keys() - known - _SPARKS):
         if name in _KNOWN:
             raise RequestError(f"the option {name} has no effect here: give it to the call as an argument", option=name)
-        raise RequestError(f"unknown option {name!r}{did_you_mean(name, _KNOWN)}", option=name)
+        raise RequestError(f"unknown option {name!r}{did_you_mean(name, _KNOWN | BUCKET.keys())}", option=name)
     if texts.get("job_id") == "":
         raise RequestError("the option job_id is empty: name the job, or leave the option out", option="job_id")
     if "plan" in texts:
         plan, access = pickle.loads(base64.b64decode(texts["plan"]))
-        access = replace(access, url=texts["broker_url"])
+        access = replace(access, url=texts["broker_url"], bucket=bucket_settings_of(texts))
     else:
         plan = _plan(texts, [*schema.names, *refused])
         access = access_of(texts.get("broker_url"), texts.get("app"), _json_object(texts, "transport_options"))
+        access = replace(access, bucket=bucket_settings_of(texts))
     plan.check_columns(schema, refused)
     return plan, access
 

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from ... import errors
@@ -29,6 +29,8 @@ from . import ffi
 _PROVIDERS = {"s3": "S3", "s3a": "S3", "gs": "GCS", "az": "AZURE", "azure": "AZURE", "abfs": "AZURE", "abfss": "AZURE"}
 # The local store and the bucket clients escape other characters, and differ in how they do it.
 _SAFE_PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+
+T = TypeVar("T")
 
 _memory_stores: dict[str, Any] = {}
 
@@ -148,7 +150,7 @@ async def database_exists(url: str, path: str) -> bool:
     location = locate(url, path)
     with translated(url):
         call = ffi.public().AdminBuilder(location.path, location.store).build().read_manifest(None)
-        return await _in_time(call, url, 30) is not None
+        return await in_time(call, url, 30) is not None
 
 
 def databases(url: str) -> list[str]:
@@ -184,7 +186,7 @@ async def answered(call: Awaitable[Any], url: str, deadline_seconds: float) -> A
     u = ffi.public()
     try:
         with translated(url):
-            return await _in_time(call, url, deadline_seconds)
+            return await in_time(call, url, deadline_seconds)
     except errors.StoreError as error:
         # A manifest has no checksum: if it does not decode, SlateDB reports an internal error or panics.
         if isinstance(error.__cause__, (u.Error.Internal, u.InternalError)):
@@ -193,7 +195,8 @@ async def answered(call: Awaitable[Any], url: str, deadline_seconds: float) -> A
         raise
 
 
-async def _in_time(call: Awaitable[Any], url: str, deadline_seconds: float) -> Any:
+async def in_time(call: Awaitable[T], url: str, deadline_seconds: float) -> T:
+    """Return the result of a call; raise StoreSilent if there is none within ``deadline_seconds``."""
     try:
         return await asyncio.wait_for(call, deadline_seconds)
     except TimeoutError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence, Sized
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from ... import errors
 from . import ffi, ffi_choice
 from .caches import BlockCache
 from .ffi import Range, ScanSettings
-from .object_store import Location, build, locate, translated
+from .object_store import Location, build, in_time, locate, translated
 from .rows import Pair, Rows
 
 T = TypeVar("T")
@@ -24,6 +25,8 @@ _NEVER_MS = 365 * 86_400_000
 _FREEZE_SECONDS = 0.01
 #: longest time of this wait
 _MAX_FREEZE_SECONDS = 0.5
+#: longest time that a reader waits at its end
+_CLOSE_SECONDS = 5.0
 _MEMTABLE_BYTES = 64 << 20
 _RETRIES = 5
 
@@ -108,7 +111,7 @@ class Reads:
         period = self._ongoing.begin()
         try:
             with translated(self.url):
-                result = await call(self._db, *arguments)
+                result = await self._answered(call(self._db, *arguments))
         finally:
             self._ongoing.end(period)
         self.check()
@@ -183,11 +186,11 @@ class Reads:
         period = self._ongoing.begin()
         try:
             with translated(self.url):
-                iterator = await self.binding.scan(self._db, start, end, settings, in_thread=in_thread)
+                iterator = await self._answered(self.binding.scan(self._db, start, end, settings, in_thread=in_thread))
             is_first = True
             while True:
                 with translated(self.url):
-                    part = await next_part(iterator, rows)
+                    part = await self._answered(next_part(iterator, rows))
                 if is_first:  # the other batches show the same state
                     self.check()
                     is_first = False
@@ -197,6 +200,10 @@ class Reads:
                     return
         finally:
             self._ongoing.end(period)
+
+    def _answered(self, call: Awaitable[T]) -> Awaitable[T]:
+        """Return a call of the binding; a reader's raises StoreSilent after a time without an answer."""
+        return call
 
     async def close(self) -> None:
         """Close the database; a writer flushes first.
@@ -209,7 +216,7 @@ class Reads:
         u = ffi.public()
         with translated(self.url):
             try:
-                await self._db.shutdown()
+                await self._answered(self._db.shutdown())
             except u.Error.Closed as error:  # a fenced writer closes itself, and then reports one of these reasons
                 if error.reason not in (u.CloseReason.FENCED, u.CloseReason.CLEAN):
                     raise
@@ -222,6 +229,8 @@ class ReadOnlyStore(Reads):
     reader.
     """
 
+    #: longest time for a read of some thousand rows
+    answer_seconds = 30.0
     _frozen_at: int | None = None
     """SlateDB's sequence number of a frozen reader's state."""
 
@@ -282,6 +291,15 @@ class ReadOnlyStore(Reads):
             self._frozen_at = self._shown()
         if self._frozen_at != first:
             await asyncio.sleep(_FREEZE_SECONDS)  # SlateDB sets the number first, and then the state
+
+    def _answered(self, call: Awaitable[T]) -> Awaitable[T]:
+        return in_time(call, self.url, self.answer_seconds)
+
+    async def close(self) -> None:
+        """Close the database, without waiting long for a store that does not answer."""
+        self.answer_seconds = min(self.answer_seconds, _CLOSE_SECONDS)
+        with contextlib.suppress(errors.StoreSilent):
+            await super().close()
 
     def _shown(self) -> int:
         with translated(self.url):

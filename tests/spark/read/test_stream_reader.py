@@ -33,7 +33,7 @@ class Limit:
 def stream(store: Path, table: str = "messages", partitions: int = 2, **options: Any) -> TableStream:
     schema = pa.schema([(NAMES[table], pa.int64())])
     reader = TableReader(table, str(store), None, schema, Bounds(), partitions, min_rows=1)
-    return TableStream(table, str(store), None, reader, **options)
+    return TableStream(table, reader, **options)
 
 
 def batch(reader: TableStream, start: dict[str, Any], end: dict[str, Any]) -> list[int]:

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 from kombu.entity import Queue
 from pyspark.errors import PySparkException
+from pyspark.sql.types import LongType, StructField, StructType
 
+from kombu_opendata.errors import RequestError
 from kombu_opendata.spark import register, submit_tasks
+from kombu_opendata.spark.source import OpenDataSource
 
 from ...support.broker import EmbeddedBroker
 from ...support.kombu_client import connected, send, take
@@ -45,7 +48,6 @@ def test_messages_and_attempts_with_and_without_a_broker(
         send(channel, "q", *(f"a{number}" for number in range(30)))
         EmbeddedBroker(store_folder).wait_queue("q", 30, 0)
         assert run(spark, store_folder, "messages", tmp_path / "messages", maxRowsPerTrigger=20) == [20, 10]
-        assert run(spark, store_folder, "messages", tmp_path / "messages") == []
         job = submit_tasks(spark.range(400), "proj.b", broker_url=broker_url, queue="q", kwargs=["id"])
         job.wait_routed(timeout=60)
         send(channel, "q", "last", headers={"task": "proj.c", "id": "c"})
@@ -77,7 +79,7 @@ def test_a_driver_that_is_killed(
     child = Child(command, tmp_path / "log", cwd=PROJECT)
     started.add(child)
     batches = tmp_path / "checkpoint" / "offsets" / "3"
-    wait_until(lambda: batches.exists() or child.ended, 60, lambda: child.log.read_text())
+    wait_until(lambda: batches.exists() or child.ended, 300, lambda: child.log.read_text())
     os.killpg(child.pid, signal.SIGKILL)
     child.process.wait()
     run(spark, store_folder, "messages", tmp_path)
@@ -94,12 +96,21 @@ def test_a_driver_that_is_killed(
         ({"table": "attempts", "maxRowsPerTrigger": "many"}, "maxRowsPerTrigger is 'many', not a number"),
         ({"table": "attempts", "failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe' and must be 'true' or 'false'"),
         ({"table": "attempts", "startingOffsets": "5"}, "startingOffsets is '5' and must be 'earliest' or 'latest'"),
-        ({"table": "attempts"}, "there is no store at"),
     ],
 )
-def test_wrong_streams(spark: Any, tmp_path: Path, options: dict[str, str], what: str) -> None:
-    with pytest.raises(PySparkException, match=what):
-        run(spark, tmp_path, folder=tmp_path, **options)
+def test_wrong_streams(tmp_path: Path, options: dict[str, str], what: str) -> None:
+    schema = StructType([StructField("message_id", LongType())])
+    reader: Any = OpenDataSource({"store": str(tmp_path), **options}).streamReader(schema)
+    for call in (reader.initialOffset, lambda: reader.latestOffset({}, None), lambda: reader.partitions({}, {})):
+        with pytest.raises(RequestError, match=what):
+            call()
+
+
+def test_a_refused_stream_and_a_stream_of_nothing(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match="the table queues can't be a stream"):
+        run(spark, tmp_path, "queues", tmp_path)
+    with pytest.raises(PySparkException, match="there is no store at"):
+        run(spark, tmp_path, "attempts", tmp_path)
 
 
 def test_options_of_streams_are_refused_elsewhere(spark: Any, tmp_path: Path) -> None:
