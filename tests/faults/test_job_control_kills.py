@@ -21,6 +21,7 @@ from ..integration.staging.test_job_control import RAISED, claim, stage_tasks, t
 from ..support.batches import Sink, as_objects, stage
 from ..support.broker import EmbeddedBroker
 from ..support.seeds import seeded_random
+from ..support.verified import assert_verified
 from ..support.waiting import random_moment
 
 pytestmark = pytest.mark.slow
@@ -73,7 +74,7 @@ def during_kills(broker: EmbeddedBroker, dice: Random, call: Callable[[], object
 
 
 def test_a_cancellation_goes_on(
-    sink: Sink, client: StagingClient, target: StagingTarget, broker: EmbeddedBroker
+    sink: Sink, client: StagingClient, target: StagingTarget, broker: EmbeddedBroker, store_folder: Path
 ) -> None:
     dice = seeded_random()
     parts = [bodies(5000, 5000 * number) for number in range(4)]
@@ -88,10 +89,12 @@ def test_a_cancellation_goes_on(
     sink.take(50)
     sink.quiet()
     assert sink.got == Counter(bodies(50))
+    broker.terminate()
+    assert_verified(store_folder)
 
 
 def test_a_retry_runs_each_failed_task_again_once(
-    sink: Sink, client: StagingClient, target: StagingTarget, broker: EmbeddedBroker
+    sink: Sink, client: StagingClient, target: StagingTarget, broker: EmbeddedBroker, store_folder: Path
 ) -> None:
     dice, count = seeded_random(), 300
     client.commit_job("job", stage_tasks(target, "job", count))
@@ -106,10 +109,12 @@ def test_a_retry_runs_each_failed_task_again_once(
     again = Counter(decode(delivery.envelope)[3]["id"] for delivery in claim(sink, count))
     assert again == Counter(f"job-{number}" for number in range(count))
     assert sink.connection.get(1, "q", no_ack=False) is None
+    broker.terminate()
+    assert_verified(store_folder)
 
 
 def test_each_task_on_completion_is_sent_once(
-    sink: Sink, client: StagingClient, target: StagingTarget, broker: EmbeddedBroker
+    sink: Sink, client: StagingClient, target: StagingTarget, broker: EmbeddedBroker, store_folder: Path
 ) -> None:
     dice, jobs = seeded_random(), [f"job-{number}" for number in range(12)]
     sink.declare("reports")
@@ -129,3 +134,5 @@ def test_each_task_on_completion_is_sent_once(
     while (delivery := sink.connection.get(1, "reports", no_ack=False)) is not None:
         sent[json.loads(decode(delivery.envelope)[0])[1]["job"]["job_id"]] += 1
     assert sent == Counter(jobs)
+    broker.terminate()
+    assert_verified(store_folder)

@@ -150,6 +150,10 @@ class StagingCalls(BrokerCalls):
     @handles(m.DeleteJob)
     async def delete_job(self, call: Context, msg: m.DeleteJob) -> m.Ok:
         job = self._existing(msg.job_id)
+        if job.settled_at_ms and not await self._control.completed(job):
+            text = f"the task on completion of job {job.id!r} waits, as its queue is full: delete the job later"
+            raise PreconditionFailed(text, job_id=job.id)
+        job = self._existing(msg.job_id)  # it may have been retried or deleted in the meantime
         if not job.settled_at_ms:
             text = f"job {job.id!r} has {job.tasks - sum(job.ended)} tasks that have not ended: cancel it first"
             raise PreconditionFailed(text, job_id=job.id)

@@ -40,6 +40,7 @@ class JobControl:
         self._commits, self._clock, self._outbox, self._queues = core.commits, core.clock, core.outbox, core.queues
         self._warn = WarnOnce(log).warn
         self._wanted = asyncio.Event()
+        self._completions_ran = asyncio.Event()
         self._called: set[str] = set()  # jobs whose tasks a call is removing, and counts
 
     def tick(self) -> None:
@@ -54,6 +55,7 @@ class JobControl:
             self._wanted.clear()
             for job in list(self._jobs.completing.values()):
                 self._complete(job, store)
+            self._completions_ran.set()
             for job in [job for job in self._jobs.active if job.cancelled_at_ms and not job.settled_at_ms]:
                 if job.id in self._called:
                     continue
@@ -87,6 +89,14 @@ class JobControl:
         return removed
 
     # ------------------------------------------------------------------ completion
+    async def completed(self, job: StagedJob) -> bool:
+        """Return True if an ended job has sent its task on completion, or has none; try to send it now."""
+        if job.on_complete:
+            self._completions_ran.clear()
+            self._wanted.set()
+            await self._completions_ran.wait()
+        return not job.on_complete
+
     def _complete(self, job: StagedJob, store: Store) -> None:
         """Send the job's task on completion, in the commit that records it. If its queue is full, try again later."""
         counts = TaskCounts(0, 0, *job.ended)

@@ -271,7 +271,7 @@ def test_the_task_on_completion_has_the_counts_and_is_sent_once(
 
 def test_a_job_of_no_rows_completes(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
     assert client.commit_job("job", [], on_complete=task("report")).has_ended
-    when(client, "job", lambda job: job.completed_at_ms)
+    client.delete_job("job")
     (delivery,) = claim(sink, 1)
     assert sum(json.loads(decode(delivery.envelope)[0])[1]["job"]["tasks"].values()) == 0
 
@@ -285,6 +285,8 @@ def test_a_full_queue_delays_the_task_on_completion(
     client.commit_job("second", [], on_complete=task("two", "small"))
     wait_until(lambda: "'second': its task on completion waits" in broker.log.read_text(), 60, broker.log.read_text)
     assert not client.job_status("second").completed_at_ms
+    with pytest.raises(PreconditionFailed, match="task on completion of job 'second' waits"):
+        client.delete_job("second")
     broker.kill()
     for id in ("one", "two"):
         if id == "two":
