@@ -262,7 +262,7 @@ DEEDS = [
         "3 tasks removed; 0 continue.", lambda client: client.get_job("cancel-job").has_ended, job("cancel-job"),
     ),
     Deed(
-        "retry-job", "spark-jobs", "Retry failed tasks…", "2 failed tasks of retry-job will run again",
+        "retry-job", "spark-jobs", "Retry…", "2 failed tasks of retry-job will run again",
         "2 failures retried.", counted("retry-job", ready=2), job("retry-job", failed=2), row="retry-job",
     ),
     Deed(

@@ -41,9 +41,10 @@ class CancelJobAction(OnJob):
 @action("retry-job", "Retry failed tasks", m.RetryJob, "job_id", is_long=True)
 class RetryJobAction(OnJob):
     async def effect_on(self, broker: UserBroker) -> Preview:
-        failed = (await broker.client.get_job(self.job_id)).tasks.failed
+        tasks = (await broker.client.get_job(self.job_id)).tasks
+        failed = tasks.failed - tasks.removed
         text = f"{counted(failed, 'failed task')} of {self.job_id} will run again, in the same job."
-        return Preview(text, failed) if failed else Preview("No task has failed.", 0, is_possible=False)
+        return Preview(text, failed) if failed else Preview("No task can run again.", 0, is_possible=False)
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
         done = await broker.client.retry_job(self.job_id)
