@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import re
@@ -106,6 +107,16 @@ def test_the_tables_and_options_for_spark_are_listed() -> None:
     for text in ("| `attempts` | attempt_id, ", "| `first_id, last_id` |", "| `task_id_column` |"):
         assert text in page
     assert "\n\n| Spark type |" in page
+    source = ast.parse((ROOT / "kombu_opendata" / "spark" / "source.py").read_text())
+    options = {
+        node.value
+        for assigned in source.body
+        if isinstance(assigned, ast.Assign) and getattr(assigned.targets[0], "id", "") in ("_READ", "_STREAM")
+        for node in ast.walk(assigned)
+        if isinstance(node, ast.Constant)
+    }
+    assert {"store", "failOnDataLoss"} < options
+    assert {option for option in options if f"`{option}`" not in page} == set()
 
 
 def test_the_calls_of_peers_are_listed() -> None:

@@ -314,7 +314,7 @@ def foreign_options_page() -> str:
 def spark_page() -> str:
     """Return the docstrings of the modules that have the tables and options, without an import of PySpark."""
     parts = [SPARK]
-    for path in ("spark/read/tables.py", "spark/write/write_options.py"):
+    for path in ("spark/read/tables.py", "spark/read/stream_reader.py", "spark/write/write_options.py"):
         text = ast.get_docstring(ast.parse((PACKAGE / path).read_text())) or ""
         title, _, rest = text.partition("\n")
         parts.append(f"\n## {title.rstrip('.')}\n\n{_markdown(rest.strip())}\n")

@@ -1,5 +1,15 @@
 """Streaming source: new rows of the tables ``messages`` and ``attempts``, each once.
 
+``spark.readStream.format("opendata")`` takes the options of ``spark.read`` except bounds, and these:
+
+======================  ==============================================================================================
+option                  meaning
+======================  ==============================================================================================
+``maxRowsPerTrigger``   the most rows of a micro-batch, with PySpark 4.2 or later; 0 means no limit
+``failOnDataLoss``      ``true``: rows that retention deleted before they were read are an error; ``false``: a warning
+``startingOffsets``     where a new query begins: ``earliest``, or ``latest`` for later rows only
+======================  ==============================================================================================
+
 An offset is a position in a log of the store. A batch is all rows between two positions, so a batch that Spark repeats
 after a crash has the same rows. A position counts only rows that were visible when it was taken, in the store's tables
 or in its journal.

@@ -38,7 +38,21 @@ bound                   rows that are read                                      
 
 As options, ids are numbers, times are ISO 8601 (in UTC if they have no time zone), and the others are names that are
 separated by commas or in a JSON array. An empty option is no bound. Spark evaluates all other conditions: its pushdown
-of filters into Python sources applies the filters of one query to other queries on the same frame (4.3.0).
+of filters into Python sources applies the filters of one query to other queries on the same frame (4.3.0). It has no
+pushdown of columns. Records are stored by row, so two columns of ``messages`` still cost the scan of all.
+
+======================  ==============================================================================================
+option                  meaning
+======================  ==============================================================================================
+``table``               one of the tables
+``store``               the folder or the URL of the bucket; also as ``path``, or ``broker_url`` of a folder
+``instance``            the store's instance; by default its only one
+``columns``             names separated by commas, or ``*``; by default all that are not expensive
+``partitions``          the most partitions; 0 chooses by size and cores
+``parallelism``         the number of cores; ``read_table`` knows it
+``bucket_endpoint``     and ``bucket_region``, ``bucket_access_key_id``, ``bucket_secret_access_key``,
+                        ``bucket_session_token``: the S3 bucket of the store, instead of the executors' environment
+======================  ==============================================================================================
 """
 
 from __future__ import annotations
