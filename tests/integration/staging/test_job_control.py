@@ -14,6 +14,7 @@ from kombu_opendata.protocol.envelope import decode, encode_envelope
 from kombu_opendata.protocol.messages import (
     Delivery,
     Outcome,
+    Publish,
 )
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
@@ -110,6 +111,22 @@ def test_what_returns_to_its_queue_after_the_cancellation_is_dropped(
     sink.connection.settle(1, Outcome.RELEASE, [delivery.lease for delivery in held])
     job = when(client, "job", lambda job: job.has_ended)
     assert job.tasks.removed == 10
+
+
+def test_a_task_that_runs_while_its_job_is_cancelled_is_not_retried(
+    sink: Sink, client: StagingClient, target: StagingTarget
+) -> None:
+    client.commit_job("job", stage_tasks(target, "job", 3))
+    when(client, "job", lambda job: job.state == "routed")
+    (held,) = claim(sink, 1)
+    assert client.cancel_job("job").running == 1
+    about = {"task": "app.pay", "id": "job-0", "spark_job": "job", "spark_message": f"{held.id}/job-0"}
+    retry = encode_envelope("[[], {}, {}]", "application/json", "utf-8", about, {}, "", "q")
+    assert sink.connection.io.publish(Publish(0, 0, "", "q", retry, {}, 0, 1)).queues == 1
+    sink.connection.settle_task(1, Outcome.ACK, held.lease, TaskReport(TaskState.RETRIED))
+    tasks = when(client, "job", lambda job: job.has_ended).tasks
+    assert (tasks.total, tasks.removed) == (3, 3)
+    assert sink.connection.get(1, "q", no_ack=False) is None
 
 
 def test_an_unknown_job_is_not_steered(client: StagingClient) -> None:
