@@ -97,7 +97,7 @@ class Checkout:
                 return ""
         if process.returncode == 0:
             return ""
-        failed = re.search(r"(?m)^(?:FAILED|ERROR) ([^\n]+?)(?: - .*)?$", output)
+        failed = re.search(r"(?m)^(?:FAILED|ERROR) (tests/\S.*?)(?: - .*)?$", output)
         if process.returncode != 1 or failed is None:
             raise RuntimeError(f"pytest ended with {process.returncode}:\n{output[-3000:]}")
         return failed[1]

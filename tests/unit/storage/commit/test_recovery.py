@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kombu_opendata.storage.records.definitions import DELIVERIES, QueueOverrides
 from kombu_opendata.storage.state.settled_list import SettledList
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.clock import ManualClock
@@ -72,6 +73,20 @@ def test_leases_belong_to_their_session_again(tmp_path: Path, checkpoint: bool) 
             claimed.claimed_at,
             claimed.lease_until,
         )
+
+    run(tmp_path / "s", steps)
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_queue_is_paused_and_altered_again(tmp_path: Path, checkpoint: bool) -> None:
+    overrides = QueueOverrides(DELIVERIES, 5, {"x-delivery-limit": 7})
+
+    async def steps(world: World) -> None:
+        world.engine.definitions.override_queue("q", overrides)
+        await (world.engine.commits.checkpoint() if checkpoint else world.engine.commits.commit())
+        await world.crash()
+        assert world.queue("q").overrides == overrides
+        assert world.queue("q").options.max_attempts == 7
 
     run(tmp_path / "s", steps)
 
