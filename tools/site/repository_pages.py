@@ -24,7 +24,7 @@ PAGES = (
     *("deploy/README.md", "pyproject.toml"),
 )
 FOLDERS = (
-    "deploy/docker", "deploy/kubernetes", "deploy/systemd", "examples/beat_app", "examples/canvas",
+    "deploy/docker", "deploy/kubernetes", "deploy/systemd", "examples/airflow", "examples/beat_app", "examples/canvas",
     "examples/django_app", "examples/fastapi_app", "examples/monitoring", "examples/quickstart", "examples/spark",
 )  # fmt: skip
 LANGUAGES = {
