@@ -40,7 +40,7 @@ class Jobs:
         writer = BatchWriter(self.staging.staging_target(), job_id, 0, 0)
         for name, args in tasks:
             message = self.app.amqp.as_task_v2(str(uuid.uuid4()), f"farm.{name}", args=args, **options)
-            kind, encoding, body = dumps(message.body, serializer="json")
+            kind, encoding, body = dumps(message.body, serializer="json")  # type: ignore[no-untyped-call]
             headers = {**message.headers, SPARK_JOB: job_id}
             envelope = encode_envelope(body, kind, encoding, headers, message.properties, "", "celery")
             writer.add(envelope, metadata_headers(headers, "", "celery", 0, kind), routing_key="celery")
@@ -115,7 +115,7 @@ def test_a_killed_worker_loses_what_it_acknowledged(jobs: Jobs, store_folder: Pa
             ledger.wait_for(f"{name} began")
         first.clean_up()
         wait_until(
-            lambda: jobs.counts("job") == {"waiting": 1, "lost": 1}, PATIENCE_SECONDS, lambda: jobs.counts("job")
+            lambda: jobs.counts("job") == {"waiting": 1, "lost": 1}, PATIENCE_SECONDS, lambda: str(jobs.counts("job"))
         )
         blocked = jobs.staging.job_status("job").blocked
         assert blocked is not None
