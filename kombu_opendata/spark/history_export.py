@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -14,11 +15,18 @@ from .source import read_table
 
 #: the folder with a row for each run, within the exported one; Spark's readers skip it, and so do others
 _RUNS = "_exported"
-_RUN = "last_attempt_id long, rows long, missing long"
+RUN = "last_attempt_id long, rows long, missing long, ended_at_ms long"
+_OBSERVED = (
+    "count(*) rows", "max(attempt_id) last", "unix_millis(max_by(ended_at, attempt_id)) ended_at",
+)  # fmt: skip
 #: the last attempt before the first run
 _NEVER = -1
 #: the day of an attempt's end in UTC, whatever the session's time zone is
 _DAY = "date_from_unix_date(int(floor(unix_seconds(ended_at) / 86400)))"
+
+#: Attempts that ended this long before the last exported one are not read again, unless some are missing: numbers are
+#: consecutive, and ascend with time unless the broker's clock is set back.
+_CLOCK_STEPS = timedelta(hours=1)
 
 log = logging.getLogger(__name__)
 
@@ -59,33 +67,38 @@ def export_history(
     Raises:
         RequestError: the store has no such instance.
     """
-    last = _last_attempt(spark, path)
-    observed = Observation()
-    attempts = read_table(spark, store, "attempts", columns="*", instance=instance).where(F.col("attempt_id") > last)
-    attempts = attempts.observe(
-        observed, F.count("*").alias("rows"), F.min("attempt_id").alias("first"), F.max("attempt_id").alias("last")
-    )
-    attempts = attempts.withColumns({"day": F.expr(_DAY), "after": F.lit(last).cast("long")})
-    writer = attempts.write.format(format).mode("overwrite").option("partitionOverwriteMode", "dynamic")
-    writer.options(**options).partitionBy("day", "after").save(path)
-    found = observed.get
-    if not found.get("rows"):
+    last, ended_at = _last_run(spark, path)
+    found: dict[str, Any] = {}
+    for since in dict.fromkeys((ended_at and ended_at - _CLOCK_STEPS, None)):
+        observed = Observation()
+        attempts = read_table(spark, store, "attempts", columns="*", gte=since, instance=instance)
+        attempts = attempts.where(F.col("attempt_id") > last).observe(observed, *map(F.expr, _OBSERVED))
+        attempts = attempts.withColumns({"day": F.expr(_DAY), "after": F.lit(last).cast("long")})
+        writer = attempts.write.format(format).mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer.options(**options).partitionBy("day", "after").save(path)
+        found = observed.get
+        missing = 0 if not found["rows"] or last == _NEVER else found["last"] - last - found["rows"]
+        if not missing:
+            break
+    if not found["rows"]:
         return HistoryExport(0, last, 0)
-    missing = 0 if last == _NEVER else found["first"] - last - 1
     if missing:
         log.warning("%d attempts were deleted before they were exported: export more often", missing)
     run = HistoryExport(found["rows"], found["last"], missing)
-    row = [(run.last_attempt_id, run.rows, run.missing)]
-    spark.createDataFrame(row, _RUN).coalesce(1).write.mode("append").json(f"{path}/{_RUNS}")
+    row = [(run.last_attempt_id, run.rows, run.missing, found["ended_at"])]
+    spark.createDataFrame(row, RUN).coalesce(1).write.mode("append").json(f"{path}/{_RUNS}")
     return run
 
 
-def _last_attempt(spark: Any, path: str) -> int:
-    """Return the last attempt of all runs."""
+def _last_run(spark: Any, path: str) -> tuple[int, datetime | None]:
+    """Return the last exported attempt, and the time of its end."""
     try:
-        runs = spark.read.schema(_RUN).json(f"{path}/{_RUNS}")
-        return int(runs.agg(F.expr(f"coalesce(max(last_attempt_id), {_NEVER})")).first()[0])
+        runs = spark.read.schema(RUN).json(f"{path}/{_RUNS}")
+        rows = runs.orderBy(F.desc("last_attempt_id")).limit(1).collect()
     except AnalysisException as exc:
         if exc.getCondition() != "PATH_NOT_FOUND":
             raise
-        return _NEVER
+        rows = []
+    return (
+        (rows[0].last_attempt_id, datetime.fromtimestamp(rows[0].ended_at_ms / 1000, UTC)) if rows else (_NEVER, None)
+    )

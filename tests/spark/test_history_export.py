@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kombu_opendata.spark import export_history, read_table, submit_tasks
-from kombu_opendata.spark.history_export import HistoryExport
+from kombu_opendata.spark.history_export import RUN, HistoryExport
 
 from ..support.spark import taken
 
@@ -55,8 +55,27 @@ def test_attempts_that_are_gone_are_reported(
     first = export_history(spark, store, path)
     # as if the run before had ended earlier, and retention had deleted what came next
     shutil.rmtree(path)
-    early = [(first.last_attempt_id - 9, 1, 0)]
-    spark.createDataFrame(early, "last_attempt_id long, rows long, missing long").write.json(f"{path}/_exported")
+    write_run(spark, path, first.last_attempt_id - 9, datetime.fromtimestamp(0, UTC))
 
     assert export_history(spark, store, path) == HistoryExport(5, first.last_attempt_id, 4)
     assert "4 attempts were deleted before they were exported" in caplog.text
+
+
+def test_attempts_from_before_the_clock_was_set_back(
+    spark: Any, broker_url: str, store_folder: Path, tmp_path: Path
+) -> None:
+    """The run before ended with an attempt whose time is later than that of the next ones."""
+    store, path = str(store_folder), str(tmp_path / "history")
+    run_tasks(spark, broker_url, 5)
+    now = datetime.now(UTC)
+    run_tasks(spark, broker_url, 7)
+    write_run(spark, path, 1, now + timedelta(hours=1))
+
+    assert export_history(spark, store, path) == HistoryExport(10, 11, 0)
+    assert spark.read.parquet(path).count() == 10
+
+
+def write_run(spark: Any, path: str, last_attempt_id: int, ended_at: datetime) -> None:
+    """Write the record of a run."""
+    row = (last_attempt_id, 1, 0, int(1000 * ended_at.timestamp()))
+    spark.createDataFrame([row], RUN).write.json(f"{path}/_exported")
