@@ -62,7 +62,7 @@ def test_a_bucket_that_disappears_during_reading(s3: S3, monkeypatch: pytest.Mon
         await engine.store.write(batch)
         await engine.store.flush_memtable()
         await engine.close()
-        async with await open_store(store) as opened:
+        async with await open_store(store, holds_files=False) as opened:
             s3.proxy.stop_answering(Fault.SILENCE)
             await opened.scan(b"\0", None)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from kombu_opendata.errors import NewerFormat
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.spark.read import store_scan
 from kombu_opendata.spark.read.table_reader import TableReader
 from kombu_opendata.spark.read.table_rows import entries
 from kombu_opendata.spark.read.tables import TABLES, Bounds
-from kombu_opendata.storage.records import keys
+from kombu_opendata.storage.records import keys, metadata, store_records
 from kombu_opendata.storage.records.keys import RecordKind
 
 from ...support.engine import World, run
@@ -134,3 +136,31 @@ def test_partitions_are_for_the_cores_and_have_many_rows(
     parts = reader.partitions()
     ids = [id for part in parts for batch in reader.read(part) for id in batch.column(0).to_pylist()]
     assert (len(parts), ids) == (count, list(range(1, rows + 1)))
+
+
+def resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def test_a_partition_is_read_in_bounded_memory(tmp_path: Path) -> None:
+    """Its rows take more than 100 MB in all."""
+    count = 200_000
+    headers = {"task": "t", "id": "i" * 36, "argsrepr": "a" * 300}
+    rows = ((keys.metadata_key(id), metadata.encode(id, 1, 1, 1, 0, headers)) for id in range(count))
+    write_store(tmp_path, "q", rows)
+    schema = pa.schema([("message_id", pa.int64()), ("headers", pa.map_(pa.string(), pa.string()))])
+    reader = TableReader("messages", str(tmp_path), None, schema, Bounds(), 1)
+    batches = (batch for part in reader.partitions() for batch in reader.read(part))
+    total = sum(next(batches).num_rows for _ in range(3))
+    before = resident_mb()
+    total += sum(batch.num_rows for batch in batches)
+    assert total == count
+    assert resident_mb() - before < 60
+
+
+def test_a_store_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    header = store_records.StoreHeader(1, "default", store_records.FORMAT_VERSION + 1)
+    write_store(tmp_path, "q", [(keys.STORE_HEADER_KEY, store_records.encode_header(header))])
+    reader = TableReader("messages", str(tmp_path), None, pa.schema([("message_id", pa.int64())]), Bounds(), 1)
+    with pytest.raises(NewerFormat, match="format version 3, this kombu-opendata reads up to 2; upgrade it"):
+        reader.partitions()
