@@ -56,7 +56,7 @@ def test_a_deletion_that_is_cancelled_keeps_the_queue(tmp_path: Path) -> None:
         await world.crash()
         instance = Instance("default", world.engine, grace_ms=1000, max_message_bytes=1 << 20)
         deletion = asyncio.create_task(instance.queues.delete(instance.queues["q"]))
-        await until(lambda: len(world.queue("q").messages) < 700)
+        await until(lambda: len(world.queue("q").messages) < 700, poll_seconds=0)
         deletion.cancel()
         with pytest.raises(asyncio.CancelledError):
             await deletion
