@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import SESSION, SMALL_BUCKETS, World, run
+from tests.support.engine import SESSION, SMALL_BUCKETS, World, run, sized
 
 pytestmark = pytest.mark.contract(1, 2, 5, 6, 7, 8, 9)
 
@@ -132,4 +132,4 @@ def test_the_order_is_the_same_for_messages_that_are_not_in_memory(tmp_path: Pat
         order = [(await world.claim("q")).id for _ in ids]
         assert order == [id for _priority, id in sorted(zip(priorities, ids, strict=True))]
 
-    run(tmp_path / "s", steps, SMALL_BUCKETS)
+    run(tmp_path / "s", steps, sized(SMALL_BUCKETS, load_below=0, load_first=1, load_messages=1))
