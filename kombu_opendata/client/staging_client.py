@@ -7,6 +7,7 @@ connection is resumed and the call sent again, and a commit that was applied bef
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Self
 
 from msgspec.structs import astuple
@@ -14,8 +15,7 @@ from msgspec.structs import astuple
 from ..errors import RequestError
 from ..protocol import messages as m
 from ..protocol.messages.message_base import MAX_ITEMS, Reply, Request
-from ..staging.batch_writer import write_object
-from ..staging.folder_url import open_folder
+from ..staging.batch_writer import merge_inline
 from ..staging.job import BatchInfo, StagingTarget, check_job_id
 from ..url import Address, parse
 from .connection_options import DEFAULTS, Options
@@ -99,14 +99,14 @@ class StagingClient(JobCalls):
             raise RequestError(
                 f"{len(non_empty)} batches: a job has at most {MAX_BATCHES}; use fewer partitions", limit=MAX_BATCHES
             )
-        non_empty = self._fit_commit(non_empty)
+        non_empty = self._fit_commit(job_id, non_empty)
         rows = [(info.uri, info.rows, info.bytes, info.checksum, info.data) for info in non_empty]
         message = m.CommitJob(0, job_id, rows, digest, rate_limit, on_complete)
         report: m.JobReport = self._connection.call(message, timeout)
         return report.info
 
-    def _fit_commit(self, batches: list[BatchInfo]) -> list[BatchInfo]:
-        """Write inline batches as objects if they exceed the limits of a commit, or if any batch is an object."""
+    def _fit_commit(self, job_id: str, batches: list[BatchInfo]) -> list[BatchInfo]:
+        """Write adjacent inline batches as one object if they exceed the limits of a commit, or any is an object."""
         if not any(info.data for info in batches):
             return batches
         target = self.staging_target()
@@ -117,8 +117,11 @@ class StagingClient(JobCalls):
         )
         if inline:
             return batches
-        folder = open_folder(target.url, target.options)
-        return [write_object(folder, info) if info.data else info for info in batches]
+        fitting: list[BatchInfo] = []
+        for is_inline, group in groupby(batches, key=lambda info: bool(info.data)):
+            adjacent = list(group)
+            fitting += [merge_inline(adjacent, target, job_id)] if is_inline else adjacent
+        return fitting
 
     def abort_job(self, job_id: str, batches: Iterable[BatchInfo | None] | None = None) -> int:
         """Remove the staged batches of a job and return the number of their objects.

@@ -25,6 +25,7 @@ from .source import NAME, job_description, register
 from .write.completion import completion_plan
 from .write.dry_run import DryRun, rehearsal
 from .write.job_digest import check_same, digest_of
+from .write.row_limits import small_batches, without_large_rows
 from .write.task_arguments import (
     Args,
     Kwargs,
@@ -169,7 +170,7 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     call = _Call(task_arguments, settings, app, access)
     frame, plan = call.plan(df, on_complete)
     plan.digest = ""  # a micro-batch that is written again is that of the checkpoint
-    call.check(frame, plan)
+    frame = call.check(frame, plan)
     register(df.sparkSession)
     writer = frame.writeStream.format(NAME).option("broker_url", access.url).option("plan", pack_plan(plan, access))
     writer = writer.options(**bucket)
@@ -192,11 +193,13 @@ class _Call(NamedTuple):
         plan.digest = digest_of(plan)
         return frame, plan
 
-    def check(self, frame: DataFrame, plan: JobPlan) -> None:
-        """Make the templates, and all checks that the driver can make before it reads the rows."""
+    def check(self, frame: DataFrame, plan: JobPlan) -> DataFrame:
+        """Make the templates, and all checks that the driver can make; return the frame with those that Spark makes."""
         make_templates(frame, plan, None if isinstance(self.app, str) else self.app)
         with self.access.connect() as broker:
             broker.check(plan.declared())
+            limit = broker.staging.staging_target().max_message_bytes
+        return frame if self.settings.collects_bad_rows else without_large_rows(frame, limit)
 
     def check_known(self, known: JobInfo, frame: DataFrame, plan: JobPlan, duplicates: str) -> None:
         """Raise PreconditionFailed if a job that was committed with the same id is another one."""
@@ -234,7 +237,7 @@ class _Call(NamedTuple):
         if known is not None:
             self.check_known(known, frame, plan, duplicates)
             return _existing(spark, access, known)
-        self.check(frame, plan)
+        frame = self.check(frame, plan)
         if has_own_ids:
             frame = without_duplicates(frame, duplicates)
         job_id = job_id or str(uuid.uuid4())
@@ -246,7 +249,7 @@ class _Call(NamedTuple):
             writer.options(**bucket_options(access.bucket))
             what = f"submit {plan.task or 'tasks'}" + (f" to {plan.queue}" if plan.queue else "")
             try:
-                with job_description(spark, what):
+                with job_description(spark, what), small_batches(spark):
                     writer.save()
             except PySparkException as exc:
                 _check_executors(str(exc))

@@ -76,6 +76,11 @@ class IndexBlock(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc
         return {**self.constants, **{name: text for name, text in own if text is not None}}
 
 
+def value_at(column: Any, row: int) -> Any:
+    """Return the value of a row; a column that is not a list has the same value in each row."""
+    return column[row] if isinstance(column, list) else column
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(IndexBlock)
 

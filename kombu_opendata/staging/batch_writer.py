@@ -13,8 +13,9 @@ from msgspec import structs
 
 from ..errors import InvalidMessage, MessageTooLarge, RequestError
 from . import batch_format as fmt
-from .batch_block import BLOCK_BYTES, BLOCK_ROWS, PendingRows, encode_block
+from .batch_block import BLOCK_BYTES, BLOCK_ROWS, PendingRows, encode_block, value_at
 from .batch_format import SegmentEntry, batch_path, batch_uri
+from .batch_reader import read_inline
 from .compression import Compressor
 from .folder import Folder, Output
 from .folder_url import open_folder
@@ -281,3 +282,27 @@ def write_object(folder: Folder, info: BatchInfo) -> BatchInfo:
     """Write an inline batch as an object; return its description without the bytes."""
     folder.write(info.uri.removeprefix("batch:"), [info.data])
     return replace(info, data=b"")
+
+
+def merge_inline(infos: Sequence[BatchInfo], target: StagingTarget, job_id: str) -> BatchInfo:
+    """Write inline batches as one object, with their messages in the same order; return its description.
+
+    A job of thousands of small partitions is one object then, instead of thousands. The object has the name of the
+    first batch, so a repeated call replaces it.
+    """
+    first = infos[0]
+    token = first.uri.rpartition("-")[2].removesuffix(".batch")
+    objects = replace(target, inline_bytes=0, inline_rows=0)
+    writer = BatchWriter(objects, job_id, first.partition, first.attempt, token=token)
+    try:
+        for info in infos:
+            for _encoded, block, payload in read_inline(info, target.instance, job_id, target.max_message_bytes):
+                at = 0
+                for row, length in enumerate(block.lengths):
+                    fields = {name: value_at(getattr(block, name), row) for name in _FIELDS}
+                    writer.add(payload[at : at + length], block.headers_of(row), **fields)
+                    at += length
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise

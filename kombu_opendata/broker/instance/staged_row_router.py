@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ...errors import InvalidMessage, NotFound, QueueFull, QueuePaused
 from ...protocol.envelope import broker_headers, headers_of
-from ...staging.batch_block import MAX_HEADERS, IndexBlock
+from ...staging.batch_block import MAX_HEADERS, IndexBlock, value_at
 from ...staging.batch_reader import InlineBlock
 from ...storage.effects.staged_jobs import StagedChunk
 from ...storage.operations.staged_jobs import Staging
@@ -125,7 +125,7 @@ class Planner:
 
     def _names(self, block: IndexBlock, row: int, envelopes: list[bytes]) -> tuple[str, ...]:
         """Return the queues for a message."""
-        exchange, key = _at(block.exchange, row), _at(block.routing_key, row)
+        exchange, key = value_at(block.exchange, row), value_at(block.routing_key, row)
         try:
             topology = self._topology
             metadata = block.headers_of(row) if topology.filters else None
@@ -163,13 +163,13 @@ class Planner:
                 continue
             for id in ids:
                 row = id - chunk.first_id
-                priority, visible, ttl = (_at(v, row) for v in (block.priority, block.visible_at_ms, block.ttl_ms))
+                priority, visible, ttl = (value_at(v, row) for v in (block.priority, block.visible_at_ms, block.ttl_ms))
                 queue.put(id, plan.envelopes[row], 255 - priority, visible, ttl)
         for each in queues:
             self._queues.wake(each)
             if each.is_bounded or each.messages.next_deadline:
                 for id in ids:
-                    self._policies.added(each, id, is_late=_at(block.ttl_ms, id - chunk.first_id) > 0)
+                    self._policies.added(each, id, is_late=value_at(block.ttl_ms, id - chunk.first_id) > 0)
 
 
 def _add_run(runs: list[int], target: int, count: int) -> None:
@@ -186,7 +186,8 @@ def with_broker_headers(block: IndexBlock, payload: bytes) -> IndexBlock:
     """
     rows: list[dict[str, str]] = []
     for row, envelope in enumerate(_split(block, payload)):
-        exchange, key, priority = (_at(value, row) for value in (block.exchange, block.routing_key, block.priority))
+        fields = block.exchange, block.routing_key, block.priority
+        exchange, key, priority = (value_at(value, row) for value in fields)
         # any exchange and routing key are permitted, as the envelopes in a batch object can't be changed
         rows.append(broker_headers(envelope, exchange, key, priority, lambda _exchange, _key: True)[0])
     if all(headers == block.headers_of(row) for row, headers in enumerate(rows)):
@@ -205,10 +206,6 @@ def _split(block: IndexBlock, payload: bytes) -> list[bytes]:
         envelopes.append(payload[at : at + length])
         at += length
     return envelopes
-
-
-def _at(value: Any, row: int) -> Any:
-    return value[row] if isinstance(value, list) else value
 
 
 def _headers(row: int, envelopes: list[bytes]) -> Callable[[], Mapping[Any, Any]]:

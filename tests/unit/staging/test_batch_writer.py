@@ -17,7 +17,7 @@ from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging.batch_block import IndexBlock, decode_block
 from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import check_batch, read_envelopes, read_index, read_tail
-from kombu_opendata.staging.batch_writer import write_object
+from kombu_opendata.staging.batch_writer import merge_inline, write_object
 from kombu_opendata.staging.folder_url import open_folder
 
 Rows = list[dict[str, Any]]
@@ -258,3 +258,23 @@ def test_a_folder_that_is_not_here_says_what_that_means(tmp_path: Path) -> None:
     target = StagingTarget(f"file://{tmp_path}/elsewhere/default.staged", inline_bytes=0)
     with pytest.raises(StoreUnwritable, match="executors on other hosts"):
         BatchWriter(target, "job", 0, 0).add_many([b"x"], {})
+
+
+def test_inline_batches_become_one_object(tmp_path: Path) -> None:
+    target = StagingTarget(f"file://{tmp_path}/default.staged")
+    infos: list[BatchInfo] = []
+    rows: Rows = []
+    for partition in range(40):
+        writer = BatchWriter(target, "job", partition, 7)
+        for number in range(10):
+            id = f"{partition}-{number}"
+            rows.append({"envelope": id.encode(), "headers": {"id": id}, "routing_key": "qrs"[number % 3]})
+            writer.add(**rows[-1], priority=partition)
+        infos.append(writer.close())
+    merged = merge_inline(infos, target, "job")
+    assert (merged.uri, merged.rows, merged.data) == (infos[0].uri, 400, b"")
+    assert len(files(tmp_path)) == 1
+    found = read_back(target, merged)
+    assert [{name: row[name] for name in ("envelope", "headers", "routing_key")} for row in found] == rows
+    assert [row["priority"] for row in found] == [partition for partition in range(40) for _row in range(10)]
+    assert merge_inline(infos, target, "job") == merged  # as when the commit is called again
