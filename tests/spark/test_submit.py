@@ -577,12 +577,3 @@ def test_one_row_of_each_task_id_is_sent(spark: Any, broker_url: str) -> None:
     result = submit_tasks(frame, TASK, broker_url=broker_url, task_id="tid", duplicates="first", queue="once")
     assert waiting(result) == 2
     assert sorted(message.id for message in taken(broker_url, "once")) == ["0", "1"]
-
-
-def test_a_store_is_not_read_as_a_stream(spark: Any, broker_url: str, store_folder: Path, tmp_path: Path) -> None:
-    submit_tasks(spark.range(1), TASK, broker_url=broker_url)
-    register(spark)
-    reader = spark.readStream.format("opendata").option("table", "messages").load(str(store_folder))
-    query = reader.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
-    with pytest.raises(PySparkException, match="can't be read as a stream: call read_table"):
-        query.awaitTermination(60)
