@@ -105,10 +105,18 @@ def frame(session: Any, rows: int, partitions: int = 4) -> Any:
     )
 
 
-def wait_routed(job: Any) -> Any:
+def varied(rows: Any) -> Any:
+    """The rows with a note of as many hexadecimal digits, which compress to half of their bytes."""
+    from pyspark.sql import functions as F
+
+    digits = F.concat(*(F.sha2(F.concat("reference", F.lit(str(part))), 256) for part in range(3)))
+    return rows.withColumn("note", F.substring(digits, 1, len(PADDING)))
+
+
+def wait_routed(job: Any, queue: str = "rows") -> Any:
     """The state of a job whose rows are all in their queue."""
     state = job.wait_routed(3600)
-    if state.queues["rows"].routed != job.rows:
+    if state.queues[queue].routed != job.rows:
         raise BenchError(f"not all of the {job.rows} rows came into the queue")
     return state
 
@@ -123,11 +131,12 @@ def spark(barrier: Waiter, peer: Peer, home: Path, rows: int) -> dict[str, float
     with tempfile.TemporaryDirectory() as scratch:
         session = new_session(Path(scratch), "local[2]")
         try:
-            submit_tasks(frame(session, WARM_UP), TASK, broker_url=url, queue="warm-up").wait_routed(60)
+            warm_up = submit_tasks(varied(frame(session, WARM_UP)), TASK, broker_url=url, queue="warm-up")
+            warm_up_bytes = wait_routed(warm_up, "warm-up").bytes
             start = time.monotonic()
             job = submit_tasks(frame(session, rows), TASK, broker_url=url, queue="rows")
-            found = {"write": rows / (time.monotonic() - start)}
-            found["bytes"] = wait_routed(job).bytes / rows
+            found = {"write": rows / (time.monotonic() - start), "bytes": warm_up_bytes / WARM_UP}
+            wait_routed(job)
             wait_at_rest(server_pid(peer))
             first = job.first_message_id
 
@@ -148,7 +157,9 @@ def spark(barrier: Waiter, peer: Peer, home: Path, rows: int) -> dict[str, float
 
 
 # ---------------------------------------------------------------------- one job, with memory
-def one_job(_barrier: Waiter, peer: Peer, rows: int, partitions: int, consume: int) -> dict[str, float]:
+def one_job(
+    _barrier: Waiter, peer: Peer, rows: int, partitions: int, consume: int, is_varied: bool
+) -> dict[str, float]:
     """The seconds, bytes a row and growth in MB of one job, and how fast some of its messages are consumed."""
     from kombu_opendata.protocol.messages import Consume
     from kombu_opendata.spark import submit_tasks
@@ -165,7 +176,8 @@ def one_job(_barrier: Waiter, peer: Peer, rows: int, partitions: int, consume: i
             before = memory_mb(broker), sum(map(memory_mb, driver))
             cpu, cpu_before = cpu_seconds(broker), tree_cpu_seconds(os.getpid())
             start = time.monotonic()
-            job = submit_tasks(frame(session, rows, partitions), TASK, broker_url=url, queue="rows")
+            data = frame(session, rows, partitions)
+            job = submit_tasks(varied(data) if is_varied else data, TASK, broker_url=url, queue="rows")
             written = time.monotonic()
             routed_job = wait_routed(job)
             routed = time.monotonic()
@@ -178,17 +190,17 @@ def one_job(_barrier: Waiter, peer: Peer, rows: int, partitions: int, consume: i
                 "broker grew (MB)": memory_mb(broker, "VmHWM") - before[0],
                 "driver grew (MB)": sum(map(memory_mb, driver)) - before[1],
             }
+            if consume:
+                sink = Sink(url)
+                sink.connection.consume(Consume(0, 1, "sink", "rows", False, False, {}))
+                start, cpu = time.monotonic(), cpu_seconds(broker)
+                sink.take(consume, 600)
+                found["consume (messages/s)"] = sink.got.total() / (time.monotonic() - start)
+                found["broker CPU (µs a message)"] = (cpu_seconds(broker) - cpu) / sink.got.total() * 1e6
+                sink.close()
+            return found
         finally:
             session.stop()
-    if consume:
-        sink = Sink(url)
-        sink.connection.consume(Consume(0, 1, "sink", "rows", False, False, {}))
-        start, cpu = time.monotonic(), cpu_seconds(broker)
-        sink.take(consume, 600)
-        found["consume (messages/s)"] = sink.got.total() / (time.monotonic() - start)
-        found["broker CPU (µs a message)"] = (cpu_seconds(broker) - cpu) / sink.got.total() * 1e6
-        sink.close()
-    return found
 
 
 def main() -> None:
@@ -196,10 +208,12 @@ def main() -> None:
     parser.add_argument("rows", type=int)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--consume", type=int, default=0, help="messages to consume and acknowledge afterwards")
+    parser.add_argument("--varied", action="store_true", help="rows that compress less")
     parser.add_argument("--dir", type=Path, help="where the store is, by default in the temporary folder")
     given = parser.parse_args()
+    arguments = given.rows, given.partitions, given.consume, given.varied
     with tempfile.TemporaryDirectory(dir=given.dir) as folder, our_broker(Path(folder) / "spark") as peer:
-        for name, value in run_alone(one_job, peer, given.rows, given.partitions, given.consume).items():
+        for name, value in run_alone(one_job, peer, *arguments).items():
             print(f"{name:26}{value:12,.1f}")
 
 
