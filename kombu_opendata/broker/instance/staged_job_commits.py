@@ -32,7 +32,7 @@ from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
 from ...storage.effects.staged_jobs import StagedChunk
 from ...storage.operations.staged_jobs import Staging
 from ...storage.records.staged_jobs import StagedJob
-from ...storage.state.staged_state import JobOptions, StagedBatch
+from ...storage.state.staged_state import NO_OPTIONS, JobOptions, StagedBatch
 from ..delivery.instance_core import Core
 from .staged_job_runner import StagingRouter
 from .staged_row_router import with_broker_headers
@@ -84,7 +84,9 @@ class StagingService:
             "damaged": self.router.damaged,
         }
 
-    async def commit(self, job_id: str, batches: list[BatchInfo], options: JobOptions) -> tuple[StagedJob, bool]:
+    async def commit(
+        self, job_id: str, batches: list[BatchInfo], options: JobOptions = NO_OPTIONS
+    ) -> tuple[StagedJob, bool]:
         """Commit a job; return it, and True if this call committed it. Nothing is committed if an error is raised."""
         staging = self._staging
         async with self._lock(job_folder(job_id)):
