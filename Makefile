@@ -95,7 +95,7 @@ lock: $(VENV)/.dev ## the newest versions that pyproject.toml allows, into const
 	  --extra dev --extra downstream --output-file constraints.txt pyproject.toml
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .venv-downstream build dist site *.egg-info .tox .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-downstream build dist site .coverage* coverage.json *.egg-info .tox .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	find kombu_opendata tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
