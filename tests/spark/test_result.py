@@ -88,10 +88,10 @@ def test_waiting_ends_when_tasks_that_were_acknowledged_early_have_ended(sink: S
     worker.connect()
     leases = [delivery.lease for _ in range(2) if (delivery := worker.get(1, "early", no_ack=False)) is not None]
     worker.settle(1, Outcome.START, leases)
-    wait_until(lambda: job.status().has_ended, 60, lambda: repr(job.status()))
+    wait_until(lambda: job.status().tasks.running == 2, 60, lambda: repr(job.status()))
 
     assert (job.status().done, job.status().running) == (2, 2)
-    assert [one.running for one in client.iter_jobs() if one.job_id == "early"] == [2]
+    assert [one.tasks.running for one in client.iter_jobs() if one.job_id == "early"] == [2]
     with pytest.raises(TimeoutError, match="2 tasks have not ended"):
         job.wait(timeout=0.1)
     if end == "reported":
