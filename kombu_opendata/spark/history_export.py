@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -47,7 +48,14 @@ class HistoryExport:
 
 
 def export_history(
-    spark: Any, store: str, path: str, *, format: str = "parquet", instance: str | None = None, **options: Any
+    spark: Any,
+    store: str,
+    path: str,
+    *,
+    format: str = "parquet",
+    instance: str | None = None,
+    bucket: Mapping[str, str] | None = None,
+    **options: Any,
 ) -> HistoryExport:
     """Append the attempts that ended since the last run to a folder, partitioned by ``day`` (UTC) and ``after``.
 
@@ -57,11 +65,10 @@ def export_history(
 
     Args:
         spark: the session.
-        store: as in ``read_table``.
+        store, instance, bucket: as in ``read_table``.
         path: the folder, local or remote. It must not have other files.
         format: any format with partitions, such as ``parquet``, ``orc`` or ``json``; or ``delta``, if the session has
             Delta Lake.
-        instance: the store's instance; by default its only one.
         options: options of this format.
 
     Raises:
@@ -71,7 +78,7 @@ def export_history(
     found: dict[str, Any] = {}
     for since in dict.fromkeys((ended_at and ended_at - _CLOCK_STEPS, None)):
         observed = Observation()
-        attempts = read_table(spark, store, "attempts", columns="*", gte=since, instance=instance)
+        attempts = read_table(spark, store, "attempts", columns="*", gte=since, instance=instance, bucket=bucket)
         attempts = attempts.where(F.col("attempt_id") > last).observe(observed, *map(F.expr, _OBSERVED))
         attempts = attempts.withColumns({"day": F.expr(_DAY), "after": F.lit(last).cast("long")})
         writer = attempts.write.format(format).mode("overwrite").option("partitionOverwriteMode", "dynamic")

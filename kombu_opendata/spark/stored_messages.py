@@ -6,7 +6,7 @@ import pickle
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from typing import Any
 
@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ..bucket_credentials import bucket_settings
 from ..celery_integration.broker_access import JobBroker, access_of
 from ..errors import InvalidMessage, QueueFull, RequestError
 from ..protocol import messages as m
@@ -22,6 +23,7 @@ from ..protocol.retried_task import retried_task
 from ..staging import BatchInfo, BatchWriter, StagingTarget
 from ..staging.job import MAX_PART
 from .encode.row_encoder import partition_prefix
+from .option_text import bucket_options
 from .result import SubmitResult
 from .source import read_table
 
@@ -37,6 +39,7 @@ def resubmit(
     queue: str | Column | None = None,
     job_id: str | None = None,
     transport_options: Mapping[str, Any] | None = None,
+    bucket: Mapping[str, str] | None = None,
 ) -> SubmitResult:
     """Run the tasks of stored messages again, whatever their state, as a new job.
 
@@ -45,7 +48,7 @@ def resubmit(
 
     Args:
         df: a frame with a column ``message_id``; repeated ids count once.
-        broker_url, app, transport_options: as in ``submit_tasks``.
+        broker_url, app, transport_options, bucket: as in ``submit_tasks``.
         queue: a queue, or a column of queues; by default, messages are routed as they were. Missing ones are created.
         job_id: a job whose id was committed before is returned, and nothing is added. Random by default.
 
@@ -55,7 +58,9 @@ def resubmit(
         OpenDataError: the broker refuses the job.
     """
     _check_columns(df, "message_id")
-    spark, access = df.sparkSession, access_of(broker_url, app, transport_options)
+    bucket_options(bucket)
+    spark, settings = df.sparkSession, dict(bucket or {})
+    access = replace(access_of(broker_url, app, transport_options), bucket=settings)
     with access.connect() as broker:
         job = broker.staging.job_status(job_id) if job_id else None
         if job is not None and job.state != "unknown":
@@ -66,9 +71,11 @@ def resubmit(
     ids = df.select("message_id", to.alias("queue")).dropDuplicates(["message_id"])
     ((first, last),) = ids.agg(F.min("message_id"), F.max("message_id")).collect()
     bounds: dict[str, Any] = {"first_id": first or 0, "last_id": last or 0, "instance": access.instance}
-    stored = read_table(spark, access.store(), "messages", columns=["message_id", "payload"], **bounds)
+    columns = ["message_id", "payload"]
+    stored = read_table(spark, access.store(), "messages", columns=columns, bucket=settings, **bounds)
     frame = ids.join(stored, "message_id", "left").sortWithinPartitions("message_id")
-    parts = frame.select("message_id", "payload", "queue").mapInArrow(_Resubmission(target, job_id), "part binary")
+    writer = _Resubmission(target, job_id, settings)
+    parts = frame.select("message_id", "payload", "queue").mapInArrow(writer, "part binary")
     batches: list[BatchInfo] = []
     queues: set[str] = set()
     for row in parts.collect():
@@ -88,8 +95,13 @@ class _Resubmission:
 
     target: StagingTarget
     job_id: str
+    bucket: dict[str, str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with bucket_settings(self.bucket):
+            yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(self._write(batches))]})
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> tuple[BatchInfo, set[str]]:
         context = TaskContext.get()
         assert context is not None
         partition, attempt = context.partitionId(), context.taskAttemptId() & MAX_PART
@@ -113,7 +125,7 @@ class _Resubmission:
         except BaseException:
             writer.abort()
             raise
-        yield pa.RecordBatch.from_pydict({"part": [pickle.dumps((info, queues - {""}))]})
+        return info, queues - {""}
 
     def _retried(self, id: int | None, envelope: bytes | None, task_id: str, queue: str) -> m.Publish:
         if envelope is None:
