@@ -118,6 +118,9 @@ def access_of(
     """
     if (broker_url is None) == (app is None):
         raise RequestError("name the broker: either broker_url or app")
+    if transport_options is not None and not isinstance(transport_options, Mapping):
+        text = f"transport_options is {transport_options!r:.200} and must map names to values"
+        raise RequestError(text, option="transport_options")
     if app is None:
         return BrokerAccess(str(broker_url), dict(transport_options or {}))
     if transport_options:

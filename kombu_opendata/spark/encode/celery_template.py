@@ -168,8 +168,9 @@ def make_template(
         probe = _Probe(connection, serializer=app.conf.task_serializer)
         try:
             send(*name, args=tuple(args), kwargs=dict(kwargs), task_id=ID_MARKER, producer=probe, **options)
-        except (TypeError, ValueError) as exc:  # Celery compares the arguments with the task's signature
-            text = f"task {task!r} can't be called with these arguments and options: {exc}"
+        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as exc:
+            # such as Celery's comparison of the arguments with the task's signature
+            text = f"task {task!r} can't be called with these arguments and options: {type(exc).__name__}: {exc}"
             raise RequestError(text, task=task) from exc
         except _Captured:
             limits = (app.amqp.argsrepr_maxsize, app.amqp.kwargsrepr_maxsize, app.conf.task_repr_maxlevels)

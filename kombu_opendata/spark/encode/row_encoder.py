@@ -29,6 +29,8 @@ from .uniform_rows import Messages, UniformRows, interleave
 #: limits for the rows and bytes that are encoded together
 CHUNK_ROWS = 8192
 CHUNK_BYTES = 4 << 20
+#: limit for the name of a queue, as of AMQP's short strings
+_MAX_QUEUE_BYTES = 255
 
 
 class BadRow(NamedTuple):
@@ -146,7 +148,7 @@ class RowEncoder:
             return {((plan.task, plan.queue), False): []}
         rows = batch.num_rows
         tasks = [plan.task] * rows if columns.task is None else required_texts(batch, columns.task).to_pylist()
-        queues = [plan.queue] * rows if columns.queue is None else required_texts(batch, columns.queue).to_pylist()
+        queues = [plan.queue] * rows if columns.queue is None else _queues(batch, columns.queue).to_pylist()
         expire = [True] * rows if columns.expires is None else batch.column(columns.expires).is_valid().to_pylist()
         groups: dict[tuple[Target, bool], list[int]] = {}
         for row, (task, queue, expires) in enumerate(zip(tasks, queues, expire, strict=True)):
@@ -191,7 +193,9 @@ def reason_of(exc: Exception) -> str:
 def _checks(plan: JobPlan, row: pa.RecordBatch) -> Iterator[tuple[str, Check]]:
     """Yield each column with a function that raises an error if its value is invalid."""
     columns = plan.columns
-    for name in filter(None, (columns.task, columns.queue, columns.task_id)):
+    if columns.queue is not None:
+        yield columns.queue, lambda _column, name=columns.queue: _queues(row, name)  # type: ignore[misc]
+    for name in filter(None, (columns.task, columns.task_id)):
         yield name, lambda _column, name=name: required_texts(row, name)  # type: ignore[misc]
     for name in filter(None, (columns.eta, columns.expires)):
         yield name, values
@@ -202,6 +206,15 @@ def _checks(plan: JobPlan, row: pa.RecordBatch) -> Iterator[tuple[str, Check]]:
     for name in dict.fromkeys((*columns.args, *columns.kwargs.values())):
         if name not in columns.constants:
             yield name, lambda column: registry.dumps(values(column)[0], _serializer(plan, row))
+
+
+def _queues(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Return a column's names of queues; raise InvalidMessage if a row has none, or one that is too long."""
+    queues = required_texts(batch, name)
+    longest = pc.max(pc.binary_length(queues)).as_py()
+    if longest > _MAX_QUEUE_BYTES:
+        raise InvalidMessage(f"the queue name has {longest} bytes, the limit is {_MAX_QUEUE_BYTES}", column=name)
+    return queues
 
 
 def _check_eta(column: pa.Array) -> None:

@@ -26,7 +26,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from ...errors import PreconditionFailed
+from ...errors import PreconditionFailed, RequestError
 from ...staging import JobInfo
 from ..encode.plan import JobPlan
 
@@ -83,7 +83,10 @@ def check_same(job: JobInfo, digest: str, rows: int | None = None) -> None:
 
 
 def _digest(part: Any) -> str:
-    text = json.dumps(_canonical(part), sort_keys=True)
+    try:
+        text = json.dumps(_canonical(part), sort_keys=True)
+    except RecursionError as exc:
+        raise RequestError("a constant is nested too deeply to be sent") from exc
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from numbers import Real
 from typing import Any
 
 import cloudpickle
+import pyarrow as pa
+from kombu.utils.functional import maybe_list
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ...errors import RequestError
+from ...errors import InvalidMessage, RequestError
+from ...protocol.envelope import SPARK_JOB, SPARK_MESSAGE
 from ...protocol.message_properties import priority_of
+from ...staging.batch_block import MAX_HEADERS
 from ..arrow_schema import arrow_schema, without_void
 from ..encode.plan import ColumnNames, JobPlan, JobSettings, Target
+from ..encode.row_encoder import RowEncoder
 from ..option_text import check_choice, check_different, did_you_mean, nearest
 
 Args = Sequence[Any] | None
@@ -44,6 +49,18 @@ _PROPERTIES: dict[str, tuple[type, ...]] = {
     "reply_to": (str,), "timestamp": (Real, datetime), "type": (str,), "user_id": (str,),
 }  # fmt: skip
 _TIMES = ("eta", "expires")
+#: headers that identify a task
+_OWN_HEADERS = frozenset(("id", "task", SPARK_JOB, SPARK_MESSAGE))
+#: options that are texts
+_TEXTS = (
+    "argsrepr", "compression", "exchange_type", "group_id", "kwargsrepr", "origin", "parent_id", "queue", "root_id",
+    "routing_key", "serializer", "shadow",
+)  # fmt: skip
+#: options that are numbers, with what they count
+_NUMBERS = {
+    "countdown": " of seconds", "group_index": "", "retries": "", "soft_time_limit": " of seconds",
+    "time_limit": " of seconds",
+}  # fmt: skip
 #: arguments of ``apply_async`` that this package sets
 _OURS = (*_COLUMNS, "connection", "name", "producer", "publisher")
 #: arguments of ``apply_async`` about its call, which a job does not have for each task
@@ -82,10 +99,16 @@ class TaskArguments:
                 raise RequestError(
                     f"{name} is one column and must be a list of them: write {name}=[{columns!r}]", option=name
                 )
+            is_mapping = name == "kwargs" and isinstance(columns, Mapping)
+            if columns is not None and not is_mapping and not isinstance(columns, (list, tuple)):
+                what = "a list" if name == "args" else "a list, or a mapping of keywords"
+                raise RequestError(f"{name} is {columns!r:.200} and must be {what}", option=name)
         for name, value in (("queue", self.queue), ("task_id", self.task_id), ("job_id", job_id)):
             kinds = (str,) if name == "job_id" else (str, Column)
             if value is not None and not isinstance(value, kinds):
                 raise RequestError(f"{name} is {value!r:.200} and must be a text", option=name)
+            if isinstance(value, str) and not value:
+                raise RequestError(f"{name} is empty: write a text, or leave it out", option=name)
         for name, mapping in (("headers", self.headers), ("properties", self.properties)):
             if mapping is not None and not isinstance(mapping, Mapping):
                 raise RequestError(f"{name} is {mapping!r:.200} and must map names to values", option=name)
@@ -93,6 +116,8 @@ class TaskArguments:
             for key in mapping if isinstance(mapping, Collection) else ():
                 if not isinstance(key, str):
                     raise RequestError(f"{name} has the name {key!r:.200}, which must be a text", option=name)
+        for header in _OWN_HEADERS & set(self.headers or ()):
+            raise RequestError(f"the header {header!r} can't be given, because each task has its own", option="headers")
         if not isinstance(self.priority, Column):
             priority_of(self.priority)
         check_options({**self.options, "eta": self.eta, "expires": self.expires})
@@ -118,9 +143,19 @@ def check_options(options: Mapping[str, Any]) -> None:
         elif isinstance(value, Column):
             hint = " (write eta=, a column of timestamps)" if option == "countdown" else ""
             raise RequestError(f"{option} can't be a column: it is the same for all rows{hint}", option=option)
-    countdown = options.get("countdown")
-    if not isinstance(countdown, (Real, type(None))) or isinstance(countdown, bool):
-        raise RequestError(f"countdown is {countdown!r:.200} and must be a number of seconds", option="countdown")
+    for option in _TEXTS:
+        if not isinstance(options.get(option), (str, type(None))):
+            raise RequestError(f"{option} is {options[option]!r:.200} and must be a text", option=option)
+    for option in ("link", "link_error"):
+        callbacks = options.get(option)
+        if not all(isinstance(each, Mapping) for each in maybe_list(callbacks) or ()):
+            raise RequestError(
+                f"{option} is {callbacks!r:.200} and must be a signature, or a list of them", option=option
+            )
+    for option, unit in _NUMBERS.items():
+        number = options.get(option)
+        if not isinstance(number, (Real, type(None))) or isinstance(number, bool):
+            raise RequestError(f"{option} is {number!r:.200} and must be a number{unit}", option=option)
     priority_of(options.get("priority"))
 
 
@@ -188,7 +223,8 @@ def check_frame(df: Any, *, streams: bool) -> None:
     """Raise RequestError, with the remedy, for what is not a frame of Spark or not of the expected kind."""
     if not isinstance(df, DataFrame):
         kind = f"{type(df).__module__.split('.')[0]}.{type(df).__qualname__}"
-        raise RequestError(f"df is a {kind} and must be a frame of Spark: write spark.createDataFrame(df)", option="df")
+        convert = "df.to_spark()" if hasattr(df, "to_spark") else "spark.createDataFrame(df)"
+        raise RequestError(f"df is a {kind} and must be a frame of Spark: write {convert}", option="df")
     if df.isStreaming and not streams:
         raise RequestError("df is a streaming frame: call stream_tasks", option="df")
     if streams and not df.isStreaming:
@@ -319,10 +355,27 @@ def make_templates(frame: DataFrame, plan: JobPlan, app: Any) -> None:
     plan.check_columns(*arrow_schema(frame.schema))
     if plan.task and plan.columns.queue is None:
         plan.template((plan.task, plan.queue), app)
+        check_constants(plan, arrow_schema(frame.schema)[0])
     elif app is not None:
         for target in _targets(frame, plan):
             plan.template(target, app)
     plan.closed = app is not None
+
+
+def check_constants(plan: JobPlan, schema: pa.Schema) -> None:
+    """Encode a row of nulls; raise RequestError if it can't be sent, which is then true of each row."""
+    plan.template((plan.task, plan.queue))
+    own = plan.columns.task_id
+    fields = [field for field in schema if field.name != own]
+    row = pa.record_batch([pa.nulls(1, field.type) for field in fields], [field.name for field in fields])
+    encoder = RowEncoder(replace(plan, columns=replace(plan.columns, task_id=None)), "job", 0, lambda: 0)
+    try:
+        (messages,) = encoder.encode(row)
+    except InvalidMessage as exc:
+        raise RequestError(f"no row can be sent: {exc.values.get('reason', exc.text)}") from exc
+    if len(messages.headers) > MAX_HEADERS:
+        text = f"the messages have {len(messages.headers)} headers and may have {MAX_HEADERS}: give fewer"
+        raise RequestError(text, option="headers", limit=MAX_HEADERS)
 
 
 def _targets(frame: DataFrame, plan: JobPlan) -> list[Target]:

@@ -406,6 +406,7 @@ def test_an_app_that_sends_no_such_messages(app: Any, setting: str, value: objec
         ({"t": [TASK, "", TASK]}, ColumnNames(task="t"), "column 't' is '': it must be a text that is not empty"),
         ({"i": ["a", None]}, ColumnNames(task_id="i"), "column 'the id' (i) is null: it must be a text"),
         ({"q": ["a", None]}, ColumnNames(queue="q"), "column 'q' is null: it must be a text"),
+        ({"q": ["a", "é" * 128]}, ColumnNames(queue="q"), f"column 'q' is '{'é' * 99}…: the queue name has 256 bytes"),
         ({"p": [1, 256]}, ColumnNames(priority="p"), "column 'p' is 256: priority 256 is not a number"),
         ({"p": [1, -1]}, ColumnNames(priority="p"), "column 'p' is -1: priority -1 is not a number"),
         (

@@ -17,7 +17,7 @@ from kombu.entity import Exchange, Queue
 from kombu_opendata.celery_integration.broker_access import access_of
 from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError, StoreFull, from_wire, wire_code
 from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
-from kombu_opendata.spark.write.task_arguments import check_options, check_properties
+from kombu_opendata.spark.write.task_arguments import TaskArguments, check_constants, check_options, check_properties
 from kombu_opendata.spark.write.write_options import pack_plan, parse_write_options
 from kombu_opendata.transport import amqp_errors as transport_errors
 
@@ -42,20 +42,65 @@ NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
         ({"expires": True}, "expires is True and must be"),
         ({"countdown": "5"}, "countdown is '5' and must be a number of seconds"),
         ({"countdown": dt.timedelta(seconds=5)}, "countdown is datetime.timedelta(seconds=5) and must be"),
+        ({"retries": "x"}, "retries is 'x' and must be a number"),
+        ({"time_limit": "x"}, "time_limit is 'x' and must be a number of seconds"),
+        ({"serializer": 5}, "serializer is 5 and must be a text"),
+        ({"link": "proj.after"}, "link is 'proj.after' and must be a signature, or a list of them"),
     ],
 )
-def test_times_that_can_not_be(options: dict[str, Any], what: str) -> None:
+def test_values_that_can_not_be(options: dict[str, Any], what: str) -> None:
     with pytest.raises(RequestError) as caught:
         check_options(options)
     assert str(caught.value).startswith(what)
     assert "\n" not in str(caught.value)
 
 
-def test_times_that_can_be() -> None:
+def test_values_that_can_be() -> None:
     for eta in (None, NOW, NOW.replace(tzinfo=None), "2026-01-02T03:04:05Z"):
         check_options({"eta": eta})
     for expires in (None, NOW, 5, 0.5, "2026-01-02T03:04:05+01:00"):
         check_options({"expires": expires, "countdown": 1.5})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"args": {"n"}}, "args is {'n'} and must be a list"),
+        ({"args": {"a": "n"}}, "args is {'a': 'n'} and must be a list"),
+        ({"kwargs": {"n"}}, "kwargs is {'n'} and must be a list, or a mapping of keywords"),
+        ({"queue": ""}, "queue is empty: write a text, or leave it out"),
+        ({"headers": {"id": "x"}}, "the header 'id' can't be given, because each task has its own"),
+        ({"headers": {"spark_job": "x"}}, "the header 'spark_job' can't be given"),
+    ],
+)
+def test_arguments_of_a_wrong_kind(arguments: dict[str, Any], what: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        TaskArguments("mail.letter", **arguments).check(None)
+    assert str(caught.value).startswith(what)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"countdown": 1e300}, "task 'mail.letter' can't be called with these arguments and options: OverflowError"),
+        ({"delivery_mode": "x"}, "task 'mail.letter' can't be called with these arguments and options: KeyError: 'x'"),
+        ({"headers": {"x": "y" * 70_000}}, "no row can be sent: the value of header 'x' has 70000 bytes"),
+        (
+            {"headers": {f"h{n}": "y" for n in range(300)}},
+            "no row can be sent: the message has 312 headers; the limit is 255",
+        ),
+        ({}, "no row can be sent: UnicodeEncodeError"),
+    ],
+    ids=str,
+)
+def test_constants_with_which_no_row_can_be_sent(options: dict[str, Any], what: str) -> None:
+    constants = {} if options else {"args[1]": "\ud800"}
+    columns = ColumnNames(args=("n", *constants), task_id="tid", constants=constants)
+    plan = JobPlan(columns, "mail.letter", "", options)
+    schema = pa.schema([("n", pa.int64()), ("tid", pa.string())])
+    with pytest.raises(RequestError) as caught:
+        check_constants(plan, schema)
+    assert str(caught.value).startswith(what)
 
 
 # ---------------------------------------------------------------------- names of options
