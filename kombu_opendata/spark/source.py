@@ -11,7 +11,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Never
 from weakref import WeakSet
 
 from pyspark.sql import is_remote
@@ -244,6 +245,7 @@ def read_table(
     instance: str | None = None,
     partitions: int = 0,
     bucket: Mapping[str, str] | None = None,
+    **unknown: Never,
 ) -> Any:
     """Return a table of a store as a frame, with or without a running broker.
 
@@ -266,6 +268,10 @@ def read_table(
     Raises:
         RequestError: there is no such table, column or bound.
     """
+    for name in unknown:
+        raise RequestError(
+            f"unknown option {name!r}{did_you_mean(name, signature(read_table).parameters)}", option=name
+        )
     names = ",".join([columns] if isinstance(columns, str) else columns)
     table = check_table(table)
     schema_of(table, names)  # checked here, because Spark hides a source's errors in a traceback

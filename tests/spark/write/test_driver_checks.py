@@ -16,6 +16,7 @@ from kombu.entity import Exchange, Queue
 
 from kombu_opendata.celery_integration.broker_access import access_of
 from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError, StoreFull, from_wire, wire_code
+from kombu_opendata.spark import read_table
 from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
 from kombu_opendata.spark.write.task_arguments import TaskArguments, check_constants, check_options, check_properties
 from kombu_opendata.spark.write.write_options import pack_plan, parse_write_options
@@ -197,6 +198,13 @@ def test_columns_of_the_writer_that_are_alike(second: str) -> None:
         with pytest.raises(RequestError, match=f"several columns are named '[nN]': n, {second}; rename all but one"):
             parse_write_options({**given, **options}, schema, {})
     assert parse_write_options({**given, "args": "m"}, schema, {})[0].columns.args == ("m",)
+
+
+def test_names_of_reader_arguments() -> None:
+    for name, meant in (("colums", "columns"), ("firstId", "first_id"), ("job-id", "job_id")):
+        wrong: dict[str, Any] = {name: "x"}
+        with pytest.raises(RequestError, match=f"unknown option '{name}': do you mean '{meant}'"):
+            read_table(None, "/store", "messages", **wrong)
 
 
 def test_options_beside_those_of_a_call() -> None:
