@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from kombu_opendata import QueueClient
 from kombu_opendata.client.maintain import maintain
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.messages import (
@@ -264,3 +265,21 @@ def test_the_reports_of_maintenance_add_up_whoever_routed(
     reported += maintain(sink.connection, ["route"])["routed"]
     assert reported == 2 * rows
     assert maintain(sink.connection, ["route"])["routed"] == 0
+
+
+def test_a_paused_queue_and_one_without_a_consumer_are_named(
+    sink: Sink, client: StagingClient, target: StagingTarget, url: str
+) -> None:
+    client.commit_job("job", stage(target, "job", [bodies(10)]))
+    job = when(client, "job", lambda job: job.state == "routed" and job.blocked is not None)
+    assert job.blocked is not None
+    assert (job.blocked.queue, job.blocked.reason) == ("q", "queue 'q' has no consumer")
+    with QueueClient(url) as queues:
+        queues.pause("q", publishes=False)
+        job = when(client, "job", lambda job: "paused" in str(job.blocked))
+        assert job.tasks.waiting == 10
+        queues.resume("q")
+    consume(sink)
+    sink.take(10)
+    job = when(client, "job", lambda job: job.has_ended)
+    assert (job.blocked, job.tasks.acknowledged, job.tasks.total) == (None, 10, 10)
