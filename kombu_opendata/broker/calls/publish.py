@@ -73,8 +73,6 @@ class PublishCalls(BrokerCalls):
         id = self.store(msg, targets, session)
         if BEAT in msg.headers or ENTRY_NAME in msg.headers:
             self._periodic.published(msg.headers, [queue.name for queue in targets], id, self._clock.now_ms())
-        if SPARK_MESSAGE in msg.headers:
-            self._follow(msg.headers, id, targets, session.rights)
         call.reply(m.PublishConfirm(msg.rid, id, len(targets)))
 
     def _follow(self, headers: dict[str, str], id: int, targets: list[BrokerQueue], rights: Rights) -> None:
@@ -193,6 +191,8 @@ class PublishCalls(BrokerCalls):
                 seq=msg.seq,
                 total=len(targets),
             )
+            if session is not None and SPARK_MESSAGE in msg.headers:  # a full queue may remove the message below
+                self._follow(msg.headers, id, targets, session.rights)
         else:
             id = queues.transient_id()
             if numbered is not None:

@@ -194,10 +194,11 @@ class StagedTasks:
         self._changed_followers = set()
 
     def collected(self, ids: Iterable[int], batch: WriteBatch) -> None:
-        """Remove the followers among the messages that this checkpoint deletes."""
+        """Remove the followers among the messages that this checkpoint deletes, except those whose tasks run."""
         for id in ids if self.followers else ():
-            if id in self.followers:  # other changes since the snapshot belong to the next checkpoint
-                self._remove(id)
+            follower = self.followers.get(id)
+            if follower is not None and not follower.open:
+                self._remove(id)  # other changes since the snapshot belong to the next checkpoint
                 batch.delete(keys.staged_follower_key(id))
 
     @property

@@ -16,6 +16,7 @@ from kombu_opendata.protocol.envelope import encode_envelope, metadata_headers
 from kombu_opendata.staging import BatchWriter, StagingTarget
 from kombu_opendata.storage.effects.staged_jobs import FollowStagedEffect
 from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.records.staged_jobs import DEAD_LETTERED
 from tests.support.caller import Caller
 from tests.support.clock import ManualClock
 
@@ -125,5 +126,21 @@ def test_a_message_of_a_forgotten_job_counts_for_none() -> None:
         call(m.Publish(3, call.session.newest_publish + 1, "", "q", envelope(headers), {}, 0, 1))
         engine.commits.apply(FollowStagedEffect(follower + 1, follower, ["q"]))  # as in a journal
         assert staged.tasks.followers == {}
+
+    with_job(test)
+
+
+def test_a_retry_that_a_full_queue_takes_as_a_dead_letter_has_ended() -> None:
+    def test(instance: Instance, call: Caller, id: int) -> None:
+        arguments = {"x-max-length": 0, "x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": ""}
+        call(m.DeclareQueue(4, "full", True, False, False, arguments, False))
+        call.session.newest_publish += 1
+        retry = envelope({**OWN, "spark_message": f"{id}/task"})
+        call(m.Publish(3, call.session.newest_publish + 1, "", "full", retry, {}, 0, 1))
+        queue = instance.engine.state.queues["q"]
+        instance.engine.operations.remove(queue, [queue.messages.available[id]])
+        job = instance.engine.state.staged.jobs["job"]
+        assert job.settled_at_ms
+        assert (job.tasks, job.ended[DEAD_LETTERED]) == (1, 1)
 
     with_job(test)

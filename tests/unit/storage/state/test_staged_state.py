@@ -104,6 +104,25 @@ def test_ends_are_in_blocks_that_survive_a_restart() -> None:
     assert not any(key.startswith(keys.RecordKind.STAGED_EXPIRY.prefix) for key in store)
 
 
+def test_a_follower_that_runs_is_counted_after_its_message_is_deleted() -> None:
+    """Its queue may be deleted, or it may run for longer than the retention."""
+    state, store = with_job(1), dict[bytes, bytes]()
+    state.ended("q", 10, DONE, TaskState.RETRIED, 2000)
+    state.follow(20, 10, ["q"])
+    state.left("q", 20, DONE)
+    batch: Any = Batch()
+    batch.records = store
+    state.snapshot(batch)
+    state.collected([10, 20], batch)
+    state.end_flush()
+    state = loaded(store)
+    state.finished(20, TaskState.SUCCEEDED, 3000)
+    job = state.jobs["job"]
+    assert (job.settled_at_ms, job.ended[TaskState.SUCCEEDED]) == (3000, 1)
+    flush(state, store)
+    assert keys.staged_follower_key(20) not in store
+
+
 def test_a_forgotten_job_leaves_no_records() -> None:
     state, store = with_job(2), dict[bytes, bytes]()
     state.ended("q", 10, DONE, TaskState.RETRIED, 2000)
