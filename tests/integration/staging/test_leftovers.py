@@ -18,7 +18,8 @@ from kombu_opendata.protocol.messages import (
     PurgeQueue,
 )
 from kombu_opendata.staging import BatchWriter, StagingTarget
-from kombu_opendata.staging.batch_format import job_folder, parse_batch_uri
+from kombu_opendata.staging.batch_format import bad_rows_index, bad_rows_path, job_folder, parse_batch_uri
+from kombu_opendata.staging.folder_url import open_folder
 
 from ...support.batches import Sink, stage
 from ...support.broker import EmbeddedBroker
@@ -70,6 +71,16 @@ def test_collection_removes_old_orphans_only(
     assert left == {parse_batch_uri(committed[0].uri), parse_batch_uri(young[0].uri)}
     assert not (root / job_folder("dead")).exists()
     assert parse_batch_uri(loser[0].uri) not in left
+
+
+def test_bad_rows_stay_for_a_week(sink: Sink, target: StagingTarget, store_folder: Path) -> None:
+    folder = open_folder(target.url, target.options)
+    young = bad_rows_path("job", 0, 0, "0" * 16)
+    for path, days in ((young, 6), (bad_rows_path("job", 1, 0, "1" * 16), 8), (bad_rows_index("job", 1, 1, 1, ""), 8)):
+        folder.write(path, [b"x"])
+        os.utime(store_folder / "default.staged" / path, (time.time() - days * 86_400,) * 2)
+    assert maintain(sink.connection, ["collect"])["staged_removed"] == 2
+    assert [entry.path for entry in folder.files()] == [young]
 
 
 def test_an_object_goes_with_its_last_message(
