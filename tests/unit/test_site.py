@@ -113,7 +113,7 @@ def test_the_tables_and_options_for_spark_are_listed() -> None:
         for assigned in source.body
         if isinstance(assigned, ast.Assign) and getattr(assigned.targets[0], "id", "") in ("_READ", "_STREAM")
         for node in ast.walk(assigned)
-        if isinstance(node, ast.Constant)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert {"store", "failOnDataLoss"} < options
     assert {option for option in options if f"`{option}`" not in page} == set()
