@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypedDict
 
 from celery import Celery
 from celery.app.utils import find_app
@@ -18,6 +18,7 @@ import kombu_opendata  # noqa: F401 - makes the broker URL known
 from ..client.staging_client import StagingClient
 from ..errors import NotFound, RequestError
 from ..masking import masked
+from ..staging import StagingTarget
 from ..url import did_you_mean, parse
 
 
@@ -58,10 +59,15 @@ class BrokerAccess:
     def instance(self) -> str:
         return parse(self.url.split(";")[0]).instance
 
-    def store(self) -> str:
-        """Return the URL of the broker's store, to which this host may have no access."""
+    def staging_target(self) -> StagingTarget:
+        """Return the target for batches of jobs, to which this host may have no access."""
         with self.connect() as broker:
-            return broker.staging.staging_target().url.rsplit("/", 1)[0]
+            return broker.staging.staging_target()
+
+    def store_arguments(self) -> dict[str, Any]:
+        """Return the arguments of ``read_table`` for the broker's store, to which this host may have no access."""
+        store = self.staging_target().url.rsplit("/", 1)[0]
+        return {"store": store, "instance": self.instance, "bucket": self.bucket}
 
     @contextmanager
     def connect(self, **defaults: Any) -> Iterator[JobBroker]:
@@ -108,8 +114,22 @@ class JobBroker:
             entity(channel).declare()
 
 
+class BrokerArguments(TypedDict, total=False):
+    """Arguments that name a broker.
+
+    Attributes:
+        broker_url: the broker's URL, if no app is given.
+        app: a Celery app that names the broker, or its ``module:attribute``.
+        transport_options: Celery's ``broker_transport_options``, with ``broker_url``.
+    """
+
+    broker_url: str | None
+    app: Any
+    transport_options: Mapping[str, Any] | None
+
+
 def access_of(
-    broker_url: str | None, app: Any = None, transport_options: Mapping[str, Any] | None = None
+    broker_url: str | None = None, app: Any = None, transport_options: Mapping[str, Any] | None = None
 ) -> BrokerAccess:
     """Return the access to the broker of a URL, or of an app, given as an object or as ``module:attribute``.
 

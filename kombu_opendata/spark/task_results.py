@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -40,27 +38,17 @@ _SHOWN = 200
 def backend_results(spark: Any, ids: Any, app: Any) -> Any:
     """Return the results of these task ids, a frame with one column, from an app's result backend, as a frame."""
     ids = ids.where("task_id is not null")
-    if isinstance(app, str):
-        return ids.mapInArrow(_BackendReader(app), _DDL)
-    rows: list[dict[str, Any]] = []
-    remaining = ids.toLocalIterator()
-    while part := [row.task_id for row in islice(remaining, _IDS)]:
-        rows += _read(app.backend, part)
-    return spark.createDataFrame([tuple(row.values()) for row in rows], _DDL)
 
-
-@dataclass(frozen=True)
-class _BackendReader:
-    """Reader of results by an executor, for ``mapInArrow``."""
-
-    app: str
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        backend = load_app(self.app).backend
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        backend = (load_app(app) if isinstance(app, str) else app).backend
         for batch in batches:
-            ids = batch.column(0).to_pylist()
-            for start in range(0, len(ids), _IDS):
-                yield pa.RecordBatch.from_pylist(_read(backend, ids[start : start + _IDS]), _SCHEMA)
+            for start in range(0, batch.num_rows, _IDS):
+                some = batch.column(0).slice(start, _IDS).to_pylist()
+                yield pa.RecordBatch.from_pylist(_read(backend, some), _SCHEMA)
+
+    if isinstance(app, str):
+        return ids.mapInArrow(read, _DDL)
+    return spark.createDataFrame(pa.Table.from_batches(read(ids.toArrow().to_batches()), _SCHEMA), _DDL)
 
 
 def _read(backend: Any, ids: list[str]) -> list[dict[str, Any]]:
