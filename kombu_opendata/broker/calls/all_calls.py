@@ -77,22 +77,26 @@ class InstanceCalls:
                 clock,
                 InstanceChanges(queues, instance.recent_metrics, clock),
             ),
-            StagingCalls(
-                instance.name,
-                instance.staging,
-                engine.staging,
-                instance.job_control,
-                bulks,
-                commits,
-                clock,
-                max_message_bytes,
-            ),
+            self._staging_calls(instance, bulks, max_message_bytes),
             SendCalls(publishing, keys, engine.operations, commits, instance.policies),
             SettleCalls(instance.leases, instance.timed, holders, queues, outbox, clock),
             PeekCalls(holders, queues, engine.payloads, engine.pages, commits, engine.history),
             WorkerCalls(
                 instance.sessions, queues, instance.leases, holders, reads, outbox, state.running, instance.client_rates
             ),
+        )
+
+    def _staging_calls(self, instance: Instance, bulks: Bulks, max_message_bytes: int) -> StagingCalls:
+        engine = instance.engine
+        return StagingCalls(
+            instance.name,
+            instance.staging,
+            engine.staging,
+            instance.job_control,
+            bulks,
+            engine.commits,
+            engine.clock,
+            max_message_bytes,
         )
 
     def _publish_calls(self, instance: Instance, max_message_bytes: int, periodic: PeriodicTaskTracker) -> PublishCalls:
