@@ -126,7 +126,7 @@ def show(client: QueueClient, job_id: str) -> Reply:
 
 def _hints(job: JobInfo) -> Iterator[str]:
     if job.tasks.failed:
-        yield f"failed tasks: {next_command('failed list --where', job_filter(job.job_id))}"
+        yield f"failed tasks: {next_command(f'failed list --where={shlex.quote(job_filter(job.job_id))}')}"
 
 
 @job_group.command(epilog="Example: opendata-queue job wait invoices-2026-11-21 --timeout 2h")

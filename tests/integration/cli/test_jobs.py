@@ -104,6 +104,10 @@ def test_failed_tasks_are_reported_and_retried_in_their_job(
     assert error == 'Error: 1 task of job "it\'s mixed" did not succeed'
     words = shlex.split(hint.removeprefix("failed tasks: opendata-queue "))
     assert json.loads(invoke(*words, "--json").stdout)["items"][0]["message_id"] == first
+    shown = run("job", "show", "it's mixed", "--url", jobs)
+    words = shlex.split(shown.stderr.removeprefix("failed tasks: opendata-queue "))
+    assert "--url" in words
+    assert json.loads(run(*words, "--json").stdout)["items"][0]["message_id"] == first
 
     retried = invoke("job", "retry", "it's mixed")
     assert (retried.exit_code, retried.stdout) == (0, "1 message ready again\n")
