@@ -154,13 +154,13 @@ class CancelJobEffect(Effect, tag=76):
 
 
 class DeleteJobEffect(Effect, tag=77):
-    """The record of an ended job is deleted."""
+    """The record of an ended job is deleted. In a replay, it may have ended at another time, if an effect has none."""
 
     job_id: str
     settled_at_ms: int
 
     def apply(self, state: StoreState) -> None:
-        state.staged.forget(self.job_id, self.settled_at_ms)
+        state.staged.forget(self.job_id, state.staged.existing(self.job_id).settled_at_ms)
 
 
 class CompleteJobEffect(Effect, tag=78):

@@ -3,12 +3,21 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 from kombu_opendata.protocol.task_reports import TaskState
+from kombu_opendata.storage.effects.staged_jobs import DeleteJobEffect
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.staged_jobs import REMOVED as REMOVED_TASK
-from kombu_opendata.storage.state.staged_state import DONE, NO_OPTIONS, RATE_SECONDS, StagedBatch, StagedState
+from kombu_opendata.storage.state.staged_state import (
+    DONE,
+    NO_OPTIONS,
+    RATE_SECONDS,
+    REMOVED,
+    StagedBatch,
+    StagedState,
+)
 
 
 class Rows:
@@ -139,6 +148,24 @@ def test_a_forgotten_job_leaves_no_records() -> None:
     state.forget("job", job.settled_at_ms)
     flush(state, store)
     assert (store, state.ids(), state.job_id_of(10)) == ({}, set(), None)
+
+
+def test_a_deletion_is_repeated_after_a_crash_though_the_time_of_the_end_is_another() -> None:
+    """Tasks that are in flight when their queue is deleted end at the newest time that the process knows."""
+    state, store = with_job(1), dict[bytes, bytes]()
+    state.commit("later", 5000, 20, [], NO_OPTIONS)
+    flush(state, store)
+    again = loaded(store)
+    for each in (state, again):
+        each.ended("q", 10, REMOVED, REMOVED_TASK)
+    settled_at_ms = state.jobs["job"].settled_at_ms
+    assert settled_at_ms > again.jobs["job"].settled_at_ms > 0
+    for each in (state, again):
+        stores: Any = SimpleNamespace(staged=each)
+        DeleteJobEffect("job", settled_at_ms).apply(stores)
+    assert (state.find("job"), again.find("job")) == (None, None)
+    flush(again, store)
+    assert [*store] == [keys.staged_job_key("later"), keys.staged_expiry_key(5000, "later")]
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:
