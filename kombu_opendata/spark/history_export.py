@@ -17,9 +17,7 @@ from .source import read_table
 #: the folder with a row for each run, within the exported one; Spark's readers skip it, and so do others
 _RUNS = "_exported"
 RUN = "last_attempt_id long, rows long, missing long, ended_at_ms long"
-_OBSERVED = (
-    "count(*) rows", "max(attempt_id) last", "unix_millis(max_by(ended_at, attempt_id)) ended_at",
-)  # fmt: skip
+_OBSERVED = ("count(*) rows", "max(attempt_id) last", "unix_millis(max_by(ended_at, attempt_id)) ended_at")
 #: the last attempt before the first run
 _NEVER = -1
 #: the day of an attempt's end in UTC, whatever the session's time zone is
@@ -100,12 +98,9 @@ def export_history(
 def _last_run(spark: Any, path: str) -> tuple[int, datetime | None]:
     """Return the last exported attempt, and the time of its end."""
     try:
-        runs = spark.read.schema(RUN).json(f"{path}/{_RUNS}")
-        rows = runs.orderBy(F.desc("last_attempt_id")).limit(1).collect()
+        run = spark.read.schema(RUN).json(f"{path}/{_RUNS}").orderBy(F.desc("last_attempt_id")).first()
     except AnalysisException as exc:
         if exc.getCondition() != "PATH_NOT_FOUND":
             raise
-        rows = []
-    return (
-        (rows[0].last_attempt_id, datetime.fromtimestamp(rows[0].ended_at_ms / 1000, UTC)) if rows else (_NEVER, None)
-    )
+        return _NEVER, None
+    return (run.last_attempt_id, datetime.fromtimestamp(run.ended_at_ms / 1000, UTC)) if run else (_NEVER, None)

@@ -68,6 +68,5 @@ def map_tasks(
     job.wait(timeout, progress=progress)
     backend = load_app(app).backend if isinstance(app, str) else getattr(app, "backend", None)
     elsewhere = None if backend is None or isinstance(backend, OpenDataBackend) else app
-    results = job.results(schema, app=elsewhere)
-    results = results.select(F.col("task_id").alias(_ID), F.struct("*").alias(_RESULT))
+    results = job.results(schema, app=elsewhere).selectExpr(f"task_id {_ID}", f"struct(*) {_RESULT}")
     return rows.join(results, _ID, "left").drop(_ID)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Unpack
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ..celery_integration.broker_access import BrokerAccess, BrokerArguments
@@ -106,13 +105,12 @@ class SubmitResult(JobHandle):
         own = self._spark.range(self.first_message_id, self._last_id + 1).withColumnRenamed("id", "message_id")
         rows = own.join(self._read("messages", ("message_id", "task", "task_id")), "message_id", "full")
         rows = rows.join(in_queues, "message_id", "full")
-        task = F.expr("coalesce(task_id, string(message_id))")
-        of_task, in_queue = Window.partitionBy(task), Window.partitionBy(task, "queue")
-        rows = rows.select(
+        task = "coalesce(task_id, string(message_id))"
+        rows = rows.selectExpr(
             "*",
-            F.min("message_id").over(of_task).alias("first_id"),
-            F.max("message_id").over(of_task).alias("newest_id"),
-            F.sum("runs").over(in_queue).alias("all_runs"),
+            f"min(message_id) over (partition by {task}) first_id",
+            f"max(message_id) over (partition by {task}) newest_id",
+            f"sum(runs) over (partition by {task}, queue) all_runs",
         )
         state = _STATE.format(routed=self.first_message_id + self.status().routed, last=self._last_id)
         return rows.where(f"first_id <= {self._last_id} and message_id = newest_id").selectExpr(

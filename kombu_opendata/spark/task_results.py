@@ -61,18 +61,15 @@ def _read(backend: Any, ids: list[str]) -> list[dict[str, Any]]:
 
 
 def _row(id: str, meta: dict[str, Any]) -> dict[str, Any]:
-    result, value, exception, error, raw = meta["result"], None, None, None, None
+    row, result = {"task_id": id, "state": meta["status"], "traceback": meta.get("traceback")}, meta["result"]
     if isinstance(result, BaseException):
         kind = type(result)
-        exception = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        error = str(result)
-    else:
-        try:
-            value = json.dumps(result)
-        except (TypeError, ValueError):  # of another serializer
-            raw = repr(result).encode()
-    fields = id, meta["status"], value, exception, error, meta.get("traceback"), raw
-    return dict(zip(_SCHEMA.names, fields, strict=True))
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        return {**row, "exception": name, "error": str(result)}
+    try:
+        return {**row, "value": json.dumps(result)}
+    except (TypeError, ValueError):  # of another serializer
+        return {**row, "raw": repr(result).encode()}
 
 
 def with_values(tasks: Any, results: Any, schema: Any) -> Any:
