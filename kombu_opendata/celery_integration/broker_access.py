@@ -18,7 +18,7 @@ import kombu_opendata  # noqa: F401 - makes the broker URL known
 from ..client.staging_client import StagingClient
 from ..errors import NotFound, RequestError
 from ..masking import masked
-from ..staging import StagingTarget
+from ..staging import JobInfo, StagingTarget
 from ..url import did_you_mean, parse
 
 
@@ -68,6 +68,18 @@ class BrokerAccess:
         """Return the arguments of ``read_table`` for the broker's store, to which this host may have no access."""
         store = self.staging_target().url.rsplit("/", 1)[0]
         return {"store": store, "instance": self.instance, "bucket": self.bucket}
+
+    def committed_job(self, job_id: str | None) -> JobInfo | None:
+        """Return the job, if it was committed before.
+
+        Without an id, only check that the broker accepts jobs, because Spark would hide its error in a traceback.
+        """
+        if job_id is None:
+            self.staging_target()
+            return None
+        with self.connect() as broker:
+            job = broker.staging.job_status(job_id)
+        return None if job.state == "unknown" else job
 
     @contextmanager
     def connect(self, **defaults: Any) -> Iterator[JobBroker]:

@@ -61,11 +61,8 @@ def resubmit(
     bucket_options(bucket)
     spark, settings = df.sparkSession, dict(bucket or {})
     access = replace(access_of(**broker), bucket=settings)
-    with access.connect() as connection:
-        job = connection.staging.job_status(job_id) if job_id else None
-        if job is not None and job.state != "unknown":
-            return SubmitResult(spark, access, job)
-        target = connection.staging.staging_target()
+    if known := access.committed_job(job_id or None):
+        return SubmitResult(spark, access, known)
     job_id = job_id or str(uuid.uuid4())
     to = queue if isinstance(queue, Column) else F.lit(queue or "")
     ids = df.select("message_id", to.alias("queue")).dropDuplicates(["message_id"])
@@ -74,7 +71,7 @@ def resubmit(
     stored = read_table(spark, table="messages", columns=["message_id", "payload"], **bounds)
     frame = ids.join(stored, "message_id", "left").sortWithinPartitions("message_id")
     parts = frame.select("message_id", "payload", "queue").mapInArrow(
-        partial(_write_retried, target, job_id, settings), "part binary"
+        partial(_write_retried, access.staging_target(), job_id, settings), "part binary"
     )
     written: list[tuple[BatchInfo, set[str]]] = [pickle.loads(bytes(row.part)) for row in parts.collect()]
     batches = sorted((batch for batch, _queues in written), key=lambda batch: batch.partition)

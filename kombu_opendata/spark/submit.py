@@ -210,7 +210,7 @@ class _Call(NamedTuple):
 
     def rehearse(self, df: DataFrame, job_id: str | None, duplicates: str, on_complete: Any) -> DryRun:
         """Make all checks of :meth:`submit`, and encode the first rows."""
-        known = _known_job(self.access, job_id)
+        known = self.access.committed_job(job_id)
         frame, plan = self.plan(df, on_complete)
         self.check(frame, plan)
         checks = ["the task accepts these arguments, and the queues have these settings"]
@@ -228,7 +228,7 @@ class _Call(NamedTuple):
 
     def submit(self, df: DataFrame, job_id: str | None, duplicates: str, on_complete: Any) -> SubmitResult:
         spark, access, has_own_ids = df.sparkSession, self.access, self.arguments.task_id is not None
-        known = _known_job(access, job_id)
+        known = access.committed_job(job_id)
         if known is not None and self.settings.returns_existing:
             return _existing(spark, access, known)
         frame, plan = self.plan(df, on_complete)
@@ -253,14 +253,14 @@ class _Call(NamedTuple):
                 _check_executors(str(exc))
                 if refused := _read_report(report_file).refused:
                     raise from_wire(*refused, {}) from None
-                known = _known_job(access, job_id)  # another driver may have committed it since
+                known = access.committed_job(job_id)  # another driver may have committed it since
                 if known is not None and not self.settings.returns_existing:
                     check_same(known, plan.digest)
                 raise
             report = _read_report(report_file)
         if report.bad_rows:
             log.warning("%d rows of job %r can't be sent: see bad_rows() of the result", report.bad_rows, job_id)
-        job = report.job or _known_job(access, job_id)
+        job = report.job or access.committed_job(job_id)
         if job is None:
             raise RequestError(f"job {job_id} ended without a commit", job_id=job_id)
         if report.job is None:
@@ -276,19 +276,6 @@ def _existing(spark: Any, access: BrokerAccess, job: JobInfo) -> SubmitResult:
 
 def _read_report(file: Path) -> CommitReport:
     return msgspec.json.decode(file.read_bytes(), type=CommitReport) if file.exists() else CommitReport()
-
-
-def _known_job(access: BrokerAccess, job_id: str | None) -> JobInfo | None:
-    """Return the job, if it was committed before.
-
-    Without an id, only check that the broker accepts jobs, because Spark would hide its error in a traceback.
-    """
-    with access.connect() as broker:
-        if job_id is None:
-            broker.staging.staging_target()
-            return None
-        job = broker.staging.job_status(job_id)
-    return None if job.state == "unknown" else job
 
 
 def _check_executors(text: str) -> None:

@@ -157,11 +157,8 @@ class TaskWriter(_JobWriter, DataSourceArrowWriter):
 
     def __init__(self, plan: JobPlan, access: BrokerAccess, job_id: str, report_path: str) -> None:
         super().__init__(plan, access)
-        if not plan.settings.returns_existing:
-            with access.connect() as broker:
-                job = broker.staging.job_status(job_id)
-            if job.state != "unknown":
-                check_same(job, plan.digest)
+        if not plan.settings.returns_existing and (known := access.committed_job(job_id)):
+            check_same(known, plan.digest)
         self._job_id = job_id
         self._report_path = report_path
 
