@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 from zlib import crc32
 
@@ -23,12 +23,7 @@ _SURELY_FITS = MAX_TEXT_BYTES // 4
 #: the largest time or TTL in ms
 _MAX_MS = 1 << 53
 #: columns of numbers, with the lowest and the highest valid value
-_NUMBERS = {
-    "priority": (0, 255),
-    "created_at_ms": (-1, _MAX_MS),
-    "visible_at_ms": (-1, _MAX_MS),
-    "ttl_ms": (-1, _MAX_MS),
-}
+_NUMBERS = {"priority": (0, 255), **dict.fromkeys(("created_at_ms", "visible_at_ms", "ttl_ms"), (-1, _MAX_MS))}
 _TEXTS = ("exchange", "routing_key")
 
 #: raises the caller's error; its arguments are the row in the block, the name of the column and the error
@@ -74,6 +69,14 @@ class IndexBlock(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc
     def headers_of(self, row: int) -> dict[str, str]:
         own = ((name, column[row]) for name, column in self.columns.items())
         return {**self.constants, **{name: text for name, text in own if text is not None}}
+
+    def damaged_rows(self, envelopes: bytes) -> Iterator[int]:
+        """Yield the rows whose envelopes, of these contiguous ones, do not match their checksums."""
+        at = 0
+        for row, (length, checksum) in enumerate(zip(self.lengths, self.checksums, strict=True)):
+            if crc32(envelopes[at : at + length]) != checksum:
+                yield row
+            at += length
 
 
 def value_at(column: Any, row: int) -> Any:

@@ -152,7 +152,8 @@ def read_inline(
                     limit=INLINE_BYTES,
                 )
             payload = read_envelopes(folder, path, segment.payload_offset, block)
-            _check_payload(block, payload, path)
+            if (row := next(block.damaged_rows(payload), None)) is not None:
+                raise fmt.corrupt(path, sum(block.lengths[:row]), "an envelope whose checksum does not match")
             blocks.append(InlineBlock(encoded, block, payload))
     if sum(inline.block.rows for inline in blocks) != tail.rows:
         raise fmt.corrupt(path, 0, f"{tail.rows} rows claimed, the blocks have another number")
@@ -162,14 +163,6 @@ def read_inline(
 def inline_bytes(encoded: bytes, block: IndexBlock) -> int:
     """Return the bytes of a block that count for the limit of inline batches: of its columns and envelopes."""
     return fmt.SIZE.size + len(encoded) + sum(block.lengths)
-
-
-def _check_payload(block: IndexBlock, payload: bytes, path: str) -> None:
-    at = 0
-    for length, checksum in zip(block.lengths, block.checksums, strict=True):
-        if crc32(payload[at : at + length]) != checksum:
-            raise fmt.corrupt(path, at, "an envelope whose checksum does not match")
-        at += length
 
 
 class DamagedRows(NamedTuple):
@@ -196,23 +189,12 @@ def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> I
         try:
             for encoded in read_index(folder, path, segment, tail.version):
                 block = decode_block(encoded, path, segment.payload_bytes, fmt.MAX_ENVELOPE_BYTES)
-                for damage in payload.damaged_rows(block):
-                    number = first + row + damage.row
-                    text = f"the checksum of the envelope of row {number} does not match"
-                    yield DamagedRows(number, damage.rows, damage.error or fmt.corrupt(path, payload.at, text))
+                yield from payload.damaged_rows(block, first + row)
                 row += block.rows
             payload.check_end(row)
         except DamagedBatch as exc:
             yield DamagedRows(first + row, max(segment.rows - row, 1), exc)
         first += segment.rows
-
-
-class _Damage(NamedTuple):
-    """Damaged rows of a block, from ``row`` of the block on."""
-
-    row: int
-    rows: int = 1
-    error: DamagedBatch | None = None
 
 
 class _SegmentPayload:
@@ -225,8 +207,8 @@ class _SegmentPayload:
         self.at = segment.payload_offset  # the end of the bytes read so far, in the object
         self._data, self._start = b"", self.at
 
-    def damaged_rows(self, block: IndexBlock) -> Iterator[_Damage]:
-        """Yield the rows of the next block whose envelopes do not match their checksums.
+    def damaged_rows(self, block: IndexBlock, first: int) -> Iterator[DamagedRows]:
+        """Yield the damaged rows of the next block, which begins with row ``first`` of the object.
 
         Raises:
             DamagedBatch: the block does not continue the previous one.
@@ -234,27 +216,24 @@ class _SegmentPayload:
         if self.at != self._segment.payload_offset + block.offset:
             raise fmt.corrupt(self._path, self.at, "a block that does not continue the one before")
         if block.frame_bytes:
-            yield from self._damaged_in_frame(block)
+            at = self.at
+            try:
+                data = contents_of(b"".join(self._pieces(block.frame_bytes)), block, self._path, at)
+            except DamagedBatch as exc:
+                yield DamagedRows(first, block.rows, exc)
+                return
+            yield from (self._damaged(first + row) for row in block.damaged_rows(data))
             return
         for row, (length, checksum) in enumerate(zip(block.lengths, block.checksums, strict=True)):
             found, size = 0, 0
             for piece in self._pieces(length):
                 found, size = crc32(piece, found), size + len(piece)
             if found != checksum or size < length:
-                yield _Damage(row)
+                yield self._damaged(first + row)
 
-    def _damaged_in_frame(self, block: IndexBlock) -> Iterator[_Damage]:
-        at = self.at
-        try:
-            data = contents_of(b"".join(self._pieces(block.frame_bytes)), block, self._path, at)
-        except DamagedBatch as exc:
-            yield _Damage(0, block.rows, exc)
-            return
-        at = 0
-        for row, (length, checksum) in enumerate(zip(block.lengths, block.checksums, strict=True)):
-            if crc32(data[at : at + length]) != checksum:
-                yield _Damage(row)
-            at += length
+    def _damaged(self, row: int) -> DamagedRows:
+        text = f"the checksum of the envelope of row {row} does not match"
+        return DamagedRows(row, 1, fmt.corrupt(self._path, self.at, text))
 
     def check_end(self, rows: int) -> None:
         """Raise DamagedBatch unless the blocks have covered the whole segment."""

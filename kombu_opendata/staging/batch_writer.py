@@ -252,17 +252,10 @@ class BatchWriter:
         if self._output is not None:
             self._output.commit()
         self._is_closed = True
-        uri = batch_uri(self._path)
-        return BatchInfo(
-            uri,
-            self._written_rows,
-            self._size,
-            checksum,
-            partition=self._partition,
-            attempt=self._attempt,
-            contents_bytes=self._contents_bytes,
-            data=data,
+        info = BatchInfo(
+            batch_uri(self._path), self._written_rows, self._size, checksum, self._partition, self._attempt
         )
+        return replace(info, data=data, contents_bytes=self._contents_bytes)
 
     def abort(self) -> None:
         """Discard the added messages and remove the written bytes. Does nothing after :meth:`close`."""

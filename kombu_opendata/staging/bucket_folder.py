@@ -22,18 +22,6 @@ _UPLOADS = 2
 _PAGE = 1000
 
 
-def _obstore() -> Any:
-    try:
-        import obstore
-    except ImportError as exc:
-        raise StoreError(
-            "batches and backups in a bucket need the package obstore: install kombu-opendata[objectstore] where "
-            "this runs; for staged batches, on the broker's host and on the executors",
-            extra="objectstore",
-        ) from exc
-    return obstore
-
-
 class BucketFolder(Folder):
     """Prefix of a bucket. Credentials come from the environment, as in SlateDB."""
 
@@ -43,7 +31,15 @@ class BucketFolder(Folder):
             raise InvalidURL(f"{url!r} is not an object-store URL: use file:///folder or s3://bucket/prefix", url=url)
         refuse_query(url)
         self.url, self.name = url, masked(url)
-        self._obs = _obstore()
+        try:
+            import obstore
+        except ImportError as exc:
+            raise StoreError(
+                "batches and backups in a bucket need the package obstore: install kombu-opendata[objectstore] where "
+                "this runs; for staged batches, on the broker's host and on the executors",
+                extra="objectstore",
+            ) from exc
+        self._obs: Any = obstore
         self._not_found = (FileNotFoundError, self._obs.exceptions.NotFoundError)
         read_credential_files()
         client = {"allow_http": True} if options.get("endpoint", "").startswith("http://") else None

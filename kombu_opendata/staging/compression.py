@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -13,13 +12,6 @@ else:
 #: twice as fast as zstd's default, and as small for rows that resemble each other
 _LEVEL = 1
 _MIN_WINDOW_LOG = 10
-
-
-class Frame(NamedTuple):
-    """Place of a frame in an object."""
-
-    offset: int
-    bytes: int
 
 
 class FrameError(ValueError):
