@@ -73,14 +73,7 @@ class OpenDataSource(DataSource):
         return schema_of(self._table(), self.options.get("columns", ""))
 
     def reader(self, schema: Any) -> TableReader:
-        """Return a reader of one table.
-
-        Options: ``table``, ``store`` (or the argument of ``load``, or ``broker_url`` of a folder), ``instance``,
-        ``columns``, ``partitions``, ``parallelism``, those of a bucket, and those of :mod:`.read.tables`.
-
-        Raises:
-            RequestError: there is no such option, table, column or bound, or no store is named.
-        """
+        """Return a reader of one table; raise RequestError for an unknown or missing option, table, column or bound."""
         for name in _STREAM:
             if name in self.options:
                 raise RequestError(f"the option {name} is for streams: call readStream", option=name)
@@ -138,11 +131,7 @@ class OpenDataSource(DataSource):
         return TaskWriter(plan, access, job_id, self.options.get("report", ""))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        """Return a reader of the new rows of ``messages`` or ``attempts``.
-
-        Options: those of :meth:`reader` except bounds, ``maxRowsPerTrigger`` (PySpark 4.2), ``failOnDataLoss`` and
-        ``startingOffsets`` (``earliest`` or ``latest``, for a new query).
-        """
+        """Return a reader of the new rows of a table; :mod:`.read.stream_reader` lists its options."""
         try:
             return self._stream(schema)
         except RequestError as exc:
@@ -165,12 +154,10 @@ class OpenDataSource(DataSource):
         start = options.get("startingOffsets", "earliest").lower()
         check_choice("failOnDataLoss", fails, ("true", "false"))
         check_choice("startingOffsets", start, ("earliest", "latest"))
-        limits: dict[str, Any] = {
-            "max_rows": max_rows,
-            "fails_on_data_loss": fails == "true",
-            "from_latest": start == "latest",
-        }
-        return TableStream(table, self._reader(schema), **limits)
+        reader, fails_on_data_loss, from_latest = self._reader(schema), fails == "true", start == "latest"
+        return TableStream(
+            table, reader, max_rows=max_rows, fails_on_data_loss=fails_on_data_loss, from_latest=from_latest
+        )
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TaskStreamWriter:
         from .write.task_writers import TaskStreamWriter

@@ -90,7 +90,12 @@ class _Probe(Producer):
         self.used_serializer = serializer or self.serializer
         self.used_compression = compression
         if compression:
-            _check_compression(compression)
+            try:
+                get_encoder(compression)
+            except KeyError as exc:
+                known = ", ".join(sorted(name for name in encoders() if "/" in name))
+                text = f"there is no compression {compression!r}: choose from {known}"
+                raise RequestError(text, compression=compression) from exc
         try:
             return super()._prepare(body, serializer, content_type, content_encoding, compression, headers)
         except Exception as exc:
@@ -98,21 +103,9 @@ class _Probe(Producer):
             raise NotSerialized(f"the serializer {name!r} refuses the arguments: {exc}", serializer=name) from exc
 
     def _publish(
-        self,
-        body: Any,
-        priority: int | None,
-        content_type: str,
-        content_encoding: str,
-        headers: dict[str, Any],
-        properties: dict[str, Any],
-        routing_key: str,
-        mandatory: bool,
-        immediate: bool,
-        exchange: str,
-        declare: list[Any],
-        *_args: Any,
-        **_kwargs: Any,
+        self, body: Any, priority: int | None, content_type: str, content_encoding: str, *details: Any, **_more: Any
     ) -> None:
+        headers, properties, routing_key, _mandatory, _immediate, exchange, declare, *_rest = details
         if priority is not None:
             properties["priority"] = priority
         self.template = partial(
@@ -129,14 +122,6 @@ class _Probe(Producer):
             compression=self.used_compression,
         )
         raise _Captured
-
-
-def _check_compression(name: str) -> None:
-    try:
-        get_encoder(name)
-    except KeyError as exc:
-        known = ", ".join(sorted(name for name in encoders() if "/" in name))
-        raise RequestError(f"there is no compression {name!r}: choose from {known}", compression=name) from exc
 
 
 def make_template(

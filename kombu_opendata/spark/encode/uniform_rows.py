@@ -81,9 +81,12 @@ class UniformRows:
         self.priority: Values = priority_of(template.properties.get("priority"))
         self.visible: Values = visible_at_ms_of(template.headers)
         self.ttl: Values = ttl_ms_of(template.properties.get("expiration"))
-        self._fill_eta()
-        self._fill_expires(expires, now_ms)
-        self._fill_priority()
+        if columns.eta is not None:
+            self._fill_eta(batch.column(columns.eta))
+        if columns.expires is not None:
+            self._fill_expires(batch.column(columns.expires), expires, now_ms)
+        if columns.priority is not None:
+            self._fill_priority(batch.column(columns.priority).to_pylist())
         self._fill_headers()
 
     def messages(self) -> Messages:
@@ -120,33 +123,22 @@ class UniformRows:
         constants = self._columns.constants
         return Constant(constants[name]) if name in constants else Column(self._batch.column(name))
 
-    def _fill_eta(self) -> None:
-        name = self._columns.eta
-        if name is None:
-            return
-        column = self._batch.column(name)
+    def _fill_eta(self, column: pa.Array) -> None:
         self.visible = [0 if us is None else max(0, -(-us // 1000)) for us in _microseconds(column)]
         self._fill_header("eta", [None if at is None else at.isoformat() for at in values(column)])
 
-    def _fill_expires(self, expires: bool, now_ms: int) -> None:
-        name = self._columns.expires
-        if name is None:
-            return
+    def _fill_expires(self, column: pa.Array, expires: bool, now_ms: int) -> None:
         if not expires:
             self._headers["expires"] = None
             self._properties.pop("expiration", None)
             self.ttl = -1
             return
-        column = self._batch.column(name)
         self.ttl = [max(0, us // 1000 - now_ms) for us in _microseconds(column)]
         self._property_columns["expiration"] = _encoded(map(str, self.ttl))
         self._fill_header("expires", [at.isoformat() for at in values(column)])
 
-    def _fill_priority(self) -> None:
-        name = self._columns.priority
-        if name is None:
-            return
-        priorities, usual = self._batch.column(name).to_pylist(), self.priority
+    def _fill_priority(self, priorities: list[Any]) -> None:
+        usual = self.priority
         self.priority = [usual if value is None else priority_of(value) for value in priorities]
         self._property_columns["priority"] = _encoded(self.priority)
 

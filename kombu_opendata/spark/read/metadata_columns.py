@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,15 +24,10 @@ def columns(rows: Rows, wanted: frozenset[str]) -> Columns:
     try:
         return _Records(np.frombuffer(rows.data, np.uint8), rows.runs).columns(wanted)
     except DamagedError:
-        _refuse(rows)
-
-
-def _refuse(rows: Rows) -> NoReturn:
-    """Raise the decoder's error for the first damaged record."""
-    pairs = rows.pairs()
-    for key, value in pairs:
-        metadata.decode(key, value)
-    raise field_types.corrupt(pairs[0][0], 0, "a batch of records that does not decode")
+        pairs = rows.pairs()
+        for key, value in pairs:
+            metadata.decode(key, value)  # raises the error of the first damaged record
+        raise field_types.corrupt(pairs[0][0], 0, "a batch of records that does not decode") from None
 
 
 #: first fields of a record; :mod:`kombu_opendata.storage.records.metadata` describes the layout
@@ -69,16 +64,6 @@ def _priorities(texts: pa.Array) -> pa.Array:
         for text in different.dictionary.to_pylist()
     ]
     return pa.array(numbers, pa.int32()).take(different.indices)
-
-
-def _column(data: Any, offsets: Any) -> pa.Array:
-    """Return contiguous texts as a column; raise DamagedError if a text is not UTF-8."""
-    column = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data))
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        raise DamagedError from None
-    return column
 
 
 class _Header(NamedTuple):
@@ -176,7 +161,10 @@ class _Records:
         return self._texts(start, length, is_present)
 
     def _texts(self, start: Numbers, length: Numbers, is_present: Any) -> pa.Array:
-        """Return the texts at these offsets as a column; null where ``is_present`` is False."""
+        """Return the texts at these offsets as a column; null where ``is_present`` is False.
+
+        Raises DamagedError if a text is not UTF-8.
+        """
         offsets = np.zeros(len(start) + 1, np.int64)
         np.cumsum(length, out=offsets[1:])
         longest = int(length.max(initial=0))
@@ -184,7 +172,12 @@ class _Records:
             data = self._cut(start, longest)
         else:
             data = self._data[np.repeat(start - offsets[:-1], length) + np.arange(offsets[-1])]
-        column = _column(data, offsets)
+        buffers = pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)
+        column = pa.StringArray.from_buffers(len(start), *buffers)
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            raise DamagedError from None
         return column if is_present.all() else pc.if_else(pa.array(is_present), column, None)
 
     def _maps(self) -> pa.Array:

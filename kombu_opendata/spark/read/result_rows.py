@@ -21,6 +21,7 @@ from ...storage.records.keys import RecordKind
 from ...storage.records.results import Result
 from . import metadata_columns
 from .store_scan import ROWS, Columns, Source
+from .tables import TABLES
 
 #: rows of a batch, whose values may be large
 RESULT_ROWS = 2_048
@@ -131,7 +132,7 @@ async def _columns(store: OfflineStore, rows: list[_Row]) -> Columns:
             if not result.value:
                 result = result._replace(value=await _large_value(store, key))
             found.append(_row(id.decode("utf-8", "replace"), result))
-    return dict(zip(_COLUMNS, zip(*found, strict=True), strict=True)) if found else {}
+    return dict(zip(TABLES["results"], zip(*found, strict=True), strict=True)) if found else {}
 
 
 async def _large_value(store: OfflineStore, key: bytes) -> bytes:
@@ -139,13 +140,8 @@ async def _large_value(store: OfflineStore, key: bytes) -> bytes:
     return b"".join([value async for rows in store.scan_batches(low, high, batch=16) for _key, value in rows])
 
 
-_COLUMNS = (
-    "task_id", "state", "value", "exception", "error", "traceback", "ended_at", "expires_at", "task", "worker",
-    "attempts", "raw",
-)  # fmt: skip
-
-
 def _row(task_id: str, result: Result) -> tuple[Any, ...]:
+    """Return the values of the columns of :data:`.TABLES`, in their order."""
     raw, expires_at = result.value, result.expires_at_ms or None
     value = exception = error = None
     try:

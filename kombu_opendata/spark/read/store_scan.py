@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from ...bucket_credentials import bucket_settings
@@ -15,15 +14,13 @@ from ...storage.records.keys import RecordKind
 #: rows of a batch; the cost of each batch arises mainly in Spark's JVM
 ROWS = 16_384
 
-NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
-
 #: values of each column, as a list or an Arrow array
 Columns = dict[str, Any]
 Source = Callable[[OfflineStore], AsyncIterator[Columns]]
 
 
 def read(
-    store: str, instance: str | None, source: Source, bucket: Mapping[str, str] = NO_SETTINGS
+    store: str, instance: str | None, source: Source, bucket: Mapping[str, str] | None = None
 ) -> Iterator[Columns]:
     """Yield the batches of ``source`` from a store, which is open during the iteration.
 
@@ -31,7 +28,7 @@ def read(
 
     Raises StoreError or CorruptRecord if the store can't be read.
     """
-    with bucket_settings(bucket), asyncio.Runner() as runner:
+    with bucket_settings(bucket or {}), asyncio.Runner() as runner:
         opened = runner.run(open_store(store, instance, who="Spark"))
         try:
             batches = source(opened)
@@ -49,7 +46,7 @@ def run(
     store: str,
     instance: str | None,
     function: Callable[[OfflineStore], Awaitable[Any]],
-    bucket: Mapping[str, str] = NO_SETTINGS,
+    bucket: Mapping[str, str],
     *,
     holds_files: bool = True,
 ) -> Any:

@@ -83,12 +83,11 @@ class TableReader(DataSourceReader):
         return store_scan.run(self._store, self._instance, function, self._bucket, holds_files=holds_files)
 
     async def _ranges(self, store: OfflineStore) -> list[KeyRange]:
-        if self._table == "messages":
-            id_range = await store_scan.number_range(store, RecordKind.METADATA)
-            ids = self.numbers(await self._wanted_ids(store, *id_range) if id_range else None)
-            return [message_range(low, high) for low, high in ids]
+        if self._table == "messages" or self._bounds.job_id:
+            return [message_range(low, high) for low, high in self.numbers(await self._wanted_ids(store))]
         if self._table == "results":
-            return await self._result_ranges(store)
+            ranges = await result_rows.result_ranges(store, self._count or self._parallelism)
+            return [KeyRange(low, high) for low, high in ranges]
         if self._table == "attempts":
             numbers = self.numbers(await store_scan.number_range(store, RecordKind.HISTORY_LOG))
             return [
@@ -96,13 +95,6 @@ class TableReader(DataSourceReader):
                 for low, high in numbers
             ]
         return await self._bucket_ranges(store)
-
-    async def _result_ranges(self, store: OfflineStore) -> list[KeyRange]:
-        if self._bounds.job_id:
-            ids = self.numbers(await result_rows.job_messages(store, self._bounds.job_id))
-            return [message_range(low, high) for low, high in ids]
-        ranges = await result_rows.result_ranges(store, self._count or self._parallelism)
-        return [KeyRange(low, high) for low, high in ranges]
 
     def numbers(self, whole: tuple[int, int] | None) -> Iterator[tuple[int, int]]:
         """Yield the parts of a range of numbers, both ends included."""
@@ -115,10 +107,15 @@ class TableReader(DataSourceReader):
         for start in range(first, last + 1, step):
             yield start, min(start + step - 1, last)
 
-    async def _wanted_ids(self, store: OfflineStore, first: int, last: int) -> tuple[int, int]:
-        """Return the part of this range of message ids that is within the bounds."""
+    async def _wanted_ids(self, store: OfflineStore) -> tuple[int, int] | None:
+        """Return the range of message ids that is within the bounds; None if the store has no messages."""
         bounds = self._bounds
-        first, last = max(first, bounds.first_id), min(last, bounds.last_id)
+        if bounds.job_id:
+            return await result_rows.job_messages(store, bounds.job_id)
+        id_range = await store_scan.number_range(store, RecordKind.METADATA)
+        if id_range is None:
+            return None
+        first, last = max(id_range[0], bounds.first_id), min(id_range[1], bounds.last_id)
         if bounds.first_ms is not None:
             first = await store_scan.first_received(store, first, last, bounds.first_ms)
         if bounds.last_ms is not None:

@@ -247,23 +247,19 @@ async def queues(store: OfflineStore) -> AsyncIterator[Columns]:
     """Return a row for each queue with its counts and settings."""
     counts = await _counts(store)
     rows = []
-    async for batch in store.scan_batches(*keys.kind_range(RecordKind.OPTIONS), batch=64):
-        for key, value in batch:
-            name = keys.parse(key).name or ""
-            queue_options, config_key = definitions.decode_options(key, value), keys.config_key(name)
-            limits = definitions.decode_config(config_key, await store.get(config_key) or b"")
-            row: dict[str, Any] = {
-                "queue": name,
-                **{state: counts.get((name, state), 0) for state in _STATE_KINDS},
-                "max_attempts": limits.max_attempts,
-                "done_retention_seconds": limits.done_retention_seconds,
-                "failed_retention_seconds": queue_options.failed_retention_seconds,
-                "lease_seconds": queue_options.lease_seconds,
-                "filter": limits.filter,
-                "arguments": field_types.json_utf8(queue_options.arguments)[2:].decode(),
-                "available": counts.get((name, "backlog"), 0),
-            }
-            rows.append(row)
+    async for name, queue_options, limits in _settings(store):
+        row: dict[str, Any] = {
+            "queue": name,
+            **{state: counts.get((name, state), 0) for state in _STATE_KINDS},
+            "max_attempts": limits.max_attempts,
+            "done_retention_seconds": limits.done_retention_seconds,
+            "failed_retention_seconds": queue_options.failed_retention_seconds,
+            "lease_seconds": queue_options.lease_seconds,
+            "filter": limits.filter,
+            "arguments": field_types.json_utf8(queue_options.arguments)[2:].decode(),
+            "available": counts.get((name, "backlog"), 0),
+        }
+        rows.append(row)
     if rows:
         yield {name: [row[name] for row in rows] for name in rows[0]}
 
@@ -271,14 +267,21 @@ async def queues(store: OfflineStore) -> AsyncIterator[Columns]:
 async def shortest_retention(store: OfflineStore) -> float:
     """Return the shortest time, in seconds, for which a queue keeps its done or failed messages."""
     times: list[int] = []
+    async for _name, queue_options, limits in _settings(store):
+        times += (queue_options.failed_retention_seconds, limits.done_retention_seconds)
+    return min(filter(None, times), default=math.inf)
+
+
+async def _settings(
+    store: OfflineStore,
+) -> AsyncIterator[tuple[str, definitions.QueueOptionsRecord, definitions.QueueConfig]]:
+    """Yield name, options and configuration of each queue."""
     async for batch in store.scan_batches(*keys.kind_range(RecordKind.OPTIONS), batch=64):
         for key, value in batch:
-            config_key = keys.config_key(keys.parse(key).name or "")
-            times.append(definitions.decode_options(key, value).failed_retention_seconds)
-            times.append(
-                definitions.decode_config(config_key, await store.get(config_key) or b"").done_retention_seconds
-            )
-    return min(filter(None, times), default=math.inf)
+            name = keys.parse(key).name or ""
+            config_key = keys.config_key(name)
+            limits = definitions.decode_config(config_key, await store.get(config_key) or b"")
+            yield name, definitions.decode_options(key, value), limits
 
 
 async def _counts(store: OfflineStore) -> dict[tuple[str, str], int]:

@@ -72,20 +72,17 @@ def rehearsal(frame: DataFrame, plan: JobPlan, target: StagingTarget, job_id: st
     sample = _sample(frame, plan, target, job_id or "dry run")
     rows = frame.count() if sample.rows >= SAMPLE_ROWS else sample.rows
     factor = rows / max(sample.measured, 1)
+    messages = [message_of(0, "", envelope) for envelope in sample.envelopes]
     sendable = f"{sample.measured - sample.bad_count:,} of {sample.measured:,} rows can be sent"
     return DryRun(
         job_id=job_id or "",
         rows=rows,
-        messages=[replace(message, queue=message.routing_key) for message in map(_message, sample.envelopes)],
+        messages=[replace(message, queue=message.routing_key) for message in messages],
         checks=[*checks, sendable],
         bad_rows=sample.bad_rows,
         bytes=round(sample.size * factor),
         core_seconds=sample.seconds * factor,
     )
-
-
-def _message(envelope: bytes) -> Message:
-    return message_of(0, "", envelope)
 
 
 def _sample(frame: DataFrame, plan: JobPlan, target: StagingTarget, job_id: str) -> _Sample:

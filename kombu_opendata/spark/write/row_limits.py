@@ -27,14 +27,14 @@ def without_large_rows(frame: DataFrame, limit: int) -> DataFrame:
     if not names:
         return frame
     numbered = frame.withColumn(_ROW, F.monotonically_increasing_id().bitwiseAND((1 << _NUMBER_BITS) - 1))
-    checked = {name: _checked(_column(name), name, limit) for name in names}
-    return numbered.select(*(checked.get(name, _column(name)).alias(name) for name in frame.columns))
+    checked = {name: _checked(named_column(name), name, limit) for name in names}
+    return numbered.select(*(checked.get(name, named_column(name)).alias(name) for name in frame.columns))
 
 
 def _checked(column: Column, name: str, limit: int) -> Column:
     text = F.concat(
         F.lit("row "),
-        _column(_ROW).cast("string"),
+        named_column(_ROW).cast("string"),
         F.lit(" of partition "),
         F.spark_partition_id().cast("string"),
         F.lit(f" can't be sent: {name} has "),
@@ -44,9 +44,9 @@ def _checked(column: Column, name: str, limit: int) -> Column:
     return F.when(F.octet_length(column) > limit, F.raise_error(text)).otherwise(column)
 
 
-def _column(name: str) -> Column:
-    quoted = name.replace("`", "``")
-    return F.col(f"`{quoted}`")
+def named_column(name: str) -> Column:
+    """Return the column with a name that may have dots and backticks."""
+    return F.col(f"`{name.replace('`', '``')}`")
 
 
 @contextmanager

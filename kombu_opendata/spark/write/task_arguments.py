@@ -24,6 +24,7 @@ from ..arrow_schema import arrow_schema, without_void
 from ..encode.plan import ColumnNames, JobPlan, JobSettings, Target
 from ..encode.row_encoder import RowEncoder
 from ..option_text import check_choice, check_different, did_you_mean, nearest
+from .row_limits import named_column
 
 Args = Sequence[Any] | None
 Kwargs = Mapping[str, Any] | Sequence[str] | None
@@ -36,13 +37,12 @@ _ARGUMENTS = (
 #: arguments that are such options, but may differ from row to row
 _COLUMNS = ("args", "kwargs", "task_id")
 #: options of ``apply_async`` that a message can have
-_CELERY_OPTIONS = (
+APPLY_OPTIONS = frozenset((
     "argsrepr", "chain", "chord", "compression", "countdown", "declare", "delivery_mode", "eta", "exchange",
     "exchange_type", "expires", "group_id", "group_index", "headers", "ignore_result", "kwargsrepr", "link",
     "link_error", "origin", "parent_id", "priority", "queue", "retries", "root_id", "routing_key",
     "serializer", "shadow", "soft_time_limit", "stamped_headers", "time_limit",
-)  # fmt: skip
-APPLY_OPTIONS = frozenset(_CELERY_OPTIONS)
+))  # fmt: skip
 #: properties of AMQP messages, which are given by the argument ``properties``, and the types of their values
 _PROPERTIES: dict[str, tuple[type, ...]] = {
     "app_id": (str,), "cluster_id": (str,), "correlation_id": (str,), "expiration": (Real,), "message_id": (str,),
@@ -93,7 +93,11 @@ class TaskArguments:
 
     def check(self, job_id: Any) -> None:
         """Validate the kinds of all arguments, not values in columns; raise RequestError with the remedy."""
-        self._check_task()
+        task = self.task
+        if not task if isinstance(task, str) else not isinstance(task, Column):
+            name = getattr(task, "name", None)
+            hint = f": write {name!r}" if isinstance(name, str) else ""
+            raise RequestError(f"task is {task!r:.200} and must be a task's name or a Column{hint}", option="task")
         for name, columns in (("args", self.args), ("kwargs", self.kwargs)):
             if isinstance(columns, (str, Column)):
                 raise RequestError(
@@ -122,13 +126,6 @@ class TaskArguments:
             priority_of(self.priority)
         check_options({**self.options, "eta": self.eta, "expires": self.expires})
         check_properties(self.properties or {})
-
-    def _check_task(self) -> None:
-        task = self.task
-        if not task if isinstance(task, str) else not isinstance(task, Column):
-            name = getattr(task, "name", None)
-            hint = f": write {name!r}" if isinstance(name, str) else ""
-            raise RequestError(f"task is {task!r:.200} and must be a task's name or a Column{hint}", option="task")
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -308,7 +305,7 @@ class _Frame:
                 has = ", ".join(self._df.columns)
                 raise RequestError(f"there is no column {column!r}: the frame has {has}{hint}", column=column)
             check_different(column, self._df.columns)
-            column = _named(column)
+            column = named_column(column)
         self._columns.append(column.alias(name))
         self._names.append(name)
         return name
@@ -329,7 +326,7 @@ class _Frame:
             self.sources[own] = source.removesuffix(f" AS {own}").removesuffix(f" AS `{own}`")
         frame = self._df.select(*(self._columns or [F.lit(None).cast("boolean").alias("none")]))
         kinds = [(field.name, field.dataType, without_void(field.dataType)) for field in frame.schema.fields]
-        changed = {name: _named(name).cast(new) for name, old, new in kinds if new != old}
+        changed = {name: named_column(name).cast(new) for name, old, new in kinds if new != old}
         return frame.withColumns(changed) if changed else frame  # Spark Connect refuses an empty dict
 
 
@@ -341,10 +338,6 @@ def _refused_columns(exc: AnalysisException) -> str:
     if condition.startswith("UNSUPPORTED_GENERATOR"):
         return 'an argument makes several rows of each: make them first, as in df.select("*", F.explode(…))'
     return f"Spark refuses a column: {str(exc).splitlines()[0]}"
-
-
-def _named(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")
 
 
 def make_templates(frame: DataFrame, plan: JobPlan, app: Any) -> None:
@@ -381,7 +374,7 @@ def check_constants(plan: JobPlan, schema: pa.Schema) -> None:
 def _targets(frame: DataFrame, plan: JobPlan) -> list[Target]:
     columns = plan.columns
     names = [name for name in (columns.task, columns.queue) if name is not None]
-    rows = frame.select(*map(_named, names)).distinct().limit(MAX_TARGETS + 1).collect()
+    rows = frame.select(*map(named_column, names)).distinct().limit(MAX_TARGETS + 1).collect()
     if len(rows) > MAX_TARGETS:
         text = f"over {MAX_TARGETS} tasks and queues: give the app as module:attribute, so that the executors ask it"
         raise RequestError(text, limit=MAX_TARGETS)

@@ -68,10 +68,6 @@ class _JobWriter:
 
         The broker's maintenance deletes the objects of killed tasks.
         """
-        with bucket_settings(self._access.bucket):
-            return self._write_batch(plan, batches, job_id)
-
-    def _write_batch(self, plan: JobPlan, batches: Iterable[pa.RecordBatch], job_id: str) -> Written:
         context = _context()
         partition, attempt = context.partitionId(), context.taskAttemptId() & _MAX_ATTEMPT
         target = self._target
@@ -81,15 +77,16 @@ class _JobWriter:
         refuse = bad.add if plan.settings.collects_bad_rows else None
         encoder = RowEncoder(plan, job_id, partition, _now_ms, target.max_message_bytes, refuse)
         writer = BatchWriter(target, job_id, partition, attempt)
-        try:
-            for batch in batches:
-                for messages in encoder.encode(batch):
-                    writer.add_many(**messages._asdict(), created_at_ms=_now_ms())
-            info, bad_path = writer.close(), bad.close()
-        except BaseException:
-            writer.abort()
-            bad.abort()
-            raise
+        with bucket_settings(self._access.bucket):
+            try:
+                for batch in batches:
+                    for messages in encoder.encode(batch):
+                        writer.add_many(**messages._asdict(), created_at_ms=_now_ms())
+                info, bad_path = writer.close(), bad.close()
+            except BaseException:
+                writer.abort()
+                bad.abort()
+                raise
         declare = {entity: None for template in encoder.used.values() for entity in template.declare}
         return Written(job_id, info, tuple(declare), bad.rows, bad_path)
 

@@ -18,11 +18,8 @@ option                 meaning
 ``header_columns``     a JSON object of header → column
 ``options``            a JSON object of further options of ``apply_async``: those of
                        :data:`.task_arguments.APPLY_OPTIONS`
-``bad_rows``           ``collect`` leaves rows out that can't be sent; by default (``fail``) they fail the job
-``if_exists``          ``return`` accepts a job that was committed with this id and is another one; by default
-                       (``error_if_different``) it is an error
-``rate_limit``         tasks that the broker adds to queues in a second
-``on_complete``        the name of a task that is sent when all tasks of the job have ended, with the argument ``job``
+``bad_rows``           and ``if_exists``, ``rate_limit``: as for :func:`kombu_opendata.spark.submit_tasks`
+``on_complete``        likewise, as the name of a task
 ``properties``         a JSON object of AMQP properties, such as ``reply_to``
 ``transport_options``  a JSON object: Celery's ``broker_transport_options``, with ``broker_url``
 ``bucket_endpoint``    and ``bucket_region``, ``bucket_access_key_id``, ``bucket_secret_access_key``,
@@ -96,13 +93,12 @@ def parse_write_options(
         raise RequestError("the option job_id is empty: name the job, or leave the option out", option="job_id")
     if "plan" in texts:
         plan, access = pickle.loads(base64.b64decode(texts["plan"]))
-        access = replace(access, url=texts["broker_url"], bucket=bucket_settings_of(texts))
+        access = replace(access, url=texts["broker_url"])
     else:
         plan = _plan(texts, [*schema.names, *refused])
         access = access_of(texts.get("broker_url"), texts.get("app"), _json_object(texts, "transport_options"))
-        access = replace(access, bucket=bucket_settings_of(texts))
     plan.check_columns(schema, refused)
-    return plan, access
+    return plan, replace(access, bucket=bucket_settings_of(texts))
 
 
 def _plan(texts: Mapping[str, str], names: list[str]) -> JobPlan:
