@@ -49,17 +49,10 @@ class _NoStream(DataSourceStreamReader):
     def __init__(self, error: RequestError) -> None:
         self._error = error
 
-    def initialOffset(self) -> dict[Any, Any]:
+    def _refuse(self, *_arguments: Any, **_named: Any) -> Any:
         raise self._error
 
-    def latestOffset(self, *_arguments: Any) -> dict[Any, Any]:
-        raise self._error
-
-    def partitions(self, start: Any, end: Any) -> list[Any]:
-        raise self._error
-
-    def read(self, partition: Any) -> Iterator[Any]:
-        return iter(())
+    initialOffset = latestOffset = partitions = read = _refuse
 
 
 class OpenDataSource(DataSource):

@@ -250,7 +250,11 @@ class _Call(NamedTuple):
                 with job_description(spark, what), small_batches(spark):
                     writer.save()
             except PySparkException as exc:
-                _check_executors(str(exc))
+                if "No module named 'kombu_opendata'" in str(exc):
+                    raise StartError(
+                        "the executors' Python has no kombu_opendata: install kombu-opendata[spark] for it on each "
+                        "machine, or set PYSPARK_PYTHON to one that has it before the session is made"
+                    ) from None
                 if refused := _read_report(report_file).refused:
                     raise from_wire(*refused, {}) from None
                 known = access.committed_job(job_id)  # another driver may have committed it since
@@ -276,12 +280,3 @@ def _existing(spark: Any, access: BrokerAccess, job: JobInfo) -> SubmitResult:
 
 def _read_report(file: Path) -> CommitReport:
     return msgspec.json.decode(file.read_bytes(), type=CommitReport) if file.exists() else CommitReport()
-
-
-def _check_executors(text: str) -> None:
-    """Raise StartError if a traceback shows that executors lack this package."""
-    if "No module named 'kombu_opendata'" in text:
-        raise StartError(
-            "the executors' Python has no kombu_opendata: install kombu-opendata[spark] for it on each machine, or set "
-            "PYSPARK_PYTHON to one that has it before the session is made"
-        ) from None
