@@ -165,8 +165,9 @@ Argument: TypeAlias = Column | Constant
 
 
 def required_texts(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column's texts; raise InvalidMessage if a row has null or an empty text."""
+    """Return a column's texts; raise InvalidMessage if a row has null or an empty text, ArrowInvalid if no UTF-8."""
     texts = pc.cast(batch.column(name), pa.string())
+    texts.validate(full=True)
     if texts.null_count or not pc.all(pc.not_equal(texts, "")).as_py():
         raise InvalidMessage("it must be a text that is not empty", column=name)
     return texts

@@ -117,7 +117,8 @@ class RowEncoder:
             text = f"row {row} of partition {self._partition} can't be sent: {reason}"
             raise InvalidMessage(text, row=row, partition=self._partition, reason=reason) from exc
         own = self._plan.columns.task_id
-        id = f"{self._prefix}{row:012x}" if own is None else alone.column(own)[0].as_py()
+        is_wrong_id = own is not None and column == self._plan.label(own)
+        id = f"{self._prefix}{row:012x}" if own is None else None if is_wrong_id else alone.column(own)[0].as_py()
         arguments = {self._plan.source(name): _shown(alone.column(name)) for name in alone.schema.names}
         self._refuse(BadRow(self._partition, row, id, column, value, why, arguments))
 
@@ -233,8 +234,8 @@ def _shown(column: pa.Array) -> str:
         return "null"
     try:
         text = repr(values(column)[0])
-    except Exception:  # a time that Python can't express
-        text = str(column.cast(pa.string())[0])
+    except Exception:  # a time that Python can't express, or a text that is not UTF-8
+        text = column.to_string(indent=0, skip_new_lines=True)[1:-1]
     return _cut(text, _SHOWN_CHARACTERS)
 
 

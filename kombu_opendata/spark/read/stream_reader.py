@@ -116,7 +116,9 @@ class TableStream(DataSourceStreamReader, _AVAILABLE_NOW):
 
     # ------------------------------------------------------------------ positions
     def initialOffset(self) -> Offset:
-        return asdict(self._run(self._end if self._from_latest else self._beginning))
+        if self._from_latest:
+            return asdict(self._target or self._run(self._end))  # Spark prepares the target first
+        return asdict(self._run(self._beginning))
 
     def getDefaultReadLimit(self) -> Any:
         return _LIMITS.ReadMaxRows(self._max_rows) if self._max_rows else _LIMITS.ReadAllAvailable()

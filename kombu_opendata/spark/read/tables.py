@@ -147,8 +147,10 @@ def schema_of(table: str, columns: str = "") -> str:
 
 
 def check_columns(table: str, names: list[str]) -> None:
-    """Raise RequestError if the table does not have all these columns."""
+    """Raise RequestError if the table does not have all these columns, or one of them is named twice."""
     for name in names:
+        if names.count(name) > 1:
+            raise RequestError(f"the column {name!r} is named twice", column=name)
         if name not in TABLES[table]:
             known = ", ".join(known for known in TABLES[table] if known != _OLD_NAME)
             raise RequestError(f"table {table} has no column {name!r}: it has {known}", column=name)

@@ -360,6 +360,7 @@ def check_constants(plan: JobPlan, schema: pa.Schema) -> None:
     plan.template((plan.task, plan.queue))
     own = plan.columns.task_id
     fields = [field for field in schema if field.name != own]
+    fields = fields or [pa.field("none", pa.null())]  # a batch without columns has no rows
     row = pa.record_batch([pa.nulls(1, field.type) for field in fields], [field.name for field in fields])
     encoder = RowEncoder(replace(plan, columns=replace(plan.columns, task_id=None)), "job", 0, lambda: 0)
     try:

@@ -93,6 +93,16 @@ def test_batches_have_all_rows_once_in_order(tmp_path: Path, table: str, limit: 
     assert later.latestOffset(start, None) == start
 
 
+def test_latest_rows_that_arrive_after_the_target_of_a_query(tmp_path: Path) -> None:
+    """With ``availableNow``, Spark requests the target before the beginning."""
+    reader = stream(tmp_path, from_latest=True)
+    write_store(tmp_path, "q", records())
+    reader.prepareForTriggerAvailableNow()
+    write_store(tmp_path, "q", [(keys.metadata_key(30), metadata.encode(30, 1, 1, 1, 0, {"task": "t"}))])
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, None) == start
+
+
 def test_rows_of_the_journal_and_messages_of_a_job_that_is_being_routed(tmp_path: Path) -> None:
     """The rows become visible in several commits, and one of them was stored in a table in the meantime."""
     copies: list[Path] = []

@@ -58,6 +58,24 @@ def test_the_other_rows_are_those_of_a_frame_without_bad_ones(wrong: set[int]) -
         assert row.arguments == {"n": str(row.row), "price": "300"}
 
 
+def test_texts_that_are_not_utf8() -> None:
+    """Spark's strings have any bytes: ``cast(X'ff' as string)``."""
+    offsets, data = pa.array([0, 1, 3, 4], pa.int32()).buffers()[1], pa.py_buffer(b"a\xffAb")
+    texts = pa.StringArray.from_buffers(3, offsets, data)
+    for columns, table in (
+        (ColumnNames(args=("t",)), pa.table({"t": texts})),
+        (ColumnNames(args=("t",)), pa.table({"t": pa.ListArray.from_arrays([0, 1, 2, 3], texts)})),
+        (ColumnNames(headers={"h": "t"}), pa.table({"t": texts})),
+        (ColumnNames(task="t"), pa.table({"t": texts})),
+        (ColumnNames(task_id="t", args=("n",)), pa.table({"t": texts, "n": [1, 2, 3]})),
+    ):
+        envelopes, bad = encode(table, columns)
+        assert (len(envelopes), [row.row for row in bad]) == (2, [1])
+        assert (bad[0].column, "UTF" in bad[0].reason.upper()) == ("column 't'", True)
+        assert "\ufffdA" in bad[0].value == bad[0].arguments["t"]
+        assert (bad[0].task_id is None) == (columns.task_id is not None)
+
+
 def test_messages_and_headers_that_a_batch_refuses() -> None:
     table = pa.table({"text": ["a", "b" * 5000, "c"], "tenant": ["x", "y", "z" * 70_000]})
     envelopes, bad = encode(table, ColumnNames(args=("text",), headers={"tenant": "tenant"}), 100_000)

@@ -200,7 +200,15 @@ def test_columns_of_the_writer_that_are_alike(second: str) -> None:
     assert parse_write_options({**given, "args": "m"}, schema, {})[0].columns.args == ("m",)
 
 
+def test_a_task_that_has_no_column_but_its_id() -> None:
+    plan = JobPlan(ColumnNames(task_id="tid"), "mail.letter")
+    check_constants(plan, pa.schema([("tid", pa.string())]))
+    assert list(plan.templates) == [("mail.letter", "")]
+
+
 def test_names_of_reader_arguments() -> None:
+    with pytest.raises(RequestError, match="the column 'task' is named twice"):
+        read_table(None, "/store", "messages", columns=["task", "message_id", "task"])
     for name, meant in (("colums", "columns"), ("firstId", "first_id"), ("job-id", "job_id")):
         wrong: dict[str, Any] = {name: "x"}
         with pytest.raises(RequestError, match=f"unknown option '{name}': do you mean '{meant}'"):
