@@ -53,7 +53,7 @@ def map_tasks(
     check_frame(df, streams=False)
     if "dry_run" in arguments:
         raise RequestError("dry_run can't be given to map_tasks: call submit_tasks", option="dry_run")
-    if _RESULT in df.columns:
+    if _RESULT in map(str.lower, df.columns):
         raise RequestError(f"the frame has a column {_RESULT!r}, as the returned frame has: rename it", column=_RESULT)
     if task_id is None and job_id is not None:
         text = "job_id is given without task_id: name a column of ids, so that a repeated call finds the results"

@@ -105,7 +105,7 @@ class SubmitResult(JobHandle):
         own = self._spark.range(self.first_message_id, self._last_id + 1).withColumnRenamed("id", "message_id")
         rows = own.join(self._read("messages", ("message_id", "task", "task_id")), "message_id", "full")
         rows = rows.join(in_queues, "message_id", "full")
-        task = "coalesce(task_id, string(message_id))"
+        task = "task_id, if(task_id is null, message_id, null)"
         rows = rows.selectExpr(
             "*",
             f"min(message_id) over (partition by {task}) first_id",
@@ -128,7 +128,7 @@ class SubmitResult(JobHandle):
         Columns: partition and row (numbers from 0), task_id, column, value, reason, arguments (all columns by the
         expressions that the call named, as texts of at most 100 characters).
         """
-        return bad_rows_frame(self._spark, self._access.staging_target(), self.status())
+        return bad_rows_frame(self._spark, self._access.staging_target(), self.status(), self._access.bucket)
 
     @property
     def _last_id(self) -> int:

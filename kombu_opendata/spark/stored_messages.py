@@ -66,6 +66,7 @@ def resubmit(
     job_id = job_id or str(uuid.uuid4())
     to = queue if isinstance(queue, Column) else F.lit(queue or "")
     ids = df.select("message_id", to.alias("queue")).dropDuplicates(["message_id"])
+    ids = ids.localCheckpoint()  # computed again from the store of a running broker, it may have other rows
     ((first, last),) = ids.agg(F.min("message_id"), F.max("message_id")).collect()
     bounds: dict[str, Any] = {"first_id": first or 0, "last_id": last or 0, **access.store_arguments()}
     stored = read_table(spark, table="messages", columns=["message_id", "payload"], **bounds)
@@ -128,7 +129,8 @@ def move_messages(df: DataFrame, target: str, **broker: Unpack[BrokerArguments])
     They keep their ids. A repeated call moves the rest.
 
     Args:
-        df: a frame with the columns ``queue`` and ``message_id``, such as the table ``backlog``.
+        df: a frame with the columns ``queue`` and ``message_id``, such as the table ``backlog``. A row without one of
+            them, such as that of a collected message, has no effect.
         target: an existing queue.
         broker: ``broker_url``, or ``app``, and ``transport_options``, as in ``submit_tasks``.
 
@@ -178,7 +180,7 @@ def purge_messages(df: DataFrame, **broker: Unpack[BrokerArguments]) -> int:
 def _change(df: DataFrame, broker: BrokerArguments, change: Callable[[JobBroker, str, list[int]], int]) -> int:
     """Call a function with the ids of each queue, in parts, and return the sum of its results."""
     _check_columns(df, "queue", "message_id")
-    rows = df.select("queue", "message_id").distinct().orderBy("queue", "message_id").toLocalIterator()
+    rows = df.select("queue", "message_id").dropna().distinct().orderBy("queue", "message_id").toLocalIterator()
     count = 0
     with access_of(**broker).connect() as connection:
         for queue, group in groupby(rows, lambda row: row.queue):

@@ -10,6 +10,7 @@ from celery import states
 from celery.backends.base import KeyValueStoreBackend
 from kombu.utils import json
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 from ..celery_integration.broker_access import load_app
 
@@ -80,7 +81,10 @@ def with_values(tasks: Any, results: Any, schema: Any) -> Any:
         kind = schema if isinstance(schema, str) else schema.simpleString()
         text = F.concat(F.lit('{"value":'), F.regexp_replace(value, _TYPED, "$1"), F.lit("}"))
         options = {"columnNameOfCorruptRecord": "unfit"}
-        rows = rows.withColumn("parsed", F.from_json(text, f"value {kind}, unfit string", options))
+        parsed: Any = f"value {kind}, unfit string"
+        if not isinstance(schema, str):
+            parsed = StructType([StructField("value", schema), StructField("unfit", StringType())])
+        rows = rows.withColumn("parsed", F.from_json(text, parsed, options))
         is_unfit = F.col("parsed.unfit").isNotNull()
         unfit = F.concat(F.lit(f"the result does not fit {kind}: "), F.substring(value, 1, _SHOWN))
         reason = F.when(is_unfit, unfit).otherwise(reason)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from kombu.entity import Queue
 from pyspark.sql import functions as F
 
 from kombu_opendata import QueueClient
 from kombu_opendata.spark import read_table, submit_tasks
 
+from ..support.kombu_client import connected
 from ..support.processes import Children, wait_until
 from ..support.workers import Worker
 
@@ -67,3 +69,17 @@ def test_tasks_that_did_not_succeed(
     assert retried.failed().count() == 0
     runs = read_table(spark, str(store_folder), "attempts", columns=["task", "state"]).where("task = 'farm.stubborn'")
     assert sorted(row.state for row in runs.collect()) == ["retried", "retried", "succeeded", "succeeded"]
+
+
+def test_a_task_id_that_is_the_number_of_another_message(spark: Any, broker_url: str, store_folder: Path) -> None:
+    """That message is not a retry of the task."""
+    first = submit_tasks(spark.range(1), "farm.fine", broker_url=broker_url, args=[]).first_message_id
+    numbered = spark.range(first + 50, first + 150).selectExpr("string(id) own_id")
+    job = submit_tasks(numbered, "farm.fine", broker_url=broker_url, args=[], task_id="own_id")
+    job.wait_routed(timeout=60)
+    with connected(broker_url) as connection:
+        connection.Producer().publish("no task", routing_key="plain", declare=[Queue("plain")])
+    plain = read_table(spark, str(store_folder), "messages").where("task is null").first().message_id
+    assert job.first_message_id + job.rows <= plain < first + 150
+
+    assert {row.queue for row in job.results().collect()} == {"celery"}

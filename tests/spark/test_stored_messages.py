@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from celery import Celery
 from kombu.entity import Queue
@@ -70,6 +72,23 @@ def test_tasks_run_again_as_a_job(spark: Any, broker_url: str, store_folder: Pat
     assert resubmit(done.limit(0), broker_url=broker_url).wait(timeout=60).rows == 0
 
 
+def test_a_frame_that_has_more_rows_whenever_it_is_computed(
+    spark: Any, broker_url: str, tmp_path: Path, first_id: int
+) -> None:
+    """As that of failed tasks while more of them fail."""
+    file = tmp_path / "times"
+    file.write_text("1")
+
+    def grow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            times = int(file.read_text())
+            file.write_text(str(times + 1))
+            yield pa.RecordBatch.from_pydict({"message_id": list(range(first_id, first_id + times))})
+
+    growing = spark.range(0, 1, 1, 1).mapInArrow(grow, "message_id long")
+    assert resubmit(growing, broker_url=broker_url).rows == 1
+
+
 def test_what_can_not_run_again(spark: Any, broker_url: str, store_folder: Path, first_id: int) -> None:
     """Nothing is sent then."""
     with connected(broker_url) as connection:
@@ -115,7 +134,8 @@ def test_messages_are_archived_and_purged(spark: Any, broker_url: str, store_fol
     assert failed.count() == 2
 
     some = spark.range(first_id + 10, first_id + 30).selectExpr("'sums' queue", "id message_id")
-    assert purge_messages(some, broker_url=broker_url) == 20
+    collected = spark.sql("select string(null) queue, 1L message_id union all select 'sums', null")
+    assert purge_messages(some.union(collected), broker_url=broker_url) == 20
 
     left = {row.message_id for row in read_table(spark, store, "entries").collect()}
     assert left == {*range(first_id, first_id + 10), *range(first_id + 30, first_id + 40)}

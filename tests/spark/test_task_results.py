@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from celery import Celery
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from kombu_opendata.errors import RequestError
 from kombu_opendata.spark import map_tasks, submit_tasks
@@ -64,6 +65,8 @@ def test_each_task_has_a_row_with_its_result(
     assert (unfit.value, unfit.reason, unfit.state) == (
         None, 'the result does not fit array<int>: "fine"', "succeeded"
     )  # fmt: skip
+    spaced = StructType([StructField("a b", LongType())])
+    assert {row.value for row in sums.results(spaced).collect()} == {None}
     app = Celery(broker=broker_url, backend=f"file://{files}", set_as_current=False)
     files.mkdir()
     elsewhere = list(sums.ids())
@@ -101,5 +104,6 @@ def test_rows_are_joined_to_their_results_whenever_they_are_computed(
 def test_arguments_that_can_not_be_joined(spark: Any, broker_url: str) -> None:
     with pytest.raises(RequestError, match="job_id is given without task_id"):
         map_tasks(spark.range(1), "farm.add", broker_url=broker_url, job_id="sums")
-    with pytest.raises(RequestError, match="the frame has a column 'result'"):
-        map_tasks(spark.range(1).withColumnRenamed("id", "result"), "farm.add", broker_url=broker_url)
+    for name in ("result", "Result"):
+        with pytest.raises(RequestError, match="the frame has a column 'result'"):
+            map_tasks(spark.range(1).withColumnRenamed("id", name), "farm.add", broker_url=broker_url)

@@ -8,12 +8,13 @@ finds them. The broker's maintenance deletes both after a week.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from ...bucket_credentials import bucket_settings
 from ...staging import JobInfo, StagingTarget
 from ...staging.batch_format import bad_rows_index, bad_rows_path
 from ...staging.folder import Folder, Output
@@ -77,13 +78,14 @@ def delete_bad_rows(target: StagingTarget, paths: list[str]) -> None:
         _folder(target).delete(paths)
 
 
-def bad_rows_frame(spark: Any, target: StagingTarget, job: JobInfo) -> Any:
-    """Return the bad rows of a committed job as a frame, which the executors read."""
+def bad_rows_frame(spark: Any, target: StagingTarget, job: JobInfo, bucket: Mapping[str, str]) -> Any:
+    """Return the bad rows of a committed job as a frame, which the executors read with these settings of the bucket."""
     index = bad_rows_index(job.job_id, job.rows, job.batches, job.bytes, job.digest)
 
     def list_paths(_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            paths = msgspec.json.decode(_folder(target).read_all(index), type=list[str])
+            with bucket_settings(bucket):
+                paths = msgspec.json.decode(_folder(target).read_all(index), type=list[str])
         except FileNotFoundError:
             paths = []
         yield pa.record_batch([pa.array(paths, pa.string())], ["path"])
@@ -91,7 +93,8 @@ def bad_rows_frame(spark: Any, target: StagingTarget, job: JobInfo) -> Any:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for path in batch.column(0).to_pylist():
-                yield from _read(_folder(target), path)
+                with bucket_settings(bucket):
+                    yield from _read(_folder(target), path)
 
     paths = spark.range(0, 1, 1, 1).mapInArrow(list_paths, "path string")
     return paths.repartition("path").mapInArrow(read, _DDL)

@@ -126,7 +126,7 @@ class _JobWriter:
             for job_id in dict.fromkeys(message.job_id for message in partitions):
                 batches = [message.batch for message in partitions if message.job_id == job_id]
                 broker.staging.abort_job(job_id, batches)
-        delete_bad_rows(self._target, [message.bad_path for message in partitions if message.bad_path])
+            delete_bad_rows(self._target, [message.bad_path for message in partitions if message.bad_path])
 
 
 class CommitReport(msgspec.Struct):

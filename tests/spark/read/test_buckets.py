@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kombu.entity import Queue
+from pyspark.sql import functions as F
 
 from kombu_opendata.bucket_credentials import bucket_settings
 from kombu_opendata.errors import RequestError, StoreSilent
@@ -47,6 +48,11 @@ def test_one_place_for_the_settings_of_reading_and_writing(spark: Any, s3: S3) -
         assert sum(b"proj" not in row.body for row in frame.collect()) == 600
         plan = frame._jdf.queryExecution()
         assert SECRET not in plan.toString() + plan.logical().treeString() + str(plan.executedPlan())
+        no_queue = F.lit(None).cast("string")
+        bad = submit_tasks(
+            spark.range(2), "proj.add", broker_url=url, queue=no_queue, bad_rows="collect", bucket=bucket
+        )  # fmt: skip
+        assert bad.bad_rows().count() == 2
     assert any(".staged/" in path for path in s3.requests())
 
 
