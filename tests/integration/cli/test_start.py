@@ -32,6 +32,8 @@ ARGUMENTS = {
     "exchange show": "amq.topic",
     "filter explain": "old --id 0",
     "failed show": "0",
+    "job show": "nightly",
+    "job wait": "nightly",
     "message": "0",
     "peek": "old",
     "queue show": "old",
@@ -42,7 +44,7 @@ ARGUMENTS = {
     "worker messages": "opendata-queue",
 }
 #: verbs that say with 1 that there is no such thing
-NOT_THERE = {"failed show", "result get", "task show"}
+NOT_THERE = {"failed show", "job show", "job wait", "result get", "task show"}
 
 
 @pytest.fixture(scope="module")

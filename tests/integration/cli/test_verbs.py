@@ -97,8 +97,9 @@ VERBS = [
 #: tested below, or by tests of their own
 OTHERS = {
     "broker", "broker hand-over", "broker reload", "broker start", "broker stop", "config check", "config show",
-    "hash-secret", "ping", "queue delete", "exchange delete", "binding delete", "store backup", "store repair",
-    "store restore", "user add", "user list", "user permit", "user delete", "web",
+    "hash-secret", "job list", "job show", "job wait", "job cancel", "job retry", "job delete", "ping", "queue delete",
+    "exchange delete", "binding delete", "store backup", "store repair", "store restore", "user add", "user list",
+    "user permit", "user delete", "web",
 }  # fmt: skip
 
 

@@ -60,11 +60,11 @@ def test_a_small_job_goes_inline(sink: Sink, client: StagingClient, store_folder
     when(client, "job", lambda job: job.has_ended and job.done == 50)
 
 
-def test_small_batches_that_are_many_become_objects(sink: Sink, client: StagingClient, store_folder: Path) -> None:
+def test_small_batches_that_are_many_become_one_object(sink: Sink, client: StagingClient, store_folder: Path) -> None:
     infos = stage(client.staging_target(), "job", [bodies(100, 100 * number) for number in range(8)])
     assert all(info.data for info in infos)
     client.commit_job("job", infos)
-    assert len(objects(store_folder)) == 8
+    assert len(objects(store_folder)) == 1
     consume(sink)
     sink.take(800)
     assert sink.got == Counter(bodies(800))
