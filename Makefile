@@ -36,10 +36,10 @@ test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills),
 test-downstream: $(VENV)/.downstream ## other people's packages on this broker, each of one version; some of it: ARGS=tests/downstream/test_sentry.py
 	$(PYTEST) -m downstream $(PARALLEL) $(or $(ARGS),tests/downstream)
 
-# Workers, kills and other people's packages take long and measure few further lines. All processes write their data into
+# Most workers, kills and other packages take long and measure few further lines. All processes write their data into
 # one folder, those of other users, too.
-MEASURED := tests/unit tests/property tests/golden tests/vendor tests/web tests/spark tests/integration
-MEASURED_LONG := tests/web tests/spark/read tests/spark/write tests/spark/test_result.py tests/spark/test_submit.py
+MEASURED := tests/unit tests/property tests/golden tests/vendor tests/web tests/spark tests/integration tests/acceptance/test_task_outcomes.py
+MEASURED_LONG := tests/web tests/spark
 coverage: export COVERAGE_FILE := $(CURDIR)/.coverage.d/data
 coverage: $(VENV)/.test ## the fast tests and some long ones, measured with the processes that they start; fails below the floors
 	rm -rf .coverage.d && mkdir -m 1777 .coverage.d
