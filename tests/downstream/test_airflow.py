@@ -110,7 +110,7 @@ class Airflow:
         """Return the value that a task returned."""
         with closing(sqlite3.connect(self._database, timeout=30)) as database:
             ((value,),) = database.execute("SELECT value FROM xcom WHERE task_id = ?", (task,))
-        return json.loads(value)
+        return json.loads(str(value))  # SQLite stores JSON that is a number as a number
 
 
 def test_a_dag_runs_over_tls(
