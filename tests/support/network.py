@@ -9,8 +9,11 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 
 import pytest
+
+from .processes import wait_until
 
 _serial = itertools.count()
 _SUBNET = "10.77.0"
@@ -46,9 +49,11 @@ class Network:
             _run("ip", "netns", "exec", self._switch, "bridge", "link", "set", "dev", f"to-{host}", "state", "0")
 
     def mend(self, host: str) -> None:
-        """The host is back."""
+        """The host is back. The switch refuses the state as long as it has not noticed that the port is up."""
         _ip("-n", self._name(host), "link", "set", "eth0", "up")
-        _run("ip", "netns", "exec", self._switch, "bridge", "link", "set", "dev", f"to-{host}", "state", "3")
+        state = ("ip", "netns", "exec", self._switch, "bridge", "link", "set", "dev", f"to-{host}", "state", "3")
+        forwards = partial(subprocess.run, state, capture_output=True, check=False)
+        wait_until(lambda: forwards().returncode == 0, 60, f"the switch forwards to {host}")
 
     def make(self) -> None:
         """Make the namespaces and what connects them."""
