@@ -55,6 +55,7 @@ def server(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageS
     with children() as started:
         started.add(found := PageServer(tmp_path_factory.mktemp("page"), url))
         yield found
+        found.terminate()  # in order: what a killed process has run is not measured
 
 
 @pytest.fixture(scope="module")
