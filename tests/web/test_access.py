@@ -64,9 +64,12 @@ def world(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
         place = f"127.0.0.1:{broker.port}"
         trust = ("--tls-ca", str(authority.path))
 
+        servers: list[PageServer] = []
+
         def page(user: str, *options: str) -> PageServer:
             found = PageServer(tmp_path_factory.mktemp("page"), f"opendatas://{user}{place}", *trust, *options)
             started.add(found)
+            servers.append(found)
             return found
 
         with QueueClient(f"opendatas://root:r@{place}", tls={"ca_certs": str(authority.path)}) as admin:
@@ -77,6 +80,8 @@ def world(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
                 page(""), page("root:r@", "--read-only"), page("root:r@", *proxy, "127.0.0.1/32"),
                 page("root:r@", *proxy, "192.0.2.0/24"), page(""), page("root:r@"), admin,
             )  # fmt: skip
+            for server in servers:
+                server.terminate()
 
 
 def browser(page: PageServer) -> httpx.Client:
