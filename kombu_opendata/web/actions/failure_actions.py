@@ -129,7 +129,7 @@ def retried_text(done: m.FailuresRetried) -> str:
 @action("retry", "Retry", m.RetryFailures, " ".join(OnFailures.model_fields), is_long=True)
 class RetryAction(OnFailures):
     target: str = Field("", title="To the queue", description="empty means: their own")
-    effect = "will be retried: failed messages with their ids, tasks with new ones."
+    effect = "will be retried: failed messages become ready, acknowledged tasks are published again."
 
     async def perform_in_steps(self, broker: UserBroker, report: Report) -> ActionOutcome:
         retry = partial(broker.client.retry_failures, self.target)
