@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -115,15 +115,18 @@ class OnFailures(Parameters):
         return done
 
 
-def retried_text(done: m.FailuresRetried) -> str:
-    """Return sentences with the counts of a retry."""
+def retry_outcome(done: m.FailuresRetried, path: str, query: Mapping[str, Any] | None = None) -> ActionOutcome:
+    """Return the outcome of a retry, which leads to a view; raise PreconditionFailed if nothing could be retried."""
     left = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in done.left.items())
     if done.damage:
         left += f" ({done.damage})"
     if done.refused and not done.handled:
-        return f"Nothing was retried: {left}."
+        raise PreconditionFailed(f"Nothing was retried: {left}.")
     text = f"{counted(done.handled, 'failure')} retried." + (f" Not: {left}." if left else "")
-    return f"{text} {done.full} is full: the rest stays." if done.full else text
+    if done.full:
+        text += f" {done.full} is full: the rest stays."
+    counts = {"redriven": done.redriven, "published": done.published, **done.left}
+    return ActionOutcome(text, counts, path, query or {})
 
 
 @action("retry", "Retry", m.RetryFailures, " ".join(OnFailures.model_fields), is_long=True)
@@ -134,10 +137,7 @@ class RetryAction(OnFailures):
     async def perform_in_steps(self, broker: UserBroker, report: Report) -> ActionOutcome:
         retry = partial(broker.client.retry_failures, self.target)
         done = await self.in_steps(broker, report, m.FailuresRetried(0), retry)
-        text = retried_text(done)
-        if done.refused and not done.handled:
-            raise PreconditionFailed(text)
-        return ActionOutcome(text, {"redriven": done.redriven, "published": done.published, **done.left}, "failed")
+        return retry_outcome(done, "failed")
 
 
 @action(

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
-from ...errors import PreconditionFailed
 from ...protocol import messages as m
 from ...readable_text import counted
 from ..user_clients import UserBroker
 from .action import ActionOutcome, Parameters, Preview, action
-from .failure_actions import retried_text
+from .failure_actions import retry_outcome
 
 
 class OnJob(Parameters):
     """An action on a Spark job."""
 
     job_id: str = Field(title="Job", min_length=1)
-
-    def outcome(self, text: str, counts: dict[str, Any]) -> ActionOutcome:
-        """Return an outcome that leads to the view of the job."""
-        return ActionOutcome(text, counts, "spark-job", {"id": self.job_id})
 
 
 @action("cancel-job", "Cancel the job", m.CancelJob, "job_id", is_dangerous=True)
@@ -35,7 +28,8 @@ class CancelJobAction(OnJob):
     async def perform(self, broker: UserBroker) -> ActionOutcome:
         done = await broker.client.cancel_job(self.job_id)
         text = f"{counted(done.dropped, 'task')} removed; {done.running:,} continue."
-        return self.outcome(text, {"dropped": done.dropped, "running": done.running, "ended": done.ended})
+        counts = {"dropped": done.dropped, "running": done.running, "ended": done.ended}
+        return ActionOutcome(text, counts, "spark-job", {"id": self.job_id})
 
 
 @action("retry-job", "Retry failed tasks", m.RetryJob, "job_id", is_long=True)
@@ -47,11 +41,7 @@ class RetryJobAction(OnJob):
         return Preview(text, failed) if failed else Preview("No task can run again.", 0, is_possible=False)
 
     async def perform(self, broker: UserBroker) -> ActionOutcome:
-        done = await broker.client.retry_job(self.job_id)
-        text = retried_text(done)
-        if done.refused and not done.handled:
-            raise PreconditionFailed(text)
-        return self.outcome(text, {"redriven": done.redriven, "published": done.published, **done.left})
+        return retry_outcome(await broker.client.retry_job(self.job_id), "spark-job", {"id": self.job_id})
 
 
 @action("delete-job", "Delete the job", m.DeleteJob, "job_id", is_dangerous=True)
