@@ -1,6 +1,6 @@
 """Actions of operators: parameters, preview and execution of each, without HTML and HTTP."""
 
-from . import (
+from . import (  # noqa: F401 - they declare the actions
     broker_actions,
     exchange_actions,
     failure_actions,
@@ -12,13 +12,3 @@ from . import (
 from .action import ACTIONS, ALIASES, is_offered
 
 __all__ = ["ACTIONS", "ALIASES", "is_offered"]
-#: modules that declare actions
-_MODULES = (
-    broker_actions,
-    exchange_actions,
-    failure_actions,
-    job_actions,
-    message_actions,
-    queue_actions,
-    worker_actions,
-)
