@@ -36,7 +36,9 @@ def test_a_failed_task_is_understood_and_run_again(
         page.get_by_role("button", name="Retry…").click()
         page.get_by_role("dialog").get_by_role("button", name="Retry").click()
         expect(page.get_by_text("1 failure retried.")).to_be_visible()
-        expect(page.get_by_role("link", name="retried as message")).to_be_visible(timeout=30_000)
+        page.get_by_role("link", name="retried as message").click(timeout=30_000)
+        expect(page.get_by_role("heading", level=1)).not_to_have_text(f"Message {failure.message_id}")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Message ")
 
 
 def test_a_canvas_is_a_tree(site: str, shop: Shop, browser: Browser) -> None:
