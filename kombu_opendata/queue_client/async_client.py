@@ -126,9 +126,15 @@ def _release(client: QueueClient, messages: list[Message]) -> None:
 
 
 def _iterated(
-    method: _Method[P, Generator[T, None, None]], list_page: Callable[..., Coroutine[Any, Any, Any]]
+    method: _Method[P, Generator[T, None, None]],
+    list_page: Callable[..., Coroutine[Any, Any, Any]],
+    cursor: str = "next",
 ) -> Callable[Concatenate[AsyncQueueClient, P], AsyncGenerator[T, None]]:
-    """Return the asynchronous iterator over the pages of a list; each page is one call, which can be cancelled."""
+    """Return the asynchronous iterator over the pages of a list; each page is one call, which can be cancelled.
+
+    Args:
+        cursor: the argument of ``list_page`` that has the ``next`` of the page before.
+    """
 
     @wraps(method)
     async def items(client: AsyncQueueClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
@@ -139,7 +145,7 @@ def _iterated(
                 yield item
             if page.next is None:
                 return
-            query = query_after(query, page.next)
+            query = query_after(query, page.next, cursor)
 
     return items
 
@@ -285,18 +291,10 @@ class AsyncQueueClient:
     # ------------------------------------------------------------ jobs
     get_job = _short(QueueClient.get_job)
     list_jobs = _short(QueueClient.list_jobs)
+    iter_jobs = _iterated(QueueClient.iter_jobs, partial(list_jobs, limit=1000), "after")
     cancel_job = _apart(QueueClient.cancel_job)
     retry_job = _apart(QueueClient.retry_job)
     delete_job = _short(QueueClient.delete_job)
-
-    async def iter_jobs(self) -> AsyncGenerator[JobInfo, None]:
-        """Iterate over all jobs as :meth:`.QueueClient.iter_jobs`."""
-        after: str | None = ""
-        while after is not None:
-            page = await self.list_jobs(after, limit=1000)
-            for job in page.items:
-                yield job
-            after = page.next
 
     async def wait_job(
         self,

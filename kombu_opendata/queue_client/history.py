@@ -194,9 +194,9 @@ def _items(list_page: Callable[..., Any], query: Any) -> Generator[Any, None, No
         query = query_after(query, page.next)
 
 
-def query_after(query: Any, next: str) -> Any:
-    """Return the query for the page after the one that has this ``next``."""
-    return {name: value for name, value in query.items() if name != "prev"} | {"next": next}
+def query_after(query: Any, next: str, cursor: str = "next") -> Any:
+    """Return the query for the page after the one that has this ``next``; ``cursor`` is the argument for it."""
+    return {name: value for name, value in query.items() if name != "prev"} | {cursor: next}
 
 
 def _with_bodies(page: m.AttemptPage) -> m.AttemptPage:
