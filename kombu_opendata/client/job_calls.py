@@ -22,7 +22,6 @@ from ..protocol.messages import (
 )
 from ..protocol.messages.message_base import Reply, Request
 from ..selectors.tree import quoted
-from ..staging.job import check_job_id
 from .client_clock import SYSTEM, ClientClock
 
 #: pauses between two polls: the first one, which doubles up to the last
@@ -101,7 +100,6 @@ class JobCalls:
             NotFound: the broker knows no such job.
             RequestError: the store can't hold staged jobs, or the id is not valid.
         """
-        check_job_id(job_id)
         job = self._request(GetJob(0, job_id)).info
         if job.state == "unknown":
             raise NotFound(f"the broker knows no job {job_id!r}: it was never committed, or was settled long ago")

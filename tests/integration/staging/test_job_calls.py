@@ -54,6 +54,8 @@ def test_a_client_waits_for_a_job(url: str, job: JobInfo) -> None:
                 call("other")
             with pytest.raises(RequestError, match="1 to 255 bytes"):
                 call("")
+            with pytest.raises(RequestError, match="Expected `str`, got `int`"):
+                call(5)  # type: ignore[arg-type]
 
 
 def test_waits_on_an_event_loop_occupy_no_threads(url: str, job: JobInfo) -> None:
