@@ -44,7 +44,7 @@ def test_what_failed_is_found_by_its_groups_and_runs_again(site: str, shop: Shop
         page.get_by_role("dialog").get_by_role("button", name="Retry").click()
         expect(page.get_by_text("2 failures retried.")).to_be_visible(timeout=30_000)
         assert len(before - {one.message_id for one in client.list_failures().items}) == 2
-        page.get_by_role("link", name="Jobs", exact=True).click()
+        page.get_by_role("link", name="Background", exact=True).click()
         expect(page.locator("#background-jobs tbody tr").first).to_contain_text("2 failures retried.")
 
 

@@ -190,13 +190,13 @@ for _name, _action_of_name in (ACTIONS | {old: ACTIONS[new] for old, new in ALIA
 # ---------------------------------------------------------------------- background jobs
 @JOBS.view("/jobs", "jobs.html")
 async def list_jobs(visit: AVisit) -> list[BackgroundJob]:
-    """Return your jobs of the last hour, the newest first."""
+    """Return your background jobs of the last hour, the newest first."""
     return visit.site.jobs.of(visit.user)
 
 
 @JOBS.view("/jobs/{id}", "job_notice.html")
 async def get_job(visit: AVisit, id: int) -> BackgroundJob:
-    """Return one of your jobs."""
+    """Return one of your background jobs."""
     job = visit.site.jobs.get(visit.user, id)
     if job is None:
         raise NotFound(f"there is no job {id} (any more)", job=id)
