@@ -25,12 +25,18 @@ from kombu_opendata.transport import Channel
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = (DOCS / "settings.md").read_text()
 PAGES = [
-    *(str(page.relative_to(DOCS)) for page in sorted([*DOCS.glob("coming-from/*.md"), *DOCS.glob("upstream/*.md")])),
-    "configuration.md", "settings.md", "users-and-tls.md", "monitoring.md", "migrating.md", "failure-modes.md",
-    "message-failures.md", "queue-arguments.md", "filters.md", "client-api.md", "permissions.md", "production.md",
-    "alerts.md", "compatibility.md", "contract.md", "security.md", "spark.md", "verify.md", "cli.md", "tour.md",
-    "tutorial.md", "ARCHITECTURE.md", "../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../deploy/README.md",
-]  # fmt: skip
+    *(
+        str(page.relative_to(DOCS))
+        for folder in ("", "coming-from", "upstream")
+        for page in sorted((DOCS / folder).glob("*.md"))
+    ),
+    "../README.md",
+    "../CHANGELOG.md",
+    "../CONTRIBUTING.md",
+    "../SECURITY.md",
+    "../deploy/README.md",
+    "../examples/airflow/README.md",
+]
 
 
 #: pages of the site that tools/site makes
