@@ -41,6 +41,8 @@ class Kills:
         for line in LINES:
             app.send_task(f"farm.{line}", (str(self.ledger), line, str(self.gate)))
         self.ledger.wait_for(*(f"{line} began" for line in LINES))
+        with QueueClient(url) as client:  # a task may begin before its worker acknowledges it
+            wait_until(lambda: client.metrics("celery").in_flight == 1, PATIENCE_SECONDS, "one acknowledged message")
 
     def start(self, name: str, **settings: object) -> Worker:
         options: dict[str, Any] = {"include": ["outcomes"], **settings}
