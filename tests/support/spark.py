@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import warnings
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.spark import use_java
 from kombu_opendata.url import parse
 
-from .processes import Child, Children
+from .processes import Child, Children, free_ports
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -65,8 +64,7 @@ def cluster(started: Children, folder: Path) -> str:
     """
     use_java(folder)
     program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    with socket.create_server(("127.0.0.1", 0)) as taken_for_now:
-        port = taken_for_now.getsockname()[1]
+    (port,) = free_ports(1)
     url = f"spark://127.0.0.1:{port}"
     worker = ["worker.Worker", "--cores", "1", "--memory", "600m", "--work-dir", str(folder / "work"), url]
     parts = {"127.0.0.1": ["master.Master", "--port", str(port)], "127.0.0.2": worker, "127.0.0.3": worker}
