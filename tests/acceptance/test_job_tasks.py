@@ -32,8 +32,8 @@ ENDS = {
 class Jobs:
     """The jobs of one broker, and its tasks."""
 
-    def __init__(self, url: str, app: Celery, client: QueueClient) -> None:
-        self.staging, self.client, self.app = StagingClient(url), client, app
+    def __init__(self, app: Celery, client: QueueClient) -> None:
+        self.staging, self.client, self.app = StagingClient(client.connections.usable()), client, app
 
     def submit(self, job_id: str, tasks: Sequence[tuple[str, tuple[object, ...]]], **options: Any) -> JobInfo:
         """As Spark submits tasks of ``apps/outcomes.py``."""
@@ -61,11 +61,9 @@ class Jobs:
 @pytest.fixture
 def jobs(store_folder: Path) -> Iterator[Jobs]:
     url = f"opendata://{store_folder}"
-    with sender(url) as app, QueueClient(url) as client:
+    with sender(url) as app, QueueClient(url, start_timeout=60, reconnect_timeout=60) as client:
         client.create("celery")
-        found = Jobs(url, app, client)
-        yield found
-        found.staging.close()
+        yield Jobs(app, client)
 
 
 def started(url: str, folder: Path, name: str, pool: str) -> Worker:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -36,41 +36,20 @@ def sink(store_folder: Path) -> Iterator[Sink]:
 
 
 @pytest.fixture
-def broker(store_folder: Path, sink: Sink) -> EmbeddedBroker:
-    return EmbeddedBroker(store_folder)
-
-
-@pytest.fixture
-def client(store_folder: Path, sink: Sink) -> Iterator[StagingClient]:
-    with StagingClient(f"opendata://{store_folder}") as opened:
-        yield opened
-
-
-@pytest.fixture
 def target(client: StagingClient) -> StagingTarget:
     return as_objects(client.staging_target())
 
 
 def during_kills(broker: EmbeddedBroker, dice: Random, call: Callable[[], object]) -> None:
     """Run a call while the broker is killed three times, or until the call ends."""
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except BaseException as exc:
-            errors.append(exc)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    for _ in range(3):
-        random_moment(dice, 0.5)
-        if not thread.is_alive():
-            break
-        broker.kill()
-    thread.join(120)
-    assert not thread.is_alive()
-    assert not errors, errors
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(call)
+        for _ in range(3):
+            random_moment(dice, 0.5)
+            if running.done():
+                break
+            broker.kill()
+        running.result(120)
 
 
 def test_a_cancellation_goes_on(

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.maintain import maintain
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import OpenDataError
@@ -39,18 +38,6 @@ def sink(store_folder: Path) -> Iterator[Sink]:
     found = Sink(f"opendata://{store_folder}", "q", prefetch=200)
     yield found
     found.close()
-
-
-@pytest.fixture
-def broker(store_folder: Path, sink: Sink) -> EmbeddedBroker:
-    return EmbeddedBroker(store_folder)
-
-
-@pytest.fixture
-def client(broker: EmbeddedBroker, store_folder: Path) -> Iterator[StagingClient]:
-    options = Options(name="driver", start_timeout=60, reconnect_timeout=60)
-    with StagingClient(f"opendata://{store_folder}", options) as found:
-        yield found
 
 
 def bodies(count: int, start: int = 0) -> list[bytes]:

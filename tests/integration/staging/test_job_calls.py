@@ -6,6 +6,7 @@ import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -19,6 +20,8 @@ from ...support.broker import EmbeddedBroker
 from ...support.processes import run
 
 TASKS = 4
+#: also if the broker is killed and started again
+PATIENT: dict[str, Any] = {"start_timeout": 60, "reconnect_timeout": 60}
 WAITS = 100
 
 
@@ -30,7 +33,7 @@ def job(url: str, sink: Sink) -> JobInfo:
 
 
 def end(url: str, *, rejected: int = 0) -> None:
-    with QueueClient(url) as client:
+    with QueueClient(url, **PATIENT) as client:
         if rejected:
             client.reject_many("q", client.read("q", vt=60, qty=rejected))
         client.pop("q", TASKS - rejected)
@@ -112,7 +115,7 @@ def test_a_handle_waits_and_steers_without_pyspark(url: str, job: JobInfo, tmp_p
 
 def test_a_wait_outlasts_a_killed_broker(url: str, job: JobInfo, broker: EmbeddedBroker) -> None:
     with ThreadPoolExecutor() as threads:
-        handle = find_job("job", broker_url=url)
+        handle = find_job("job", broker_url=url, transport_options=PATIENT)
         wait = threads.submit(handle.wait, 120)
         broker.kill()
         end(url)
