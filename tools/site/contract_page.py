@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,13 +31,12 @@ def checks() -> dict[int, list[str]]:
     return modules
 
 
-def mutants() -> dict[int, list[str]]:
-    """Return the names of the planted bugs that break each point, by its number."""
-    names: dict[int, list[str]] = defaultdict(list)
-    for path in sorted((TESTS / "mutants").glob("*.patch")):
-        for number in path.read_text().split("points: ")[1].splitlines()[0].split():
-            names[int(number)].append(path.stem)
-    return names
+def mutants() -> Counter[int]:
+    """Return the number of planted bugs that break each point, by its number."""
+    counts: Counter[int] = Counter()
+    for path in (TESTS / "mutants").glob("*.patch"):
+        counts.update(map(int, path.read_text().split("points: ")[1].splitlines()[0].split()))
+    return counts
 
 
 def points() -> list[int]:
@@ -47,12 +46,12 @@ def points() -> list[int]:
 
 def page() -> str:
     """Return the page with its present text around the checks."""
-    modules, names = checks(), mutants()
+    modules, bugs = checks(), mutants()
 
     def point(match: re.Match[str]) -> str:
         number = int(match["number"])
         deciding = ", ".join(f"`{module}`" for module in modules[number])
-        return f"{number}. {match['text']}\n{match['indent']}*Checks*: {deciding}; {len(names[number])} planted bugs."
+        return f"{number}. {match['text']}\n{match['indent']}*Checks*: {deciding}; {bugs[number]} planted bugs."
 
     return POINT.sub(point, PAGE.read_text())
 
