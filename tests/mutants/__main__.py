@@ -11,27 +11,29 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from ..support.processes import INTERRUPTIBLE
+
 ROOT = Path(__file__).resolve().parents[2]
 FAST = ("tests/unit", "tests/property", "tests/golden")
-_HEAD = re.compile(r"(?P<title>.+)\npoints: (?P<points>[\d ]+)\ntests: (?P<tests>.+)\n\n---")
+_HEAD = re.compile(r".+\npoints: (?P<points>[\d ]+)\ntests: (?P<tests>.+)\n\n---")
 
 
 class Mutant(NamedTuple):
     """A planted bug."""
 
     path: Path
-    title: str
     points: list[int]
     tests: list[str]
 
@@ -62,7 +64,7 @@ def _mutant(path: Path) -> Mutant:
     head = _HEAD.match(path.read_text())
     if head is None:
         raise ValueError(f"{path} does not begin with a title, points, tests and an empty line")
-    return Mutant(path, head["title"], [int(point) for point in head["points"].split()], head["tests"].split())
+    return Mutant(path, [int(point) for point in head["points"].split()], head["tests"].split())
 
 
 class Checkout:
@@ -85,7 +87,7 @@ class Checkout:
     def failed_test(self, tests: list[str], seconds: float) -> str:
         """Run tests until one fails; return it, or an empty text if none fails in this time."""
         options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=unshrunk", "-m", "not slow"]
-        command = [sys.executable, "-m", "pytest", *options, *tests]
+        command = [*INTERRUPTIBLE, sys.executable, "-m", "pytest", *options, *tests]
         environment = os.environ | {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
         with subprocess.Popen(
             command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -93,7 +95,10 @@ class Checkout:
             try:
                 output, _ = process.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
-                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.send_signal(signal.SIGINT)  # pytest ends the processes of its tests
+                    process.communicate(timeout=60)
+                process.kill()
                 return ""
         if process.returncode == 0:
             return ""
