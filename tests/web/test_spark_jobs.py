@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from kombu_opendata import QueueClient
+from kombu_opendata.queue_client import QueueOptions
 
 from ..support.batches import commit_job
 from ..support.page import opened
@@ -62,6 +63,19 @@ def test_any_id_has_a_view(client: QueueClient, site: str, browser: Browser, job
         expect(page.get_by_role("heading", level=1)).to_have_text(job_id)
         expect(page.locator("dt:text-is('Removed') + dd")).to_have_text("1")
         assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+def test_tasks_that_can_not_be_retried_have_no_button(client: QueueClient, http: httpx.Client) -> None:
+    client.create("short", QueueOptions(message_ttl_seconds=0.001))
+    commit_job(client, "expired", 2, queue="short")
+    client.wait_job("expired", 60)
+    assert client.get_job("expired").tasks.expired == 2
+    view = http.get("spark-job", params={"id": "expired"}).text
+    assert "Delete…" in view
+    assert "Retry…" not in view
+    assert "Failed tasks of this job" not in view
+    preview = http.post("api/v1/actions/retry-job/preview", json={"job_id": "expired"}).json()
+    assert (preview["text"], preview["is_possible"]) == ("No task can run again.", False)
 
 
 def test_lists_have_pages(client: QueueClient, http: httpx.Client) -> None:

@@ -125,7 +125,7 @@ def show(client: QueueClient, job_id: str) -> Reply:
 
 
 def _hints(job: JobInfo) -> Iterator[str]:
-    if job.tasks.failed:
+    if job.tasks.retryable:
         yield f"failed tasks: {next_command(f'failed list --where={shlex.quote(job_filter(job.job_id))}')}"
 
 

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from .. import permissions
 from ..permissions import STAGED_JOBS, on_exchange
+from ..task_reports import FAILED
 from .failure_messages import FailuresRetried
 from .message_base import Many, Numbered, Request, operation
 from .session_messages import Ok
@@ -107,6 +108,11 @@ class TaskCounts(msgspec.Struct, array_like=True, frozen=True):
     def failed(self) -> int:
         """Number of tasks that ended without success: neither succeeded nor ignored nor acknowledged."""
         return self.ended - self.acknowledged - self.succeeded - self.ignored - self.retried
+
+    @property
+    def retryable(self) -> int:
+        """Number of failed tasks that a retry can run again: neither revoked, expired, dead-lettered nor removed."""
+        return sum(getattr(self, state.name.lower()) for state in FAILED)
 
 
 class Job(msgspec.Struct, array_like=True, frozen=True):

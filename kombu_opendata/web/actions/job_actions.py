@@ -35,8 +35,7 @@ class CancelJobAction(OnJob):
 @action("retry-job", "Retry failed tasks", m.RetryJob, "job_id", is_long=True)
 class RetryJobAction(OnJob):
     async def effect_on(self, broker: UserBroker) -> Preview:
-        tasks = (await broker.client.get_job(self.job_id)).tasks
-        failed = tasks.failed - tasks.removed
+        failed = (await broker.client.get_job(self.job_id)).tasks.retryable
         text = f"{counted(failed, 'failed task')} of {self.job_id} will run again, in the same job."
         return Preview(text, failed) if failed else Preview("No task can run again.", 0, is_possible=False)
 

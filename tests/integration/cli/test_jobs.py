@@ -136,6 +136,7 @@ def test_a_job_is_cancelled_once(client: QueueClient, jobs: str, invoke: Callabl
     assert invoke("job", "cancel", "cancelled", "--yes").exit_code == 1
     waited = invoke("job", "wait", "cancelled")
     assert (waited.exit_code, waited.stdout) == (7, "job 'cancelled' has ended: 1 acknowledged, 2 removed\n")
+    assert waited.stderr == "Error: 2 tasks of job 'cancelled' did not succeed\n", "no list has them"
 
 
 def waiting(url: str, job_id: str, folder: Path, client: QueueClient) -> Child:
