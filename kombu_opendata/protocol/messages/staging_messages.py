@@ -168,7 +168,8 @@ class JobInfo(Job, array_like=True, frozen=True):
 
     Attributes:
         added: True if this commit added the messages; False if the job id was committed before.
-        same: True if the batches of this commit have the same number of rows as those of the first commit.
+        same: True if the batches of this commit have the same number of rows as those of the first commit, and the
+            digests, if both have one, are equal.
         blocked: the reason why the job can't be routed now, if any.
     """
 
