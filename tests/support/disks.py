@@ -1,4 +1,4 @@
-"""File systems of their own, to fill them up."""
+"""File systems of their own, to fill them up, and writes that fail."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+
+def failing(code: int) -> Any:
+    """A function in place of ``os.write`` and its like, that raises an error with this number."""
+
+    def fail(*_arguments: Any) -> int:
+        raise OSError(code, os.strerror(code))
+
+    return fail
 
 
 @contextmanager

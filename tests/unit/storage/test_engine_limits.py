@@ -15,6 +15,7 @@ from kombu_opendata.storage.commit.journal_format import Segment
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import keys, store_records
 from kombu_opendata.storage.records.keys import RecordKind
+from tests.support.disks import failing
 from tests.support.engine import World, nothing, run, sized
 from tests.support.plain_store import PlainStore
 from tests.support.waiting import until
@@ -124,12 +125,9 @@ def test_a_full_disk_refuses_publishes_and_loses_nothing(tmp_path: Path, monkeyp
 
 
 def test_effects_that_found_no_room_are_committed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_arguments: Any) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     async def steps(world: World) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(os, "pwritev", full)
+            patch.setattr(os, "pwritev", failing(errno.ENOSPC))
             world.publish("q")
             for _ in range(2):
                 with pytest.raises(StoreFull):

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,12 +14,9 @@ from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.errors import StoreFull
 from kombu_opendata.protocol.messages import DeclareQueue, Publish
 from tests.support.caller import Caller
+from tests.support.disks import failing
 from tests.support.engine import SMALL_BUCKETS, World, run
 from tests.support.waiting import until
-
-
-def full(*_arguments: Any) -> int:
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_queue_that_was_deleted_while_the_disk_was_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +29,7 @@ def test_a_queue_that_was_deleted_while_the_disk_was_full(tmp_path: Path, monkey
         queue = instance.queues["w"]
         await world.engine.commits.commit()
         with monkeypatch.context() as patch:
-            patch.setattr(os, "pwritev", full)
+            patch.setattr(os, "pwritev", failing(errno.ENOSPC))
             with pytest.raises(StoreFull):
                 await instance.queues.delete(queue)
         assert queue.deleting

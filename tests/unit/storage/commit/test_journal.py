@@ -16,6 +16,7 @@ from kombu_opendata.storage.commit.journal import Journal
 from kombu_opendata.storage.commit.journal_format import RECORD as RECORD_HEADER
 from kombu_opendata.storage.commit.journal_format import checksum
 
+from ....support.disks import failing
 from ....support.unprivileged import unprivileged
 
 pytestmark = pytest.mark.contract(9, 15)
@@ -407,7 +408,7 @@ def test_a_full_disk_is_no_room_and_nothing_is_written(tmp_path: Path, monkeypat
     journal, _ = opened(tmp_path)
     journal.append(b"one")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwritev", _failing(errno.ENOSPC))
+        patch.setattr(os, "pwritev", failing(errno.ENOSPC))
         with pytest.raises(StoreFull) as caught:
             journal.append(b"refused")
         assert caught.value.path == str(tmp_path)
@@ -415,7 +416,7 @@ def test_a_full_disk_is_no_room_and_nothing_is_written(tmp_path: Path, monkeypat
         with pytest.raises(StoreFull):
             journal.append(b"half")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", _failing(errno.ENOSPC))
+        patch.setattr(os, "pwrite", failing(errno.ENOSPC))
         with pytest.raises(StoreFull):
             journal.append(bytes(2 * SEGMENT))
         journal.append(bytes(SEGMENT - 200))  # fits the segment at hand
@@ -431,10 +432,10 @@ def test_a_disk_that_fails_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.M
     journal.append(b"one")
     with monkeypatch.context() as patch:
         for code in (errno.EIO, errno.ENOSPC):  # a second fdatasync would succeed without having written anything
-            patch.setattr(os, "fdatasync", _failing(code))
+            patch.setattr(os, "fdatasync", failing(code))
             with pytest.raises(StoreUnwritable):
                 journal.sync()
-        patch.setattr(os, "pwritev", _failing(errno.EIO))
+        patch.setattr(os, "pwritev", failing(errno.EIO))
         with pytest.raises(StoreUnwritable):
             journal.append(b"two")
     journal.close()
@@ -556,10 +557,3 @@ def test_a_large_spare_replaces_one_that_a_thread_made_meanwhile(
     journal.close()
     assert [len(payload) for payload in replayed(tmp_path)] == [3900, 3900, 3 * SEGMENT]
     assert not list(tmp_path.glob("*.spare"))
-
-
-def _failing(code: int) -> Any:
-    def fail(*_arguments: Any) -> int:
-        raise OSError(code, os.strerror(code))
-
-    return fail
