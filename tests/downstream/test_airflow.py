@@ -202,6 +202,16 @@ def test_a_dag_submits_jobs_and_waits_for_them(
     assert "the broker knows no job 'never'" in run.log.read_text()
 
 
+def test_an_operator_that_would_retry_at_each_poll_is_refused(
+    python_with: Callable[[str], str], tmp_path: Path
+) -> None:
+    env = {"AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "examples" / "airflow" / "plugins")}
+    options = "task_id='own', submit=print, broker_url='', mode='reschedule'"
+    program = f"from opendata_jobs import JobOperator; JobOperator({options}); JobOperator({options}, deferrable=False)"
+    with pytest.raises(AssertionError, match="ValueError: each poll in mode 'reschedule' would retry"):
+        run([python_with("airflow"), "-c", program], tmp_path, env)
+
+
 def test_ssl_active_is_for_rabbitmq_and_redis(python_with: Callable[[str], str], tmp_path: Path) -> None:
     settings = {"BROKER_URL": "opendatas://localhost:5677", "SSL_ACTIVE": "True", "SSL_MUTUAL_TLS": "False"}
     env = {f"AIRFLOW__CELERY__{name}": value for name, value in settings.items()} | {"AIRFLOW_HOME": str(tmp_path)}

@@ -105,6 +105,8 @@ class JobOperator(JobSensor):
         **options: Any,
     ) -> None:
         super().__init__(job_id=job_id, **options)
+        if self.mode == "reschedule" and not self.deferrable:
+            raise ValueError("each poll in mode 'reschedule' would retry the failed tasks: use deferrable=True")
         self.submit = submit
 
     def execute(self, context: Mapping[str, Any]) -> Any:
