@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -81,7 +82,7 @@ class StagedState:
         self._settled_jobs: list[StagedJob] = []  # jobs whose last state is in the current checkpoint
         self._object_starts: list[int] = []
         self._dirty_jobs: set[str] = set()
-        self._new_objects: set[int] = set()
+        self._changed_objects: dict[int, int] = {}  # by first message: live messages dropped since the last snapshot
         self._forgotten: list[str] = []
         self._old_expiries: list[tuple[int, str]] = []
         self._version_1: set[str] = set()
@@ -90,7 +91,7 @@ class StagedState:
     @property
     def is_dirty(self) -> bool:
         """True if a checkpoint has records to write."""
-        changes = self._dirty_jobs, self._new_objects, self._forgotten, self._old_expiries
+        changes = self._dirty_jobs, self._changed_objects, self._forgotten, self._old_expiries
         return any(changes) or self.tasks.is_dirty
 
     # ------------------------------------------------------------------ effects
@@ -109,7 +110,7 @@ class StagedState:
                 )
                 self._object_starts.append(at_id)
                 self.needed.add(batch.path)
-                self._new_objects.add(at_id)
+                self._changed_objects[at_id] = 0
             at_id += batch.rows
         job.digest, job.rate_limit, job.on_complete = options
         if rows:
@@ -132,8 +133,7 @@ class StagedState:
             job.unroutable += dropped
         job.ended[staged_jobs.REMOVED] += dropped
         if dropped and batch_object is not None:
-            batch_object.live -= dropped
-            self._new_objects.add(batch_object.first_id)
+            self._drop(batch_object, dropped)
         self._dirty_jobs.add(job_id)
         self._settle_if_over(job, at)
 
@@ -147,12 +147,17 @@ class StagedState:
             if start >= end_id:
                 break
             if batch_end > first_id:
-                batch_object.live -= batch_end - max(start, first_id)
-                self._new_objects.add(start)
+                self._drop(batch_object, batch_end - max(start, first_id))
         job.ended[staged_jobs.REMOVED] += end_id - first_id
         job.routed, job.cancelled_at_ms = job.rows, max(at, 1)
         self._dirty_jobs.add(job_id)
         self._settle_if_over(job, at)
+
+    def _drop(self, batch_object: StagedObject, messages: int) -> None:
+        """Count messages of an object that were never stored."""
+        batch_object.live -= messages
+        first_id = batch_object.first_id
+        self._changed_objects[first_id] = self._changed_objects.get(first_id, 0) + messages
 
     def complete(self, job_id: str, at: int) -> None:
         """Record that a job's message on completion was sent."""
@@ -354,26 +359,30 @@ class StagedState:
         if self._settled_jobs:
             self.active = [job for job in self.active if not job.settled_at_ms]
         self.tasks.snapshot(batch)
-        self._put_objects(batch)
+        changed, self._changed_objects = self._changed_objects, {}
+        self._put_objects(changed, batch)
         self._dirty_jobs, self._forgotten, self._old_expiries = set(), [], []
 
     def collected(self, ids: Iterable[int], batch: WriteBatch) -> None:
         """Count the messages that this checkpoint deletes; objects without remaining messages are deleted, too."""
         ids = list(ids)
         self.tasks.collected(ids, batch)
+        changed = set()
         for id in ids:
             batch_object = self.object_of(id)
             if batch_object is not None:
                 batch_object.live -= 1
-                self._new_objects.add(batch_object.first_id)
-        self._put_objects(batch)
+                changed.add(batch_object.first_id)
+        self._put_objects(changed, batch)
 
-    def _put_objects(self, batch: WriteBatch) -> None:
+    def _put_objects(self, first_ids: Iterable[int], batch: WriteBatch) -> None:
+        """Put objects with their live messages as of the snapshot: later effects are repeated after a crash."""
         any_deleted = False
-        for first_id in self._new_objects:
+        for first_id in first_ids:
             batch_object = self.objects[first_id]
-            if batch_object.live > 0:
-                batch.put(keys.staged_object_key(first_id), staged_jobs.encode_object(batch_object))
+            live = batch_object.live + self._changed_objects.get(first_id, 0)
+            if live > 0:
+                batch.put(keys.staged_object_key(first_id), staged_jobs.encode_object(replace(batch_object, live=live)))
                 continue
             batch.delete(keys.staged_object_key(first_id))
             del self.objects[first_id]
@@ -381,7 +390,6 @@ class StagedState:
             any_deleted = True
         if any_deleted:
             self._object_starts = sorted(self.objects)
-        self._new_objects = set()
 
     def end_flush(self) -> None:
         """Pack settled jobs, and release files, after the checkpoint is in the store."""

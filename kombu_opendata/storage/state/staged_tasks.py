@@ -194,11 +194,14 @@ class StagedTasks:
         self._changed_followers = set()
 
     def collected(self, ids: Iterable[int], batch: WriteBatch) -> None:
-        """Remove the followers among the messages that this checkpoint deletes, except those whose tasks run."""
+        """Remove the followers among the messages that this checkpoint deletes, except those whose tasks run.
+
+        One that has changed since the snapshot remains: a crash would repeat the change, as the end of its task.
+        """
         for id in ids if self.followers else ():
             follower = self.followers.get(id)
-            if follower is not None and not follower.open:
-                self._remove(id)  # other changes since the snapshot belong to the next checkpoint
+            if follower is not None and not follower.open and id not in self._changed_followers:
+                self._remove(id)
                 batch.delete(keys.staged_follower_key(id))
 
     @property

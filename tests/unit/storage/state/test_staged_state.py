@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from kombu_opendata.protocol.task_reports import TaskState
 from kombu_opendata.storage.effects.staged_jobs import DeleteJobEffect
 from kombu_opendata.storage.records import keys
@@ -130,6 +132,57 @@ def test_a_follower_that_runs_is_counted_after_its_message_is_deleted() -> None:
     assert (job.settled_at_ms, job.ended[TaskState.SUCCEEDED]) == (3000, 1)
     flush(state, store)
     assert keys.staged_follower_key(20) not in store
+
+
+def test_an_end_during_a_checkpoint_that_deletes_its_message_is_repeated_after_a_crash() -> None:
+    state, store = with_job(1), dict[bytes, bytes]()
+    state.ended("q", 10, DONE, TaskState.RETRIED, 2000)
+    state.follow(20, 10, ["q"])
+    state.left("q", 20, DONE)
+    batch: Any = Batch()
+    batch.records = store
+    state.snapshot(batch)
+    state.finished(20, TaskState.RAISED, 3000)
+    state.collected([10, 20], batch)
+    state.end_flush()
+    again = loaded(store)
+    again.finished(20, TaskState.RAISED, 3000)
+    for each in (state, again):
+        job = each.jobs["job"]
+        assert (job.settled_at_ms, job.ended[TaskState.RAISED]) == (3000, 1)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "unroutable"])
+def test_rows_that_are_dropped_during_a_checkpoint_are_dropped_once_in_spite_of_a_crash(how: str) -> None:
+    """The object must remain while a message needs it."""
+    state, store = StagedState(), dict[bytes, bytes]()
+    state.commit("job", 1000, 10, [StagedBatch("job/file", 4, 1, 1)], NO_OPTIONS)
+    state.routed("job", 2, 0, False, 1000)
+    state.jobs["job"].add_routed("q", 2)
+
+    def drop(each: StagedState) -> None:
+        if how == "cancelled":
+            each.cancel("job", 2000)
+        else:
+            each.routed("job", 2, 2, False, 2000)
+
+    batch: Any = Batch()
+    batch.records = store
+    state.snapshot(batch)
+    drop(state)
+    state.collected([10], batch)
+    state.end_flush()
+    again = loaded(store)
+    drop(again)
+    for each in (state, again):
+        assert each.objects[10].live == 1
+        records = dict(store)
+        flush(each, records)
+        assert loaded(records).objects[10].live == 1
+        batch.records = records
+        each.collected([11], batch)
+        each.end_flush()
+        assert (each.unneeded, each.objects, loaded(records).objects) == (["job/file"], {}, {})
 
 
 def test_a_forgotten_job_leaves_no_records() -> None:
