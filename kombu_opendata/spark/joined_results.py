@@ -10,8 +10,10 @@ from pyspark.sql import functions as F
 from ..celery_integration.backend import OpenDataBackend
 from ..celery_integration.broker_access import load_app
 from ..errors import RequestError
+from .option_text import check_column
 from .submit import submit_tasks
-from .write.task_arguments import check_frame
+from .write.row_limits import named_column
+from .write.task_arguments import TaskArguments, check_frame
 
 _ID = "__task_id"
 _RESULT = "result"
@@ -55,6 +57,9 @@ def map_tasks(
         raise RequestError("dry_run can't be given to map_tasks: call submit_tasks", option="dry_run")
     if _RESULT in map(str.lower, df.columns):
         raise RequestError(f"the frame has a column {_RESULT!r}, as the returned frame has: rename it", column=_RESULT)
+    TaskArguments(task, task_id=task_id).check(job_id)
+    if isinstance(task_id, str):
+        check_column(task_id, df.columns)
     if task_id is None and job_id is not None:
         text = "job_id is given without task_id: name a column of ids, so that a repeated call finds the results"
         raise RequestError(text, option="task_id")
@@ -63,7 +68,7 @@ def map_tasks(
     if task_id is None:
         rows = df.withColumn(_ID, F.expr("uuid()")).localCheckpoint()
     else:
-        rows = df.withColumn(_ID, task_id if isinstance(task_id, Column) else df[task_id])
+        rows = df.withColumn(_ID, named_column(task_id) if isinstance(task_id, str) else task_id)
     job = submit_tasks(rows, task, app=app, task_id=_ID, job_id=job_id, **arguments)
     job.wait(timeout, progress=progress)
     backend = load_app(app).backend if isinstance(app, str) else getattr(app, "backend", None)

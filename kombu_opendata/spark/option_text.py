@@ -75,8 +75,10 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         raise RequestError(f"{name} is {value!r:.200} and must be {' or '.join(map(repr, choices))}", option=name)
 
 
-def check_different(name: str, columns: Sequence[str]) -> None:
-    """Raise RequestError if several columns of a frame have this name, which Spark compares without case."""
+def check_column(name: str, columns: Sequence[str], hint: str = "") -> None:
+    """Raise RequestError if no column of a frame has this name, or several have it, as Spark compares without case."""
+    if name not in columns:
+        raise RequestError(f"there is no column {name!r}: the frame has {', '.join(columns)}{hint}", column=name)
     if len(same := [column for column in columns if column.lower() == name.lower()]) > 1:
         text = f"several columns are named {name!r}: {', '.join(same)}; rename all but one of them"
         raise RequestError(text, column=name)

@@ -18,13 +18,13 @@ from pyspark.sql import functions as F
 
 from ..bucket_credentials import bucket_settings
 from ..celery_integration.broker_access import BrokerArguments, JobBroker, access_of
-from ..errors import InvalidMessage, QueueFull, RequestError
+from ..errors import InvalidMessage, QueueFull
 from ..protocol import messages as m
 from ..protocol.retried_task import retried_task
 from ..staging import BatchInfo, BatchWriter, StagingTarget
 from ..staging.job import MAX_PART
 from .encode.row_encoder import partition_prefix
-from .option_text import bucket_options
+from .option_text import bucket_options, check_column
 from .result import SubmitResult
 from .source import read_table
 
@@ -57,7 +57,7 @@ def resubmit(
         pyspark.errors.PySparkException: a message is not stored any more, or is not a task. Nothing was sent.
         OpenDataError: the broker refuses the job.
     """
-    _check_columns(df, "message_id")
+    check_column("message_id", df.columns)
     bucket_options(bucket)
     spark, settings = df.sparkSession, dict(bucket or {})
     access = replace(access_of(**broker), bucket=settings)
@@ -179,7 +179,8 @@ def purge_messages(df: DataFrame, **broker: Unpack[BrokerArguments]) -> int:
 
 def _change(df: DataFrame, broker: BrokerArguments, change: Callable[[JobBroker, str, list[int]], int]) -> int:
     """Call a function with the ids of each queue, in parts, and return the sum of its results."""
-    _check_columns(df, "queue", "message_id")
+    for name in ("queue", "message_id"):
+        check_column(name, df.columns)
     rows = df.select("queue", "message_id").dropna().distinct().orderBy("queue", "message_id").toLocalIterator()
     count = 0
     with access_of(**broker).connect() as connection:
@@ -187,9 +188,3 @@ def _change(df: DataFrame, broker: BrokerArguments, change: Callable[[JobBroker,
             while ids := [row.message_id for row in islice(group, _IDS)]:
                 count += change(connection, queue, ids)
     return count
-
-
-def _check_columns(df: DataFrame, *names: str) -> None:
-    for name in names:
-        if name not in df.columns:
-            raise RequestError(f"there is no column {name!r}: the frame has {', '.join(df.columns)}", column=name)

@@ -104,6 +104,10 @@ def test_rows_are_joined_to_their_results_whenever_they_are_computed(
 def test_arguments_that_can_not_be_joined(spark: Any, broker_url: str) -> None:
     with pytest.raises(RequestError, match="job_id is given without task_id"):
         map_tasks(spark.range(1), "farm.add", broker_url=broker_url, job_id="sums")
+    with pytest.raises(RequestError, match="there is no column 'order': the frame has id"):
+        map_tasks(spark.range(1), "farm.add", broker_url=broker_url, task_id="order")
+    with pytest.raises(RequestError, match="task_id is 7 and must be a text"):
+        map_tasks(spark.range(1), "farm.add", broker_url=broker_url, task_id=7)  # type: ignore[arg-type]
     for name in ("result", "Result"):
         with pytest.raises(RequestError, match="the frame has a column 'result'"):
             map_tasks(spark.range(1).withColumnRenamed("id", name), "farm.add", broker_url=broker_url)

@@ -131,20 +131,18 @@ class JobPlan:
         return replace(self, templates={target: template.at(now_ms) for target, template in self.templates.items()})
 
     def check_columns(self, schema: pa.Schema, refused: Mapping[str, str]) -> None:
-        """Check that the columns exist and have suitable types, and add a sample of each argument to the plan.
+        """Check that the columns have suitable types, and add a sample of each argument to the plan.
 
         Args:
             refused: the columns that can't be in an Arrow schema, with the reasons.
 
         Raises:
-            RequestError: a column is missing or has a wrong type; the text names it.
+            RequestError: a column has a wrong type; the text names it.
         """
         columns = self.columns
         for name in columns.used():
             if name in refused:
                 raise RequestError(f"{self.label(name)} can't be an argument: {refused[name]}", column=name)
-            if schema.get_field_index(name) < 0:
-                raise RequestError(f"there is no column {name!r}: the frame has {', '.join(schema.names)}", column=name)
         for names, fits, what in (
             ((columns.eta, columns.expires), pa.types.is_timestamp, "a timestamp"),
             ((columns.task, columns.queue), is_text, "a string"),

@@ -23,7 +23,7 @@ from ...staging.batch_block import MAX_HEADERS
 from ..arrow_schema import arrow_schema, without_void
 from ..encode.plan import ColumnNames, JobPlan, JobSettings, Target
 from ..encode.row_encoder import RowEncoder
-from ..option_text import check_choice, check_different, did_you_mean, nearest
+from ..option_text import check_choice, check_column, did_you_mean, nearest
 from .row_limits import named_column
 
 Args = Sequence[Any] | None
@@ -298,13 +298,10 @@ class _Frame:
         """Add a column, given as such or by its name in the caller's frame; return its name in the new frame.
 
         Raises:
-            RequestError: no column has this name, which ends with ``hint``, or several have it.
+            RequestError: no column has this name, and the text ends with ``hint``; or several have it.
         """
         if isinstance(column, str):
-            if column not in self._df.columns:
-                has = ", ".join(self._df.columns)
-                raise RequestError(f"there is no column {column!r}: the frame has {has}{hint}", column=column)
-            check_different(column, self._df.columns)
+            check_column(column, self._df.columns, hint)
             column = named_column(column)
         self._columns.append(column.alias(name))
         self._names.append(name)

@@ -41,7 +41,7 @@ import pyarrow as pa
 from ...celery_integration.broker_access import BrokerAccess, access_of
 from ...errors import RequestError
 from ..encode.plan import ColumnNames, JobPlan
-from ..option_text import BUCKET, bucket_settings_of, check_different, did_you_mean, json_of, names_of
+from ..option_text import BUCKET, bucket_settings_of, check_column, did_you_mean, json_of, names_of
 from .completion import completion_plan
 from .job_digest import digest_of
 from .task_arguments import check_options, check_properties, job_settings
@@ -115,7 +115,7 @@ def _plan(texts: Mapping[str, str], names: list[str]) -> JobPlan:
         rest = [name for name in names if name not in columns.used()]
         columns = replace(columns, kwargs=dict(zip(rest, rest, strict=True)))
     for name in columns.used():
-        check_different(name, names)
+        check_column(name, names)
     options, properties = _json_object(texts, "options"), _json_object(texts, "properties")
     check_options(options)
     check_properties(properties)

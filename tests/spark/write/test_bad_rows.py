@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from kombu_opendata.spark import find_job, register, stream_tasks, submit_tasks
+from kombu_opendata.spark import find_job, stream_tasks, submit_tasks
 from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
 from kombu_opendata.spark.encode.row_encoder import BadRow, RowEncoder, task_id
 
@@ -146,12 +146,14 @@ def test_bad_rows_of_an_attempt_that_failed_count_once(spark: Any, broker_url: s
     assert (job.rows, job.bad_rows().count()) == (36, 4)
 
 
-def test_an_app_that_executors_lack_is_no_bad_row(spark: Any, broker_url: str, started: Children) -> None:
-    register(spark)
-    writer = spark.range(3).write.format("opendata").mode("append")
-    writer = writer.options(app="no.such:app", task_column="t", bad_rows="collect")
-    with pytest.raises(PySparkException, match=r"no\.such"):
-        writer.save()
+def test_an_app_that_executors_lack_is_no_bad_row(
+    spark: Any, broker_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = f"from celery import Celery\n\napp = Celery(broker={broker_url!r}, set_as_current=False)\n"
+    (tmp_path / "on_the_driver.py").write_text(program)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PySparkException, match="No module named 'on_the_driver'"):
+        submit_tasks(spark.range(3), F.lit(TASK), app="on_the_driver:app", args=["id"], bad_rows="collect")
 
 
 def test_a_message_over_the_limit(spark: Any, started: Children, store_folder: Path, tmp_path: Path) -> None:
