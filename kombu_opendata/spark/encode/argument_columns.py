@@ -1,8 +1,8 @@
 """Arrow columns as arguments of tasks: Python values, JSON, and reprs.
 
-The table of docs/spark.md shows the result for each Spark type. Columns are converted as a whole, which takes a tenth
-of the time of a conversion by row. The results are those of ``json.dumps``, the ``msgspec`` serializer and Celery's
-``saferepr``.
+The table of tests/spark/values.md shows the result for each Spark type. Columns are converted as a whole, which takes a
+tenth of the time of a conversion by row. The results are those of ``json.dumps``, the ``msgspec`` serializer and
+Celery's ``saferepr``.
 """
 
 from __future__ import annotations

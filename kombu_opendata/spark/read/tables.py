@@ -32,8 +32,8 @@ bound                   rows that are read                                      
                                                                                      ``in_flight``, ``done``,
                                                                                      ``failed``, ``entries``
 ``statuses``            entries in one of these states                               ``entries``
-``job_id``              results of the tasks of this Spark job, by its messages that     ``results``
-                        are stored; without ``global_keyprefix``
+``job_id``              results of the tasks of this Spark job, by its messages      ``results``
+                        that are stored; without ``global_keyprefix``
 ======================  ===========================================================  ===================================
 
 As options, ids are numbers, times are ISO 8601 (in UTC if they have no time zone), and the others are names that are
@@ -139,7 +139,7 @@ def schema_of(table: str, columns: str = "") -> str:
     if columns.strip() == "*":
         names = [name for name in types if name != _OLD_NAME]
     elif columns.strip():
-        names = [name.strip() for name in columns.split(",") if name.strip()]
+        names = list(names_of(columns, "columns"))
     else:
         names = [name for name in types if name not in COSTLY.get(table, ()) and name != _OLD_NAME]
     check_columns(table, names)
