@@ -102,7 +102,7 @@ class TableReader(DataSourceReader):
         rows = last - first + 1
         count = min(self._count or self._parallelism, max(1, rows // self._min_rows))
         if not self._count:
-            count = max(count, rows // PARTITION_ROWS)
+            count = max(count, -(-rows // PARTITION_ROWS))
         step = max(1, -(-rows // count))
         for start in range(first, last + 1, step):
             yield start, min(start + step - 1, last)

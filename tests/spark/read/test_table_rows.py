@@ -12,7 +12,7 @@ import pytest
 from kombu_opendata.errors import NewerFormat
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.spark.read import store_scan
-from kombu_opendata.spark.read.table_reader import TableReader
+from kombu_opendata.spark.read.table_reader import PARTITION_ROWS, TableReader
 from kombu_opendata.spark.read.table_rows import entries
 from kombu_opendata.spark.read.tables import TABLES, Bounds
 from kombu_opendata.storage.records import keys, metadata, store_records
@@ -136,6 +136,15 @@ def test_partitions_are_for_the_cores_and_have_many_rows(
     parts = reader.partitions()
     ids = [id for part in parts for batch in reader.read(part) for id in batch.column(0).to_pylist()]
     assert (len(parts), ids) == (count, list(range(1, rows + 1)))
+
+
+@pytest.mark.parametrize(("rows", "count"), [(0, 0), (500_000, 1), (999_999, 2), (1_000_001, 3)])
+def test_partitions_of_a_large_table_are_more_than_the_cores(rows: int, count: int) -> None:
+    reader = TableReader("messages", "/store", None, pa.schema([]), Bounds(), 0, 1)
+    parts = list(reader.numbers((1, rows)))
+    assert len(parts) == count
+    assert all(last - first < PARTITION_ROWS for first, last in parts)
+    assert sum(last - first + 1 for first, last in parts) == rows
 
 
 def resident_mb() -> float:
