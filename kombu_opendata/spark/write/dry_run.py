@@ -32,8 +32,8 @@ class DryRun:
     Attributes:
         job_id: the id of the job; empty if it would be random.
         rows: the number of rows, those included that can't be sent.
-        messages: the first messages as they would be sent, with headers, properties and decoded body. Their id is 0.
-            In those of random job ids, generated task ids are examples.
+        messages: the first messages as they would be sent, with headers, properties and decoded body. Their id is 0,
+            and the queue is empty if an exchange routes them. Without a job id, generated task ids are examples.
         checks: what was checked, one sentence each.
         bad_rows: the first rows that can't be sent, of about 1,000 rows.
         bytes: an estimate of the bytes that the job takes in the store.
@@ -73,11 +73,12 @@ def rehearsal(frame: DataFrame, plan: JobPlan, target: StagingTarget, job_id: st
     rows = frame.count() if sample.rows >= SAMPLE_ROWS else sample.rows
     factor = rows / max(sample.measured, 1)
     messages = [message_of(0, "", envelope) for envelope in sample.envelopes]
+    messages = [message if message.exchange else replace(message, queue=message.routing_key) for message in messages]
     sendable = f"{sample.measured - sample.bad_count:,} of {sample.measured:,} rows can be sent"
     return DryRun(
         job_id=job_id or "",
         rows=rows,
-        messages=[replace(message, queue=message.routing_key) for message in messages],
+        messages=messages,
         checks=[*checks, sendable],
         bad_rows=sample.bad_rows,
         bytes=round(sample.size * factor),
