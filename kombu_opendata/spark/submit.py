@@ -53,39 +53,23 @@ def submit_tasks(
 
 
 def submit_tasks(
-    df: DataFrame,
-    task: str | Column,
-    *,
-    broker_url: str | None = None,
-    app: Any = None,
-    args: Args = None,
-    kwargs: Kwargs = None,
-    queue: str | Column | None = None,
-    priority: int | Column | None = None,
-    eta: Any = None,
-    expires: Any = None,
-    task_id: str | Column | None = None,
-    headers: Mapping[str, Any] | None = None,
-    properties: Mapping[str, Any] | None = None,
-    job_id: str | None = None,
+    df: DataFrame, task: str | Column, *, broker_url: str | None = None, app: Any = None, args: Args = None,
+    kwargs: Kwargs = None, queue: str | Column | None = None, priority: int | Column | None = None, eta: Any = None,
+    expires: Any = None, task_id: str | Column | None = None, headers: Mapping[str, Any] | None = None,
+    properties: Mapping[str, Any] | None = None, job_id: str | None = None,
     duplicates: Literal["error", "first"] = "error",
     if_exists: Literal["error_if_different", "return"] = "error_if_different",
-    bad_rows: Literal["fail", "collect"] = "fail",
-    rate_limit: float | None = None,
-    on_complete: Any = None,
-    dry_run: bool = False,
-    transport_options: Mapping[str, Any] | None = None,
-    bucket: Mapping[str, str] | None = None,
-    **options: Any,
-) -> SubmitResult | DryRun:
+    bad_rows: Literal["fail", "collect"] = "fail", rate_limit: float | None = None, on_complete: Any = None,
+    dry_run: bool = False, transport_options: Mapping[str, Any] | None = None,
+    bucket: Mapping[str, str] | None = None, **options: Any,
+) -> SubmitResult | DryRun:  # fmt: skip
     """Send each row of a frame as a task. All tasks become visible together when the call returns, or none does.
 
     A ``Column`` differs from row to row; other values are the same for all rows.
 
     Args:
-        df: the rows.
-        task: the task's name.
-        broker_url: the broker's URL, if no app is given.
+        df, task: the rows, and the task's name.
+        broker_url, transport_options: the broker and Celery's ``broker_transport_options``, if no app is given.
         app: the Celery app that names the broker; its routes, queues, serializer and task options apply. Pass it as
             text, ``module:attribute``, if executors can import it. With an app object the driver needs one more pass
             over the frame where ``task`` or ``queue`` is a column.
@@ -94,8 +78,7 @@ def submit_tasks(
             ``args`` and ``kwargs``, every column except ``task_id`` is a keyword argument.
         queue: the queue; by default Celery's routing decides.
         priority: 0 to 255, higher first. The task's priority applies where a column has null.
-        eta: as for ``apply_async``, or a column of timestamps; null means immediately.
-        expires: as for ``apply_async``, or a column of timestamps; null means never.
+        eta, expires: as for ``apply_async``, or a column of timestamps; null means immediately, or never.
         task_id: a column, or its name. By default ids are derived from the job id, the partition and the row.
         headers: names of headers and their constants or ``Column``s.
         properties: AMQP properties, such as ``reply_to`` and ``app_id``, which are the same for all rows.
@@ -103,20 +86,16 @@ def submit_tasks(
             it is the same: with this task, queue, number of rows, and these arguments and options other than times.
             Random by default.
         if_exists: a different job with this id is an error, or is returned (``return``) without reading the frame.
-        duplicates: with ``task_id``, an id of several rows is an error, or one of these rows is sent (``first``). The
-            check for an error reads the frame once more.
+        duplicates: with ``task_id``, an id of several rows is an error, which needs one more pass over the frame, or
+            one of these rows is sent (``first``).
         bad_rows: a row that can't be sent fails the job, or is left out (``collect``):
             :meth:`.SubmitResult.bad_rows` has all such rows with the reasons.
         rate_limit: the number of tasks that the broker adds to queues in a second.
-        on_complete: a task's name, or a signature (``task.s(…)``), serialized as JSON or MessagePack. The broker sends
-            it once, when all tasks of the job have ended, with the keyword argument ``job``: ``job_id`` and the counts
-            of ``tasks`` by state.
-        dry_run: send nothing, and return a :class:`.DryRun`: the first messages, the checks, and an estimate of bytes
-            and time. It reads the frame once to count its rows.
-        transport_options: Celery's ``broker_transport_options``, with ``broker_url``.
+        on_complete: a task's name or signature (``task.s(…)``), as JSON or MessagePack. The broker sends it once, when
+            all tasks of the job have ended, with the keyword argument ``job``: ``job_id``, and ``tasks`` by state.
+        dry_run: send nothing, and return a :class:`.DryRun` after one pass over the frame.
         bucket: settings of the store's bucket for the executors, as in :func:`.read_table`.
-        options: further options of ``apply_async``: those of :data:`.task_arguments.APPLY_OPTIONS`, such as
-            ``countdown``, ``serializer``, ``compression`` and ``link``.
+        options: further options of ``apply_async``, those of :data:`.task_arguments.APPLY_OPTIONS`.
 
     Raises:
         RequestError: an argument, the task, or a queue with other arguments is refused. Nothing was sent.
@@ -133,8 +112,7 @@ def submit_tasks(
     bucket_options(bucket)
     access = replace(access_of(broker_url, app, transport_options), bucket=dict(bucket or {}))
     call = _Call(arguments, settings, app, access)
-    run = call.rehearse if dry_run else call.submit
-    return run(df, job_id, duplicates, on_complete)
+    return (call.rehearse if dry_run else call.submit)(df, job_id, duplicates, on_complete)
 
 
 def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None, **arguments: Any) -> Any:
