@@ -113,5 +113,6 @@ def _sample(frame: DataFrame, plan: JobPlan, target: StagingTarget, job_id: str)
         sample.seconds = time.process_time() - started_at
         yield pa.record_batch([pa.array([msgspec.msgpack.encode(sample)], pa.binary())], ["sample"])
 
-    samples = frame.limit(SAMPLE_ROWS).mapInArrow(encode, "sample binary").collect()
+    # Spark omits the limit of a frame that surely has fewer rows, and then leaves them in several partitions
+    samples = frame.limit(SAMPLE_ROWS).coalesce(1).mapInArrow(encode, "sample binary").collect()
     return msgspec.msgpack.decode(samples[0][0], type=_Sample) if samples else _Sample()

@@ -66,7 +66,8 @@ def test_what_a_dry_run_refuses(spark: Any, broker_url: str) -> None:
         with pytest.raises(RequestError, match=what):
             submit_tasks(spark.range(3), "proj.add", **call)
     route: dict[str, Any] = {"exchange": "shop", "exchange_type": "topic", "routing_key": "a.b"}
-    routed = submit_tasks(spark.range(1), "proj.add", broker_url=broker_url, dry_run=True, **route)
-    assert [(message.exchange, message.queue) for message in routed.messages] == [("shop", "")]
+    routed = submit_tasks(spark.range(0, 3, 1, 2), "proj.add", broker_url=broker_url, dry_run=True, **route)
+    assert routed.rows == 3
+    assert [(message.exchange, message.queue) for message in routed.messages] == [("shop", "")] * 3
     empty = submit_tasks(spark.range(0), "proj.add", broker_url=broker_url, dry_run=True)
     assert (empty.rows, empty.messages, empty.bytes, empty.bad_rows) == (0, [], 0, [])
