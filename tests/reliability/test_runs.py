@@ -1,0 +1,67 @@
+"""The records of long runs, and the page that is made from them."""
+
+from __future__ import annotations
+
+import runpy
+from concurrent.futures import ProcessPoolExecutor
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from .runs import Runs, read, record
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "site" / "reliability_page.py"))
+DAY = date(2026, 1, 31)
+
+
+def test_runs_of_a_command_add_up(tmp_path: Path) -> None:
+    record("faults", "make faults", 60.4, {"seeds": 2, "anomalies": 0}, {"kill -9": 3}, day=DAY, folder=tmp_path)
+    record("faults", "make faults", 61, {"seeds": 3, "anomalies": 0}, {"bit flip": 1}, day=DAY, folder=tmp_path)
+    record("faults", "make faults", 1, {"seeds": 1}, day=date(2026, 2, 1), folder=tmp_path)
+    first, second = read("faults", tmp_path)
+    assert (first.runs, first.seconds) == (2, 121)
+    assert first.numbers == {"seeds": 5, "anomalies": 0}
+    assert first.faults == {"kill -9": 3, "bit flip": 1}
+    assert (second.runs, second.numbers) == (1, {"seeds": 1})
+
+
+def test_of_planted_bugs_the_newest_run_counts(tmp_path: Path) -> None:
+    record("mutants", "make mutants", 60, {"planted": 30, "found": 29}, day=DAY, folder=tmp_path)
+    record("mutants", "make mutants", 60, {"planted": 31, "found": 31}, day=DAY, folder=tmp_path)
+    (runs,) = read("mutants", tmp_path)
+    assert (runs.runs, runs.numbers) == (1, {"planted": 31, "found": 31})
+
+
+def _record(folder: Path) -> None:
+    record("fuzz", "make fuzz TARGET=url", 1, {"executions": 1}, day=DAY, folder=folder)
+
+
+def test_concurrent_records_are_all_kept(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(4) as pool:
+        list(pool.map(_record, [tmp_path] * 40))
+    (runs,) = read("fuzz", tmp_path)
+    assert (runs.runs, runs.numbers) == (40, {"executions": 40})
+
+
+def test_the_page_sums_days_and_has_each_number_and_fault() -> None:
+    runs = [
+        Runs("make faults", "0.1.0", DAY, 1, 5400, {"seeds": 1000}, {"kill -9": 2000}),
+        Runs("make faults", "0.1.0", date(2026, 2, 1), 1, 5400, {"seeds": 500, "anomalies": 0}, {"bit flip": 7}),
+    ]
+    assert TOOL["table"]("faults", [vars_of(each) for each in runs]).splitlines() == [
+        "| command | last run | hours | seeds | anomalies |",
+        "|---|---|---:|---:|---:|",
+        "| `make faults` | 2026-02-01 | 3.0 | 1,500 | 0 |",
+    ]
+    assert "| kill -9 | 2,000 |" in TOOL["faults"]([vars_of(each) for each in runs])
+
+
+def vars_of(runs: Runs) -> dict[str, Any]:
+    return {name: getattr(runs, name) for name in runs.__struct_fields__} | {"day": runs.day.isoformat()}
+
+
+def test_the_page_is_current() -> None:
+    page = TOOL["PAGE"].read_text()
+    assert TOOL["page"]() == page, "run: python tools/site/reliability_page.py"
+    assert len(page.split()) <= 400

@@ -1,0 +1,85 @@
+"""docs/reliability.md, from the records in tests/reliability (its module `runs` has their format).
+
+``python tools/site/reliability_page.py`` writes the page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reliability.md"
+RECORDS = ROOT / "tests" / "reliability"
+
+HEAD = """# Reliability
+
+The long runs of the tests of the [contract](contract.md), and their findings that remain. Each command repeats a run
+and ends with an error if it finds something; with `RECORD=yes` it adds the run to `tests/reliability`, from which
+`python tools/site/reliability_page.py` writes this page.
+"""
+SECTIONS = {
+    "simulation": "Simulation: brokers, clients, disk, network and time in one process, decided by a seed.",
+    "faults": "Faults: real processes, with a checker of the whole history and of the store.",
+    "fuzz": "Fuzzing: guided by coverage. A finding is an undeclared exception, a stall of 50 ms or growth by 50 MB.",
+    "soak": "Soak: days of mixed load with a clock that is ahead.",
+    "mutants": "Planted bugs: of each point of the contract, found by the tests.",
+    "mutation": "Mutation: automatic changes of the most difficult modules.",
+}
+#: the kinds of which only the newest run counts
+STATES = ("mutants", "mutation")
+SOAK_PLOT = "images/soak.svg"
+
+
+def records(kind: str) -> list[dict[str, Any]]:
+    """Return the recorded runs of a kind."""
+    path = RECORDS / f"{kind}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def table(kind: str, runs: list[dict[str, Any]]) -> str:
+    """Return the table of a kind: a row for each command, with the sums of all days and versions."""
+    names = list(dict.fromkeys(name for run in runs for name in run["numbers"]))
+    lines = [
+        f"| {' | '.join(['command', 'last run', 'hours', *names])} |",
+        f"|---|---|{'---:|' * (len(names) + 1)}",
+    ]
+    for command in sorted({run["command"] for run in runs}):
+        same = sorted((run for run in runs if run["command"] == command), key=lambda run: str(run["day"]))
+        counted = same[-1:] if kind in STATES else same
+        hours = sum(run["seconds"] for run in counted) / 3600
+        sums = [sum(run["numbers"].get(name, 0) for run in counted) for name in names]
+        cells = [f"`{command}`", same[-1]["day"], f"{hours:.1f}", *(f"{total:,}" for total in sums)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def faults(runs: list[dict[str, Any]]) -> str:
+    """Return the table of injected faults by their kind, most frequent first."""
+    counts: Counter[str] = Counter()
+    for run in runs:
+        counts.update(run["faults"])
+    rows = [f"| {name} | {count:,} |" for name, count in counts.most_common()]
+    return "\n".join(["| fault | times |", "|---|---:|", *rows]) + "\n" if rows else ""
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [HEAD]
+    for kind, text in SECTIONS.items():
+        runs = records(kind)
+        if not runs:
+            continue
+        title, description = text.split(": ")
+        parts.append(f"## {title}\n\n{description[0].upper()}{description[1:]}\n\n{table(kind, runs)}")
+        if injected := faults(runs):
+            parts.append(injected)
+        if kind == "soak" and (PAGE.parent / SOAK_PLOT).exists():
+            parts.append(f"![Memory, descriptors, files and disk stay flat]({SOAK_PLOT})\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
