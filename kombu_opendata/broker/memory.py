@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import threading
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import RequestError
 from .process.server import Server
@@ -14,7 +14,16 @@ from .wire.broker_settings import BrokerSettings
 
 _lock = threading.Lock()
 _pid = os.getpid()
-_brokers: dict[str, MemoryBroker] = {}
+_brokers: dict[str, InProcessBroker] = {}
+
+
+class InProcessBroker(Protocol):
+    """A broker in this process, which serves the clients of one name."""
+
+    def connect(self) -> socket.socket:
+        """Return a socket that is connected to the broker."""
+
+    def stop(self) -> None: ...
 
 
 class MemoryBroker:
@@ -72,6 +81,12 @@ def connect(name: str) -> socket.socket:
         if broker is None:
             broker = _brokers[name] = MemoryBroker(name)
     return broker.connect()
+
+
+def register(name: str, broker: InProcessBroker) -> None:
+    """Let a broker that the caller has made serve this name until :func:`stop`."""
+    with _lock:
+        _brokers[name] = broker
 
 
 def stop(name: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Protocol, TypeVar
 
 
@@ -27,16 +27,19 @@ class Clock(Protocol):
 class SystemClock:
     """The system's clock, made monotonic: if the wall clock is set back, time continues from the latest result."""
 
-    def __init__(self) -> None:
-        self._wall = time.time_ns() // 1_000_000
-        self._monotonic = time.monotonic_ns() // 1_000_000
+    def __init__(
+        self, wall_ns: Callable[[], int] = time.time_ns, monotonic_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._wall_ns, self._monotonic_ns = wall_ns, monotonic_ns
+        self._wall = wall_ns() // 1_000_000
+        self._monotonic = monotonic_ns() // 1_000_000
 
     def now_ms(self) -> int:
-        monotonic = time.monotonic_ns() // 1_000_000
+        monotonic = self._monotonic_ns() // 1_000_000
         if monotonic != self._monotonic:
             expected = self._wall + monotonic - self._monotonic
             self._monotonic = monotonic
-            self._wall = max(time.time_ns() // 1_000_000, expected)
+            self._wall = max(self._wall_ns() // 1_000_000, expected)
         return self._wall
 
     def not_before(self, at_ms: int) -> None:

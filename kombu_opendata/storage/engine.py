@@ -6,10 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from ..errors import StoreSilent
 from ..staging.folder_url import StagedFolder
@@ -18,7 +15,8 @@ from .commit import recovery
 from .commit.commits import Commits
 from .commit.journal import Journal
 from .commit.measurements import EngineMetrics
-from .commit.store_files import StoreFiles, prepare
+from .commit.store_files import StoreFiles
+from .databases import Databases
 from .engine_parts import EngineParts
 from .engine_settings import EngineSettings
 from .history.failure_view import FailureView
@@ -40,11 +38,7 @@ from .operations.task_results import ResultStore
 from .operations.task_runs import TaskRuns
 from .read.queue_pages import QueuePages
 from .read.settled_buckets import SettledBuckets
-from .records import keys
-from .slatedb.caches import BlockCache, DiskCache
-from .slatedb.object_store import locate
-from .slatedb.slate_settings import SlateSettings
-from .slatedb.store_reads import ReadOnlyStore, Reads
+from .slatedb.caches import BlockCache
 from .slatedb.store_writer import MayOpen, SlateStore
 from .state.store_state import StoreState
 
@@ -139,50 +133,27 @@ class Engine:
         *,
         on_full: Callable[[bool], None] = lambda _is_full: None,
         may_reopen: MayOpen | None = None,
+        databases: Databases | None = None,
     ) -> Engine:
         """Open or create an instance of a store.
 
         Args:
             url: an object store: ``file:///folder``, ``s3://bucket/prefix``, ``memory://name``, …
             instance: the name of the instance, one path element.
-            cache: blocks that were read before, see :func:`warmed_cache`.
+            cache: blocks that were read before, see :meth:`.Databases.read_ahead`.
             on_full: called with True when publishes should wait for the store, and with False when it has caught up.
             may_reopen: called before an idle store is reopened; raises an error if another broker may be active.
+            databases: those of the store; made from the URL if None.
 
         Raises:
             StoreUnwritable, StoreInUse, UnsupportedFormat, CorruptRecord, StoreError: it can't be opened; the text
                 gives the reason.
         """
-        settings = settings or EngineSettings()
-        folder = Path(unquote(url.removeprefix("file://"))) / instance if url.startswith("file://") else None
-        power_lost = False
-        if folder is not None:
-            power_lost = await prepare(
-                url,
-                instance,
-                folder,
-                sync=settings.sync,
-                room_bytes=settings.journal_max_bytes,
-                seconds=settings.close_seconds,
-            )
-        journal = disk_cache = None
-        if urlsplit(url).scheme not in ("file", "memory"):
-            settings, disk_cache = _for_bucket(settings, url, instance)
-        store = await SlateStore.open(url, instance, settings=settings.slate, disk_cache=disk_cache, cache=cache)
+        opened = await (databases or Databases(url)).open(instance, clock, settings or EngineSettings(), cache)
+        store, journal = opened.store, opened.journal
         try:
-            if folder is None:
-                await warm_up(store)
-            await recovery.check_header(store, instance, clock.now_ms())
-            if folder is not None:
-                journal = Journal(
-                    folder.with_name(f"{instance}.journal"),
-                    segment_bytes=settings.journal_segment_bytes,
-                    max_bytes=settings.journal_max_bytes,
-                    sync=settings.sync,
-                )
-            files = StoreFiles(folder, sync=settings.sync)
-            engine = cls(store, journal, clock, settings, files, on_full, may_reopen)
-            await engine._recover(power_lost=power_lost)
+            engine = cls(store, journal, clock, opened.settings, opened.files, on_full, may_reopen)
+            await engine._recover(power_lost=opened.power_lost)
         except BaseException:
             await store.close()
             if journal is not None:
@@ -277,52 +248,3 @@ class Engine:
             "stalled_since_ms": self.clock.now_ms() - int(1000 * stalled) if (stalled := self.stalled_seconds) else 0,
             "disk": self.disk_space.report() | self.size_limit.report(),
         }
-
-
-#: kinds that recovery reads; in a small table, their blocks also hold the records of the other kinds
-_SPREAD = [
-    keys.RecordKind.ACTIVE, keys.RecordKind.DONE, keys.RecordKind.FAILED, keys.RecordKind.CONFIG,
-    keys.RecordKind.PRODUCER, keys.RecordKind.LEASES, keys.RecordKind.HISTORY_LOG, keys.RecordKind.QUEUE_COUNTS,
-]  # fmt: skip
-_ROWS = 1000
-
-
-def _for_bucket(settings: EngineSettings, url: str, instance: str) -> tuple[EngineSettings, DiskCache | None]:
-    """Return the settings for a store in a bucket, and the cache of its tables on the local disk, if there is one."""
-    slate, disk_cache = settings.slate.for_bucket(), None
-    if settings.cache_dir is not None:
-        disk_cache = DiskCache(settings.cache_dir, url, instance)
-        slate = replace(slate, cache_folder=str(disk_cache.folder))
-    return replace(settings, slate=slate), disk_cache
-
-
-async def warm_up(store: Reads) -> None:
-    """Fill the caches with the records that recovery reads: first the tables' indexes, then a block of each kind.
-
-    One request to a bucket takes long, but many parallel requests take no longer than one.
-    """
-    await store.scan(b"", None, limit=1, read_ahead_bytes=1 << 14)
-    await store.scan_many([keys.kind_range(kind) for kind in _SPREAD], 1)
-
-
-async def warmed_cache(url: str, instance: str, settings: SlateSettings, clock: Clock) -> BlockCache:
-    """Return a cache with the records that recovery will read, while another process is still the writer.
-
-    Changes that are only in the WAL are left out: the next writer loads these when it opens the database.
-
-    Raises:
-        StoreError: the database can't be read.
-    """
-    cache = BlockCache(settings, locate(url, instance, create=False))
-    store = await ReadOnlyStore.open(url, instance, skip_wal=True, cache=cache)
-    try:
-        await warm_up(store)
-        await asyncio.gather(
-            store.get_many([keys.STORE_HEADER_KEY, keys.HISTORY_HEAD_KEY]),
-            store.scan(*keys.kind_range(keys.RecordKind.HISTORY_LOG), limit=1, descending=True),
-            store.scan(*keys.kind_range(keys.RecordKind.HISTORY_HEADERS), limit=_ROWS),
-            recovery.rebuild(StoreState(), store, [], clock),
-        )
-    finally:
-        await store.close()
-    return cache

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 
 from ...errors import OpenDataError
 
@@ -31,13 +32,15 @@ class ActiveLease:
     """Time for which this broker is certainly active; unlimited if no other broker can replace it.
 
     Attributes:
-        ends_at: by :func:`seconds_since_boot`.
+        now: the clock, :func:`seconds_since_boot`.
+        ends_at: by this clock.
         lost: the reason why this broker is no longer active.
     """
 
-    __slots__ = ("_changed", "ends_at", "lost")
+    __slots__ = ("_changed", "ends_at", "lost", "now")
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = seconds_since_boot) -> None:
+        self.now = now
         self.ends_at = math.inf
         self.lost: OpenDataError | None = None
         self._changed = asyncio.Event()
@@ -45,7 +48,7 @@ class ActiveLease:
     @property
     def is_over(self) -> bool:
         """True if the lease is over, so that nothing may be sent."""
-        return self.ends_at < seconds_since_boot()
+        return self.ends_at < self.now()
 
     def extend(self, ends_at: float) -> None:
         """Extend the lease to this time, after a proof that this broker is active."""

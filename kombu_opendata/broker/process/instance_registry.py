@@ -18,9 +18,9 @@ from functools import partial
 from ...errors import InstanceNotFound, LimitExceeded, OpenDataError, RequestError
 from ...protocol import messages as m
 from ...storage.clock import Clock
-from ...storage.engine import Engine, warmed_cache
+from ...storage.databases import Databases
+from ...storage.engine import Engine
 from ...storage.slatedb.caches import BlockCache
-from ...storage.slatedb.object_store import database_exists, databases
 from ..access.rights import User
 from ..calls.admin_calls import Directory
 from ..calls.all_calls import InstanceCalls
@@ -62,12 +62,14 @@ class Instances:
         active_lease: ActiveLease,
         opening: Callable[[str], Awaitable[None]],
         failed: Callable[[str, BaseException], None],
+        databases: Databases,
     ) -> None:
         self.open: dict[str, Instance] = {}
         self._hosts: dict[str, InstanceCalls] = {}
         self._settings, self._clock, self._directory = settings, clock, directory
         self._active_lease, self._before_opening = active_lease, opening
         self._failed = failed
+        self._databases = databases
         self._caches: dict[str, BlockCache] = {}  # for instances that are not open yet
         self._memory_is_full = False
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -92,6 +94,7 @@ class Instances:
                     cache,
                     on_full=partial(flow.change, Reason.STORE),
                     may_reopen=self._active_lease.renewed,
+                    databases=self._databases,
                 )
                 largest = self._settings.max_message_bytes
                 grace_ms = int(1000 * self._settings.session_grace_seconds)
@@ -118,8 +121,7 @@ class Instances:
 
         async def read(name: str) -> None:
             try:
-                slate = self._settings.engine.slate.for_bucket()
-                self._caches[name] = await warmed_cache(self._settings.store, name, slate, self._clock)
+                self._caches[name] = await self._databases.read_ahead(name, self._settings.engine, self._clock)
             except OpenDataError as exc:  # it will be read later
                 log.info("instance %s can't be read ahead: %s", name, exc.text, extra={"instance": name})
 
@@ -151,13 +153,13 @@ class Instances:
 
     def listing(self) -> dict[str, bool]:
         """Return the names of all instances, with True for an open instance."""
-        return {name: name in self.open for name in {*databases(self._settings.store), *self.open}}
+        return {name: name in self.open for name in {*self._databases.names(), *self.open}}
 
     async def _check_name(self, name: str, user: User) -> None:
         """Check that a user's client may name an instance; raise RequestError, InstanceNotFound or StoreError."""
         check_name(name)
         settings = self._settings
-        if settings.create_instances or name in self.open or await database_exists(settings.store, name):
+        if settings.create_instances or name in self.open or await self._databases.exists(name):
             return
         known = sorted(filter(user.may_enter, self.listing()))
         meant = get_close_matches(name, known, n=1)
@@ -179,7 +181,7 @@ class Instances:
 
     async def _check_count(self, name: str) -> bool:
         """Return True if the instance does not exist; raise LimitExceeded if it can't be created either."""
-        if name in self.open or await database_exists(self._settings.store, name):
+        if name in self.open or await self._databases.exists(name):
             return False
         limit = self._settings.max_instances
         if len(self.listing()) >= limit:

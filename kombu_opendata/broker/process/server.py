@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ...errors import OpenDataError, PreconditionFailed, StoreFenced, StoreSilent
 from ...masking import masked
 from ...protocol.messages import BrokerGoodbye, Failed
 from ...storage.clock import Clock, SystemClock
+from ...storage.databases import Databases
 from ...storage.slatedb import ffi_choice
 from ...version import __version__
 from ..access.quotas import Quotas
 from ..calls.admin_calls import Directory
-from ..delivery.active_lease import ActiveLease
+from ..delivery.active_lease import ActiveLease, seconds_since_boot
 from ..endpoints.health import Health
 from ..metrics.metric_catalogue import MetricsSnapshot
 from ..standby.active_role import ActiveRole, ClientEntry
@@ -42,15 +43,26 @@ _BEGIN_SECONDS = 10.0
 
 
 class Server:
-    """Broker. :meth:`run` serves until :meth:`stop`."""
+    """Broker. :meth:`run` serves until :meth:`stop`.
+
+    Args:
+        clock: the system's if None.
+        databases: those of the store; made from its URL if None.
+        since_boot: the clock of active leases, see :mod:`..delivery.active_lease`.
+    """
 
     def __init__(
-        self, settings: BrokerSettings, active_role: ActiveRole | None = None, clock: Clock | None = None
+        self,
+        settings: BrokerSettings,
+        active_role: ActiveRole | None = None,
+        clock: Clock | None = None,
+        databases: Databases | None = None,
+        since_boot: Callable[[], float] = seconds_since_boot,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
         quotas = Quotas(settings.instance_limits, settings.connection_limits)
-        active_lease = ActiveLease()
+        active_lease = ActiveLease(since_boot)
         limits, memory_bytes = settings.connections.within(descriptor_limit()), settings.memory_limit_bytes
         standbys = Standbys(lambda: not active_lease.is_over, self._replaced)
         self.connections = Connections(
@@ -73,7 +85,13 @@ class Server:
         )
         clock = clock or SystemClock()
         self.instances = Instances(
-            settings, clock, directory, self.front.active_lease, self.active_role.opening, self._instance_failed
+            settings,
+            clock,
+            directory,
+            self.front.active_lease,
+            self.active_role.opening,
+            self._instance_failed,
+            databases or Databases(settings.store),
         )
         self.memory: MemoryWatch | None = None
         if settings.memory_limit_bytes is not None:

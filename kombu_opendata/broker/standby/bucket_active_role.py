@@ -57,7 +57,6 @@ from msgspec.structs import replace
 
 from ...errors import NewerFormat, StoreError, StoreFenced, StoreInUse
 from ...protocol.messages import Prepare, TakeOver
-from ..delivery.active_lease import seconds_since_boot
 from ..wire.standby_connections import Standby
 from .active_link import ActiveLink, connect
 from .active_record import (
@@ -170,7 +169,7 @@ class BucketActiveRole(ActiveRole):
             lease_seconds=self._lease,
             process=own_process(),
         )
-        began = seconds_since_boot()
+        began = self._front.active_lease.now()
         self._mine = await self._record.write(record, versioned)
         self.instances = tuple(self._mine.record.instances)
         self._extend(began)
@@ -256,8 +255,9 @@ class BucketActiveRole(ActiveRole):
 
     async def _stays(self, versioned: VersionedRecord, seconds: float) -> bool:
         """Wait; return True if the record did not change."""
-        ends_at = seconds_since_boot() + seconds
-        while (remaining := ends_at - seconds_since_boot()) > 0:
+        now = self._front.active_lease.now
+        ends_at = now() + seconds
+        while (remaining := ends_at - now()) > 0:
             await asyncio.sleep(min(remaining, _CLAIM_LOOK_SECONDS))
             current = await self._record.read()
             if current is None or current.version != versioned.version:
@@ -337,7 +337,7 @@ class BucketActiveRole(ActiveRole):
 
         Raise StoreFenced if another one is active, RecordChanged if the record must be read again, or StoreError.
         """
-        began = seconds_since_boot()
+        began = self._front.active_lease.now()
         try:
             versioned = await self._record.read()
         except NewerFormat as exc:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import socket
-import time
 from collections.abc import Generator, Hashable, Iterable, Iterator
 
 from ...errors import ConnectionLost, NotActive, OpenDataError, RetryLater
@@ -51,7 +50,7 @@ class BrokerRoute:
         its share of that time. A host that has sent bytes is alive, and may take ``connect_timeout`` for the login, as
         many clients may connect concurrently.
         """
-        ends_at = time.monotonic() + options.connect_timeout
+        ends_at = clock.monotonic() + options.connect_timeout
         endpoints: list[Endpoint] = []
         for broker in self.address.each:
             try:
@@ -63,7 +62,7 @@ class BrokerRoute:
         endpoints.sort(key=lambda endpoint: self._failures.get(endpoint.place, 0))
         remaining = len(endpoints)
         for endpoint, result in _open(self.address, endpoints, options, clock):
-            share = max(ends_at - time.monotonic(), 0.0) / remaining if len(endpoints) > 1 else options.connect_timeout
+            share = max(ends_at - clock.monotonic(), 0.0) / remaining if len(endpoints) > 1 else options.connect_timeout
             yield endpoint, result, share
             remaining -= 1
 

@@ -12,7 +12,7 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from ...protocol.framing import FrameReader
 from ...protocol.messages import BrokerMessage
@@ -185,5 +185,7 @@ def _would_block(exc: OSError) -> bool:
 
 
 def framed(sock: socket.socket, reader: FrameReader[BrokerMessage]) -> FramedSocket:
-    """Return a connected socket with the reader of its frames."""
+    """Return a connected socket with the reader of its frames. A simulated socket brings its own class for that."""
+    if (simulated := getattr(sock, "framed", None)) is not None:
+        return cast(FramedSocket, simulated(reader))
     return (FramedSocket if type(sock).__module__ == "socket" else PollingSocket)(sock, reader)

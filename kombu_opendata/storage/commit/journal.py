@@ -24,6 +24,7 @@ from zlib import crc32
 
 from ...errors import CorruptRecord, OpenDataError, StoreFull, StoreUnwritable
 from ...file_system import is_full, remedy
+from .file_calls import SYSTEM, FileCalls
 from .journal_format import (
     HEADER_BYTES,
     RECORD,
@@ -54,6 +55,7 @@ class Journal:
         max_bytes: the largest size of the segments that wait for the store; a larger journal refuses appends.
         sync: False leaves out every fsync: a power loss may then lose confirmed messages.
         dsync: the flag for a write that is durable when it returns; 0 if there is none.
+        calls: the calls of the operating system.
 
     Raises:
         StoreUnwritable: the folder can't be created or written.
@@ -67,10 +69,12 @@ class Journal:
         max_bytes: int = 1 << 30,
         sync: bool = True,
         dsync: int = DSYNC,
+        calls: FileCalls = SYSTEM,
     ) -> None:
         self.folder = folder
         self.segment_bytes = segment_bytes
         self.max_bytes = max_bytes
+        self._calls = calls
         self._sync = sync
         self._dsync = dsync
         self._has_dsync = dsync != 0
@@ -82,7 +86,7 @@ class Journal:
         self.sequence = 0
         self._synced = 0
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            calls.create_folder(folder)
         except OSError as exc:
             text = f"the journal folder {folder} can't be used: {exc.strerror}"
             raise StoreUnwritable(text, path=str(folder)) from exc
@@ -100,16 +104,16 @@ class Journal:
             NewerFormat: a segment was written by a newer version.
         """
         self.sequence = after
-        for path in sorted(self.folder.glob("*.journal")):
+        for path in self._calls.files(self.folder, ".journal"):
             with self._translated():
-                segment = Segment.open(path)
+                segment = Segment.open(path, self._calls)
             if segment is not None:
                 self._segments.append(segment)
-        for path in self.folder.glob("*.spare"):
-            path.unlink()
+        for path in self._calls.files(self.folder, ".spare"):
+            self._calls.unlink(path)
         following = [*(segment.first for segment in self._segments[1:]), None]
         for segment, until in zip(list(self._segments), following, strict=False):
-            data = os.pread(segment.fd, segment.size, 0)
+            data = self._calls.read(segment.fd, segment.size, 0)
             end = HEADER_BYTES
             records = list(complete_records(data, segment.first, after, until))
             for index, record in enumerate(records):
@@ -213,7 +217,7 @@ class Journal:
         synced = sync and not self._dirty and self._sync and self._append_synced((header, payload), need)
         if not synced:
             try:
-                count = os.pwritev(self._segments[-1].fd, (header, payload), self._offset)
+                count = self._calls.write_parts(self._segments[-1].fd, (header, payload), self._offset)
                 if count != need:
                     raise OSError(errno.ENOSPC, "a short write")
             except OSError as exc:
@@ -232,7 +236,7 @@ class Journal:
         if not self._has_dsync:
             return False
         try:
-            return os.pwritev(self._segments[-1].fd, parts, self._offset, self._dsync) == need
+            return self._calls.write_parts(self._segments[-1].fd, parts, self._offset, self._dsync) == need
         except OSError as exc:
             if exc.errno not in _UNSUPPORTED:
                 raise self._error(exc) from exc
@@ -247,7 +251,7 @@ class Journal:
         """
         if self._dirty and self._sync:
             try:
-                os.fdatasync(self._segments[-1].fd)
+                self._calls.sync_data(self._segments[-1].fd)
             except OSError as exc:  # never StoreFull: a retry would succeed without having written anything
                 raise self._unwritable(exc) from exc
             self._synced = self.sequence
@@ -261,8 +265,7 @@ class Journal:
         """
         while len(self._segments) > 1 and self._segments[1].first <= upto + 1:
             old = self._segments.pop(0)
-            os.close(old.fd)
-            old.path.unlink()
+            old.discard()
 
     @property
     def has_spare(self) -> bool:
@@ -303,7 +306,7 @@ class Journal:
         """Close the files; the records remain."""
         self.sync()
         for segment in [*self._segments, *([self._spare] if self._spare else [])]:
-            os.close(segment.fd)
+            self._calls.close(segment.fd)
         self._segments, self._spare = [], None
 
     def _roll(self, need: int) -> None:
@@ -339,7 +342,7 @@ class Journal:
     def _allocate(self, size: int) -> Segment:
         path = self.folder / f"{os.getpid()}-{next(self._spare_numbers)}.spare"
         with self._translated():
-            return Segment.allocate(path, size, sync=self._sync)
+            return Segment.allocate(path, size, sync=self._sync, calls=self._calls)
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import CorruptRecord, NewerFormat
-from ...file_system import sync_folder
+from .file_calls import SYSTEM, FileCalls
 
 _HEADER = struct.Struct("<4sHHQQ")
 HEADER_BYTES = _HEADER.size
@@ -52,9 +52,10 @@ _ZEROS = bytes(1 << 20)
 class Segment:
     """The file of a segment. ``first`` is the sequence number of its first record, ``size`` its length in bytes."""
 
-    __slots__ = ("fd", "first", "number", "path", "size")
+    __slots__ = ("calls", "fd", "first", "number", "path", "size")
 
-    def __init__(self, path: Path, fd: int, number: int, first: int, size: int) -> None:
+    def __init__(self, calls: FileCalls, path: Path, fd: int, number: int, first: int, size: int) -> None:
+        self.calls = calls
         self.path = path
         self.fd = fd
         self.number = number
@@ -62,30 +63,30 @@ class Segment:
         self.size = size
 
     @classmethod
-    def allocate(cls, path: Path, size: int, *, sync: bool) -> Segment:
+    def allocate(cls, path: Path, size: int, *, sync: bool, calls: FileCalls = SYSTEM) -> Segment:
         """Create a file full of zeros: overwriting written blocks needs no change of file metadata at a sync.
 
         Raises:
             OSError: the disk is full or failed; there is no file then.
         """
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        segment = cls(path, fd, 0, 0, size)
+        fd = calls.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
+        segment = cls(calls, path, fd, 0, 0, size)
         try:
             for offset in range(0, size, len(_ZEROS)):
                 remainder = memoryview(_ZEROS)[: size - offset]
                 while remainder:
-                    count = os.pwrite(fd, remainder, offset)
+                    count = calls.write(fd, remainder, offset)
                     offset += count
                     remainder = remainder[count:]
             if sync:
-                os.fsync(fd)
+                calls.sync(fd)
         except OSError:
             segment.discard()
             raise
         return segment
 
     @classmethod
-    def open(cls, path: Path) -> Segment | None:
+    def open(cls, path: Path, calls: FileCalls = SYSTEM) -> Segment | None:
         """Open the segment in a file; remove the file and return None if it was never used.
 
         Raises:
@@ -93,13 +94,13 @@ class Segment:
             NewerFormat: it was written by a newer version.
             CorruptRecord: its header is damaged.
         """
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        size = os.fstat(fd).st_size
-        header = parse_header(os.pread(fd, HEADER_BYTES, 0))
+        fd = calls.open(path, os.O_RDWR | os.O_CLOEXEC)
+        size = calls.size(fd)
+        header = parse_header(calls.read(fd, HEADER_BYTES, 0))
         if header is not None and header.is_sound(path):
-            return cls(path, fd, header.number, header.first, size)
-        is_blank = not os.pread(fd, size, 0).strip(b"\0")
-        os.close(fd)
+            return cls(calls, path, fd, header.number, header.first, size)
+        is_blank = not calls.read(fd, size, 0).strip(b"\0")
+        calls.close(fd)
         if header is not None and header.version > VERSION and header.is_sound(path, header.version):
             text = f"{path} has journal format {header.version}; this version reads up to {VERSION}: upgrade"
             raise NewerFormat(text, version=header.version, supported=VERSION)
@@ -110,25 +111,25 @@ class Segment:
                 key=path.name.encode(),
                 offset=0,
             )
-        path.unlink()
+        calls.unlink(path)
         return None
 
     def begin(self, folder: Path, number: int, first: int, *, sync: bool) -> None:
         """Make the file segment ``number`` of a journal, with ``first`` as the sequence number of its first record."""
         self.number, self.first = number, first
-        os.pwrite(self.fd, encode_header(number, first), 0)
+        self.calls.write(self.fd, encode_header(number, first), 0)
         if sync:
-            os.fdatasync(self.fd)
+            self.calls.sync_data(self.fd)
         path = folder / file_name(number)
-        self.path.rename(path)
+        self.calls.rename(self.path, path)
         self.path = path
         if sync:
-            sync_folder(folder)
+            self.calls.sync_folder(folder)
 
     def discard(self) -> None:
         """Close and delete the file."""
-        os.close(self.fd)
-        self.path.unlink(missing_ok=True)
+        self.calls.close(self.fd)
+        self.calls.unlink(self.path)
 
 
 def file_name(number: int) -> str:

@@ -97,7 +97,7 @@ def test_three_thousand_messages_over_cold_buckets_come_in_order(tmp_path: Path)
 
 
 def test_a_full_disk_refuses_publishes_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_arguments: Any, sync: bool) -> None:
+    def full(*_arguments: Any, **_named: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def steps(world: World) -> None:
