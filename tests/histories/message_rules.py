@@ -1,0 +1,188 @@
+"""Rules about what is stored: once (1, 12, 16), in one state (2), with the end that it was given (5, 17)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+from .checker import decides
+from .events import AbortJob, CommitJob, Delivered, Measured, Publish, Settle, StartChord, TaskEnded
+from .index import Call, Index
+
+
+@decides(1)
+def published_messages_are_stored_once(index: Index) -> Iterator[str]:
+    for key, calls in index.publishes.items():
+        for queue in calls[0].operation.queues:
+            ids = index.ids(queue, key)
+            if len(ids) > 1:
+                yield f"{key} is stored twice in {queue}: {sorted(ids)}"
+            returned = [call for call in calls if call.is_returned]
+            if returned and _is_lost(index, queue, key, calls):
+                yield f"{key} is lost: its publish to {queue} returned, and the queue has it not"
+            replies = {call.reply for call in returned if call.reply is not None}
+            if replies and ids and not replies <= ids:
+                yield f"{key} was answered with the id {sorted(replies)}, and is stored in {queue} as {sorted(ids)}"
+
+
+def _is_lost(index: Index, queue: str, key: str, calls: list[Call[Publish]]) -> bool:
+    """Whether nothing explains that a queue does not have a message in any state."""
+    found = [entry for id in index.ids(queue, key) for entry in index.entries[queue, id]]
+    if any(entry.state != "gone" for entry in found):
+        return False
+    if any(call.operation.ttl for call in calls):
+        return False
+    if any(removal.returned_at > calls[0].called_at for removal in index.removals[queue]):
+        return False
+    deliveries = [delivery for id in index.ids(queue, key) for delivery in index.deliveries[queue, id]]
+    return not any(index.settlements[queue, each.id, each.token] for each in deliveries)
+
+
+@decides(2)
+def messages_have_one_state(index: Index) -> Iterator[str]:
+    for (queue, id), entries in index.entries.items():
+        if len(entries) > 1:
+            yield f"message {id} is in {queue} as {' and as '.join(entry.state for entry in entries)}"
+
+
+@decides(5)
+def ends_are_kept(index: Index) -> Iterator[str]:
+    for (queue, id), deliveries in index.deliveries.items():
+        for delivery in deliveries:
+            end = index.certain_end(delivery)
+            if end is None or end.operation.end not in ("ack", "reject"):
+                continue
+            if index.has_crash_between(delivery.at, end.called_at):
+                continue  # point 4 decides it
+            yield from wrong_ends(index, delivery, end)
+        limit = index.rules(queue).max_attempts
+        for delivery in deliveries:
+            if limit and delivery.attempt > limit:
+                yield f"message {id} of {queue} was delivered {delivery.attempt} times, and may be {limit} times"
+
+
+def wrong_ends(index: Index, delivery: Delivered, end: Call[Settle]) -> Iterator[str]:
+    """Say what contradicts an acknowledgement or a rejection that is certain."""
+    queue, id, how = delivery.queue, delivery.id, end.operation.end
+    for later in index.deliveries[queue, id]:
+        if later.token > delivery.token:
+            yield f"message {id} ({delivery.key}) of {queue} was delivered again, to {later.client}, after its {how}"
+    target = index.rules(queue).dead_letters
+    for entry in index.entries[queue, id]:
+        if entry.state not in {"ack": ("done", "gone"), "reject": ("failed", "gone")}[how]:
+            yield f"message {id} ({delivery.key}) of {queue} is {entry.state} after its {how}"
+    if how == "reject" and target and not index.ids(target, delivery.key):
+        yield f"message {id} ({delivery.key}) of {queue} was rejected, and {target} has no dead letter"
+    if target and len(index.ids(target, delivery.key)) > 1:
+        yield f"message {id} ({delivery.key}) of {queue} has several dead letters in {target}"
+
+
+@decides(5)
+def attempts_are_counted(index: Index) -> Iterator[str]:
+    for (queue, id), deliveries in index.deliveries.items():
+        for first, second in pairwise(deliveries):
+            end = index.certain_end(first)
+            if end is None or index.any_loss_between(0, second.at):
+                continue
+            how = end.operation.end
+            expected = first.attempt + (how != "release")
+            if how in ("release", "requeue") and second.attempt != expected:
+                yield f"message {id} of {queue} has attempt {second.attempt} after a {how} of attempt {first.attempt}"
+
+
+@decides(5)
+def failures_have_a_reason(index: Index) -> Iterator[str]:
+    for (queue, id), entries in index.entries.items():
+        limit = index.rules(queue).max_attempts
+        for entry in entries:
+            if entry.state != "failed" or any(call.operation.ttl for call in index.publishes[entry.key]):
+                continue
+            ends = {
+                call.operation.end
+                for delivery in index.deliveries[queue, id]
+                for call in index.settlements[queue, id, delivery.token]
+            }
+            if "reject" not in ends and not (limit and entry.attempts >= limit):
+                yield f"message {id} of {queue} failed after {entry.attempts} attempts, and was not rejected"
+
+
+@decides(12)
+def rows_of_jobs_are_stored_once(index: Index) -> Iterator[str]:
+    committed = {call.operation.job for call in index.of(CommitJob)}
+    for call in index.of(CommitJob):
+        job = call.operation
+        stored = [key for key in job.keys if index.ids(job.queue, key)]
+        missing = sorted(set(job.keys) - set(stored))
+        if missing and (stored or call.is_returned):
+            yield f"{len(missing)} rows of {job.job} are lost: {missing[:5]}"
+        twice = [key for key in job.keys if len(index.ids(job.queue, key)) > 1]
+        if twice:
+            yield f"rows of {job.job} are stored twice: {twice[:5]}"
+    for aborted in index.of(AbortJob):
+        if aborted.operation.job not in committed:
+            found = [key for key in aborted.operation.keys if index.all_ids(key)]
+            if found:
+                yield f"rows of {aborted.operation.job}, which was aborted, are stored: {found[:5]}"
+
+
+@decides(16)
+def limits_hold(index: Index) -> Iterator[str]:
+    for key, calls in index.publishes.items():
+        if all(call.outcome == "refused" for call in calls):
+            found = [queue for queue in calls[0].operation.queues if index.ids(queue, key)]
+            if found:
+                yield f"{key} is in {found}, and its publish was refused"
+    for measured in index.all(Measured):
+        if measured.value > measured.limit:
+            yield f"{measured.name} is {measured.value}, over its limit of {measured.limit}"
+
+
+@decides(17)
+def outcomes_are_recorded_once(index: Index) -> Iterator[str]:
+    if index.store.runs is None:
+        return
+    runs = Counter((run.queue, run.id, run.token) for run in index.store.runs)
+    for (queue, id, token), count in runs.items():
+        if count > 1:
+            yield f"the attempt {token} of message {id} in {queue} is recorded {count} times"
+    for (queue, id), deliveries in index.deliveries.items():
+        for delivery in deliveries:
+            end = index.certain_end(delivery)
+            if end is not None and end.operation.end == "ack" and not runs[queue, id, delivery.token]:
+                yield f"the attempt {delivery.token} of message {id} in {queue} was acknowledged, and is not recorded"
+    acked = Counter(run.queue for run in index.store.runs if run.outcome == "acked")
+    for queue, count in index.store.counted.items():
+        if count != acked[queue]:
+            yield f"{queue} counts {count} acknowledged attempts, and {acked[queue]} are recorded"
+
+
+@decides(17)
+def tasks_end_once(index: Index) -> Iterator[str]:
+    if index.store.runs is None:
+        return
+    key_of = {(entry.queue, entry.id): entry.key for entry in index.store.entries}
+    ended = Counter((event.key, event.end) for event in index.all(TaskEnded))
+    recorded = Counter((key_of.get((run.queue, run.id), ""), run.state) for run in index.store.runs if run.state)
+    for (key, state), count in recorded.items():
+        if state not in ("lost", "revoked") and count > ended[key, state]:
+            yield f"{key} {state} {ended[key, state]} times, and is recorded as that {count} times"
+    for event in index.all(TaskEnded):
+        if not recorded[event.key, event.end] and not index.losses[event.client]:
+            yield f"{event.key} {event.end}, and no attempt says so"
+
+
+@decides(11)
+def callbacks_are_sent_once(index: Index) -> Iterator[str]:
+    first_stored = index.first_results()
+    for call in index.of(StartChord):
+        chord = call.operation
+        ids = index.all_ids(chord.callback)
+        if len(ids) > 1:
+            yield f"the callback {chord.callback} was sent {len(ids)} times: {sorted(ids)}"
+        delivered = [event.at for event in index.by_key[chord.callback]]
+        parts = [first_stored.get(part) for part in chord.parts]
+        if delivered and any(at is None or at > min(delivered) for at in parts):
+            yield f"the callback {chord.callback} was sent before all of its tasks had results"
+        if call.is_returned and not ids and all(index.has_result(part) for part in chord.parts):
+            yield f"the callback {chord.callback} was not sent, and all of its tasks have results"

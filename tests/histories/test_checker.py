@@ -1,0 +1,557 @@
+"""The checker: a history without an anomaly is accepted, and each with one planted anomaly is refused, by its point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from . import events as e
+from .checker import RULES as POINTS
+from .checker import Anomaly, check
+
+ORDERS, LETTERS = "orders", "letters"
+HOUR = 3600.0
+
+
+class Writer:
+    """Writes a history, one second after the other."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.events: list[e.AnyEvent] = []
+        self.calls = 0
+        self.rules = {ORDERS: e.Rules(max_attempts=3, dead_letters=LETTERS)}
+        self.store: dict[str, Any] = {"runs": ()}
+
+    def add(self, kind: type[e.Event], **fields: Any) -> Any:
+        self.now += 1.0
+        event = kind(at=self.now, **fields)
+        self.events.append(event)  # type: ignore[arg-type]
+        return event
+
+    def call(
+        self, operation: e.Operation, reply: Any = None, client: str = "a", outcome: str | None = "returned"
+    ) -> None:
+        self.calls += 1
+        self.add(e.Called, client=client, call=self.calls, operation=operation)
+        if outcome is not None:
+            self.add(e.Returned, client=client, call=self.calls, outcome=outcome, reply=reply)
+
+    def publish(
+        self, key: str, id: int | None, queue: str = ORDERS, outcome: str | None = "returned", **fields: Any
+    ) -> None:
+        self.call(e.Publish(key=key, queues=(queue,), **fields), id if outcome == "returned" else None, outcome=outcome)
+
+    def deliver(self, key: str, id: int, token: int, client: str = "b", queue: str = ORDERS, **fields: Any) -> None:
+        self.add(e.Delivered, client=client, queue=queue, key=key, id=id, token=token, **fields)
+
+    def get(self, key: str, id: int, token: int, **fields: Any) -> None:
+        self.deliver(key, id, token, requested_at=self.now + 0.5, **fields)
+
+    def settle(self, id: int, token: int, end: e.End = "ack", client: str = "b", outcome: str | None = "sent") -> None:
+        self.call(e.Settle(queue=ORDERS, id=id, token=token, end=end), client=client, outcome=outcome)
+
+    def entry(self, key: str, id: int, state: e.State = "done", queue: str = ORDERS, attempts: int = 1) -> None:
+        found = e.Entry(queue=queue, id=id, key=key, state=state, attempts=attempts)
+        self.store["entries"] = (*self.store.get("entries", ()), found)
+
+    def run(self, id: int, token: int, outcome: str = "acked", state: str = "") -> None:
+        found = e.Run(queue=ORDERS, id=id, number=1, token=token, outcome=outcome, state=state)
+        self.store["runs"] = (*self.store["runs"], found)
+
+    def whole(self, key: str, id: int, token: int, **fields: Any) -> None:
+        """A message from its publish to its acknowledgement."""
+        self.publish(key, id, **fields)
+        self.deliver(key, id, token)
+        self.settle(id, token)
+        self.entry(key, id)
+        self.run(id, token)
+
+    def history(self) -> e.History:
+        in_order = sorted(self.events, key=lambda event: event.at)
+        return e.History(events=tuple(in_order), store=e.Store(**self.store), rules=self.rules)
+
+    def anomalies(self) -> list[Anomaly]:
+        return check(self.history())
+
+
+def clean(w: Writer) -> None:
+    """Something of everything, with a crash."""
+    w.call(e.Define(name="queue orders", value={"limit": 3}))
+    w.call(e.Define(name="pause orders", value=True))
+    w.call(e.Read(name="pause orders"), True)
+    w.call(e.Define(name="pause orders", value=None), outcome=None)
+    w.publish("one", 1, digest="d1")
+    w.publish("two", 2, priority=5)
+    w.publish("two", 2, priority=5)
+    w.publish("maybe", None, outcome=None)
+    w.publish("refused", None, outcome="refused")
+    w.deliver("two", 2, 10)
+    w.add(e.Crashed, broker="broker")
+    w.add(e.Started, broker="broker")
+    w.settle(2, 10)
+    w.deliver("one", 1, 11, digest="d1")
+    w.settle(1, 11, "requeue", outcome="returned")
+    w.get("one", 1, 12, digest="d1", attempt=2)
+    w.settle(1, 12, "release", outcome="returned")
+    w.get("one", 1, 13, digest="d1", attempt=2)
+    w.settle(1, 13, "reject", outcome="returned")
+    w.entry("one", 1, "failed", attempts=2)
+    w.entry("one", 3, "available", queue=LETTERS)
+    w.entry("two", 2)
+    for token, outcome in ((10, "acked"), (11, "rejected"), (12, "released"), (13, "rejected")):
+        w.run(1 if token > 10 else 2, token, outcome)
+    w.call(e.StartChord(callback="sum", parts=("t1", "t2")))
+    for task in ("t1", "t2"):
+        w.call(e.StoreResult(task=task, result=task.upper()))
+        w.call(e.GetResult(task=task), task.upper())
+    w.deliver("sum", 6, 16, client="c")
+    w.entry("sum", 6, "in_flight")
+    w.call(e.CommitJob(job="job", queue=ORDERS, keys=("r1", "r2")))
+    w.call(e.AbortJob(job="other", keys=("r3",)))
+    w.entry("r1", 7, "available", attempts=0)
+    w.entry("r2", 8, "available", attempts=0)
+    w.call(
+        e.Forbidden(action="read secret-queue", secrets=("secret-queue",)), "no access", client="eve", outcome="refused"
+    )
+    w.add(e.Measured, name="length of orders", value=3, limit=3)
+    w.store |= {
+        "counted": {ORDERS: 1},
+        "definitions": {"queue orders": {"limit": 3}, "pause orders": None},
+        "results": {"t1": "T1", "t2": "T2"},
+    }
+
+
+def faulty(w: Writer) -> None:
+    """Faults that open several explanations: a client that is lost, and a clock that is set back."""
+    w.publish("later", 4, delay=20.0)
+    w.publish("short", 5, ttl=10.0)
+    w.add(e.ClockSet, seconds=-HOUR)
+    w.now += 30
+    w.deliver("later", 4, 14)
+    w.add(e.Lost, client="b")
+    w.deliver("later", 4, 15, client="c", attempt=2)
+    w.settle(4, 14, client="b")
+    w.settle(4, 15, client="c")
+    w.entry("later", 4, attempts=2)
+    w.run(4, 14, "expired")
+    w.run(4, 15, state="succeeded")
+    w.add(e.TaskEnded, client="c", key="later", end="succeeded")
+    w.store["counted"] = {ORDERS: 2}
+
+
+def test_a_clean_history_is_accepted() -> None:
+    w = Writer()
+    clean(w)
+    faulty(w)
+    assert w.anomalies() == []
+
+
+def test_a_history_is_read_back_from_lines(tmp_path: Path) -> None:
+    w = Writer()
+    clean(w)
+    faulty(w)
+    files = [tmp_path / "one", tmp_path / "two"]
+    for number, file in enumerate(files):
+        file.write_bytes(b"".join(map(e.line, w.events[number::2])))
+    with files[0].open("ab") as torn:
+        torn.write(e.line(w.events[0])[:-10])
+    assert e.read_events(files) == w.history().events
+    assert msgspec.json.decode(msgspec.json.encode(w.history()), type=e.History) == w.history()
+
+
+Plant = Callable[[Writer], object]
+PLANTED: list[tuple[int, Plant]] = []
+
+
+def planted(point: int) -> Callable[[Plant], Plant]:
+    def register(plant: Plant) -> Plant:
+        PLANTED.append((point, plant))
+        return plant
+
+    return register
+
+
+@planted(1)
+def lost(w: Writer) -> None:
+    w.publish("gone", 20)
+
+
+@planted(1)
+def gone_without_a_reason(w: Writer) -> None:
+    w.publish("gone", 20)
+    w.entry("gone", 20, "gone")
+
+
+@planted(1)
+def stored_twice(w: Writer) -> None:
+    w.publish("twice", 20)
+    w.entry("twice", 20, "available")
+    w.entry("twice", 21, "available")
+
+
+@planted(1)
+def stored_twice_and_delivered(w: Writer) -> None:
+    w.publish("twice", None, outcome=None)
+    w.deliver("twice", 20, 20)
+    w.deliver("twice", 21, 21)
+
+
+@planted(1)
+def answered_with_another_id(w: Writer) -> None:
+    w.publish("other", 20)
+    w.entry("other", 21, "available")
+
+
+@planted(2)
+def in_two_states(w: Writer) -> None:
+    w.publish("both", 20)
+    w.deliver("both", 20, 20)
+    w.entry("both", 20, "in_flight")
+    w.entry("both", 20, "available", attempts=0)
+
+
+@planted(3)
+def held_by_two(w: Writer) -> None:
+    w.publish("held", 20)
+    w.entry("held", 20, "in_flight")
+    w.deliver("held", 20, 20)
+    w.deliver("held", 20, 21, client="c", attempt=2)
+
+
+@planted(3)
+def the_same_token_for_two(w: Writer) -> None:
+    w.publish("held", 20)
+    w.entry("held", 20, "in_flight")
+    w.deliver("held", 20, 20)
+    w.deliver("held", 20, 20, client="c")
+
+
+@planted(4)
+def again_after_a_restart(w: Writer) -> None:
+    w.publish("again", 20)
+    w.deliver("again", 20, 20)
+    w.add(e.Crashed, broker="broker")
+    w.settle(20, 20)
+    w.run(20, 20)
+    w.deliver("again", 20, 21, attempt=2)
+    w.entry("again", 20, "in_flight")
+
+
+@planted(4)
+def settled_by_a_stale_token(w: Writer) -> None:
+    w.publish("stale", 20)
+    w.deliver("stale", 20, 20)
+    w.add(e.Lost, client="b")
+    w.deliver("stale", 20, 21, client="c", attempt=2)
+    w.settle(20, 20)
+    w.entry("stale", 20)
+
+
+@planted(5)
+def run_after_its_ack(w: Writer) -> None:
+    w.whole("again", 20, 20)
+    w.deliver("again", 20, 21, client="c", attempt=2)
+
+
+@planted(5)
+def available_after_its_ack(w: Writer) -> None:
+    w.publish("again", 20)
+    w.deliver("again", 20, 20)
+    w.settle(20, 20)
+    w.run(20, 20)
+    w.entry("again", 20, "available")
+
+
+@planted(5)
+def acknowledged_by_a_client_that_was_killed_later(w: Writer) -> None:
+    w.publish("again", 20)
+    w.deliver("again", 20, 20)
+    w.settle(20, 20)
+    w.run(20, 20)
+    w.call(e.Read(name="confirms"), client="b")
+    w.add(e.Lost, client="b")
+    w.entry("again", 20, "available")
+
+
+@planted(5)
+def rejected_without_a_dead_letter(w: Writer) -> None:
+    w.publish("bad", 20)
+    w.deliver("bad", 20, 20)
+    w.settle(20, 20, "reject")
+    w.entry("bad", 20, "failed")
+
+
+@planted(5)
+def too_many_attempts(w: Writer) -> None:
+    w.publish("bad", 20)
+    w.deliver("bad", 20, 20, attempt=4)
+    w.entry("bad", 20, "in_flight")
+
+
+@planted(5)
+def a_release_that_costs_an_attempt(w: Writer) -> None:
+    w.publish("back", 20)
+    w.deliver("back", 20, 20)
+    w.settle(20, 20, "release", outcome="returned")
+    w.deliver("back", 20, 21, attempt=2)
+    w.entry("back", 20, "in_flight")
+
+
+@planted(5)
+def failed_too_soon(w: Writer) -> None:
+    w.publish("soon", 20)
+    w.entry("soon", 20, "failed", attempts=1)
+
+
+@planted(6)
+def younger_first(w: Writer) -> None:
+    w.publish("old", 20)
+    w.publish("new", 21)
+    w.deliver("new", 21, 20)
+    w.deliver("old", 20, 21)
+    w.entry("old", 20, "in_flight")
+    w.entry("new", 21, "in_flight")
+
+
+@planted(6)
+def low_priority_first(w: Writer) -> None:
+    w.publish("low", 20)
+    w.publish("high", 21, priority=9)
+    w.get("low", 20, 20)
+    w.get("high", 21, 21)
+    w.entry("low", 20, "in_flight")
+    w.entry("high", 21, "in_flight")
+
+
+@planted(6)
+def a_returned_message_loses_its_place(w: Writer) -> None:
+    w.publish("old", 20)
+    w.publish("new", 21)
+    w.get("old", 20, 20)
+    w.settle(20, 20, "requeue", outcome="returned")
+    w.get("new", 21, 21)
+    w.get("old", 20, 22, attempt=2)
+    w.entry("old", 20, "in_flight")
+    w.entry("new", 21, "in_flight")
+
+
+@planted(7)
+def early(w: Writer) -> None:
+    w.publish("later", 20, delay=60.0)
+    w.deliver("later", 20, 20)
+    w.entry("later", 20, "in_flight")
+
+
+@planted(8)
+def late(w: Writer) -> None:
+    w.publish("short", 20, ttl=10.0)
+    w.now += 20
+    w.get("short", 20, 20)
+    w.entry("short", 20, "in_flight")
+
+
+@planted(9)
+def refused_after_a_crash(w: Writer) -> None:
+    w.add(e.Crashed, broker="broker")
+    w.add(e.Started, broker="broker", error="the journal has a gap")
+
+
+@planted(9)
+def a_finding(w: Writer) -> None:
+    w.store["findings"] = ("message-twice",)
+
+
+@planted(10)
+def a_pause_is_gone(w: Writer) -> None:
+    w.call(e.Define(name="pause letters", value=True))
+    w.store["definitions"] = {"pause letters": None}
+
+
+@planted(10)
+def an_old_value_is_read(w: Writer) -> None:
+    w.call(e.Define(name="limit", value=1))
+    w.call(e.Define(name="limit", value=2))
+    w.call(e.Read(name="limit"), 1)
+
+
+@planted(11)
+def a_result_changes(w: Writer) -> None:
+    w.call(e.StoreResult(task="t", result="a"))
+    w.call(e.StoreResult(task="t", result="b"))
+    w.call(e.GetResult(task="t"), "a")
+    w.call(e.GetResult(task="t"), "b")
+
+
+@planted(11)
+def a_result_is_gone(w: Writer) -> None:
+    w.call(e.StoreResult(task="t", result="a"))
+    w.call(e.GetResult(task="t"), None)
+
+
+@planted(11)
+def a_callback_comes_twice(w: Writer) -> None:
+    chord(w)
+    w.deliver("end", 20, 20)
+    w.deliver("end", 21, 21)
+
+
+@planted(11)
+def a_callback_is_early(w: Writer) -> None:
+    w.call(e.StartChord(callback="end", parts=("p1", "p2")))
+    w.call(e.StoreResult(task="p1", result="r"))
+    w.deliver("end", 20, 20)
+    w.call(e.StoreResult(task="p2", result="r"))
+
+
+@planted(11)
+def a_callback_is_missing(w: Writer) -> None:
+    chord(w)
+
+
+def chord(w: Writer) -> None:
+    w.call(e.StartChord(callback="end", parts=("p1", "p2")))
+    w.call(e.StoreResult(task="p1", result="r"))
+    w.call(e.StoreResult(task="p2", result="r"))
+
+
+@planted(12)
+def a_row_is_lost(w: Writer) -> None:
+    w.call(e.CommitJob(job="j", queue=ORDERS, keys=("x1", "x2")))
+    w.entry("x1", 20, "available")
+
+
+@planted(12)
+def a_row_comes_twice(w: Writer) -> None:
+    w.call(e.CommitJob(job="j", queue=ORDERS, keys=("x1",)))
+    w.entry("x1", 20, "available")
+    w.entry("x1", 21, "available")
+
+
+@planted(12)
+def half_of_an_unknown_commit(w: Writer) -> None:
+    w.call(e.CommitJob(job="j", queue=ORDERS, keys=("x1", "x2")), outcome=None)
+    w.entry("x1", 20, "available")
+
+
+@planted(12)
+def a_row_of_an_aborted_job(w: Writer) -> None:
+    w.call(e.AbortJob(job="j", keys=("one-more",)))
+    w.publish("one-more", 20)
+    w.entry("one-more", 20, "available")
+
+
+@planted(13)
+def a_forbidden_call_works(w: Writer) -> None:
+    w.call(e.Forbidden(action="purge orders"), client="eve")
+
+
+@planted(13)
+def a_refusal_names_a_secret(w: Writer) -> None:
+    w.call(
+        e.Forbidden(action="delete an exchange", secrets=("hidden",)),
+        "bound to hidden",
+        client="eve",
+        outcome="refused",
+    )
+
+
+@planted(14)
+def early_by_a_clock_that_is_set_back(w: Writer) -> None:
+    w.publish("later", 20, delay=60.0)
+    w.add(e.ClockSet, seconds=-HOUR)
+    w.deliver("later", 20, 20)
+    w.entry("later", 20, "in_flight")
+
+
+@planted(14)
+def revived_by_a_clock_that_is_set_back(w: Writer) -> None:
+    w.publish("short", 20, ttl=10.0)
+    w.now += 20
+    w.add(e.ClockSet, seconds=-HOUR)
+    w.get("short", 20, 20)
+    w.entry("short", 20, "in_flight")
+
+
+@planted(15)
+def another_body(w: Writer) -> None:
+    w.publish("whole", 20, digest="right")
+    w.deliver("whole", 20, 20, digest="wrong")
+    w.entry("whole", 20, "in_flight")
+
+
+@planted(15)
+def a_message_from_nowhere(w: Writer) -> None:
+    w.deliver("nowhere", 20, 20)
+
+
+@planted(15)
+def unreported_damage(w: Writer) -> None:
+    w.add(e.Damaged, file="wal/1.sst")
+    w.publish("gone", 20)
+
+
+@planted(16)
+def a_refused_publish_is_stored(w: Writer) -> None:
+    w.publish("no", None, outcome="refused")
+    w.entry("no", 20, "available")
+
+
+@planted(16)
+def over_a_limit(w: Writer) -> None:
+    w.add(e.Measured, name="length of orders", value=4, limit=3)
+
+
+@planted(17)
+def an_outcome_is_missing(w: Writer) -> None:
+    w.publish("run", 20)
+    w.deliver("run", 20, 20)
+    w.settle(20, 20)
+    w.entry("run", 20)
+
+
+@planted(17)
+def an_outcome_is_recorded_twice(w: Writer) -> None:
+    w.whole("run", 20, 20)
+    w.run(20, 20, state="succeeded")
+
+
+@planted(17)
+def an_outcome_is_counted_twice(w: Writer) -> None:
+    w.whole("run", 20, 20)
+    w.store["counted"] = {ORDERS: 4}
+
+
+@planted(17)
+def a_reported_end_is_missing(w: Writer) -> None:
+    w.whole("run", 20, 20)
+    w.add(e.TaskEnded, client="b", key="run", end="raised")
+
+
+@pytest.mark.parametrize(("point", "plant"), PLANTED, ids=lambda value: getattr(value, "__name__", None))
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "among others"])
+def test_a_planted_anomaly_is_refused(point: int, plant: Plant, alone: bool) -> None:
+    w = Writer()
+    if not alone:
+        clean(w)
+        w.store["counted"] = {}
+    plant(w)
+    assert {anomaly.point for anomaly in w.anomalies()} == {point}, w.anomalies()
+
+
+def test_each_point_has_an_anomaly() -> None:
+    w = Writer()
+    assert w.anomalies() == []
+    assert {point for point, _plant in PLANTED} == set(POINTS) == set(range(1, 18))
+
+
+def test_reported_damage_explains_what_is_missing() -> None:
+    w = Writer()
+    w.add(e.Damaged, file="wal/1.sst")
+    w.publish("gone", 20)
+    w.store["findings"] = ("payload-missing",)
+    assert w.anomalies() == []
