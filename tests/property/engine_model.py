@@ -251,18 +251,17 @@ class TaskLedger:
             if self.newest.get(message.predecessor) == id:
                 del self.newest[message.predecessor]
 
-    def again(self, id: int, *, was_settled: bool) -> None:
+    def again(self, id: int) -> None:
         """The message is ready again, or is in one more queue."""
         message = self.messages.get(id)
         if message is None:
             return
         message.open += 1
-        if was_settled and message.end not in ("", "(replaced)"):
+        if message.end not in ("", "(replaced)"):
             self.ends[message.job][message.end] -= 1
         else:
             self.tasks[message.job] += 1
-        if was_settled:
-            message.end, message.is_replaced = "", False
+        message.end = ""
 
     def follow(self, id: int, predecessor: int, queues: int) -> None:
         at: int | None = predecessor

@@ -118,7 +118,7 @@ class ReplayRules(EngineRules):
         """The queue gets a stored message."""
         queue, now, stored = self.model.queues[name], self.clock.now_ms(), self.model.stored_messages[id]
         was_here = id in queue.ids()
-        self.model.ledger.again(id, was_settled=was_here)
+        self.model.ledger.again(id)
         queue.done = [row for row in queue.done if row[0] != id]
         queue.failed = [row for row in queue.failed if row[0] != id]
         queue.archived_failed = [row for row in queue.archived_failed if row[0] != id]
@@ -163,7 +163,7 @@ class ReplayRules(EngineRules):
         def on_step(done: MoveCounts) -> bool:
             for id in done.ids:
                 setattr(source, which, [row for row in getattr(source, which) if row[0] != id])
-                self.model.ledger.again(id, was_settled=True)
+                self.model.ledger.again(id)
                 self.add(into, id, max(self.model.stored_messages[id].visible_at, now))
             moved.extend(done.ids)
             self.model.cursors = dict(self.engine.state.cursors)
@@ -215,7 +215,7 @@ class ReplayRules(EngineRules):
             for id in done.ids:
                 visible_at = max(source.available[id].visible_at, now)
                 if copies:
-                    self.model.ledger.again(id, was_settled=False)
+                    self.model.ledger.again(id)
                 else:
                     del source.available[id]
                 self.add(into, id, visible_at)

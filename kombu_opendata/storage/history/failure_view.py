@@ -191,8 +191,8 @@ class FailureView:
         if filters.ids is not None:
             candidates = [failure for failure in candidates if failure.message_id in filters.ids]
         if filters.job:
-            newest = self._state.staged.newest(filters.job, [failure.message_id for failure in candidates])
-            candidates = [failure for failure in candidates if failure.message_id in newest]
+            ended = self._state.staged.ended_in(filters.job, [failure.message_id for failure in candidates])
+            candidates = [failure for failure in candidates if failure.message_id in ended]
         candidates = [failure for failure in candidates if failure.kind != ACKNOWLEDGED or shows(failure.queue)]
         failures = [failure for failure in await self._facts.of(reader, candidates) if filters.match(failure)]
         selector = filters.selector

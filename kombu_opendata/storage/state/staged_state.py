@@ -225,7 +225,7 @@ class StagedState:
         if counts is not None and counts[kind]:
             counts[kind] -= 1
             counts[ROUTED] -= moved
-        self.tasks.reopen(job, id)
+        self.tasks.add(job, id)
 
     def moved(self, queue: str, id: int) -> None:
         """Count a waiting message that left its queue for another one, whose counts already include it."""
@@ -255,10 +255,10 @@ class StagedState:
         follower = self.tasks.followers.get(id)
         return None if follower is None else self.job_id_of(follower.first_id)
 
-    def newest(self, job_id: str, ids: Iterable[int]) -> set[int]:
-        """Return those of some messages that belong to a job and that no later message of their task follows."""
+    def ended_in(self, job_id: str, ids: Iterable[int]) -> set[int]:
+        """Return those of some messages with which tasks of a job have ended."""
         job = self.find(job_id)
-        return {id for id in ids if self.job_id_of(id) == job_id and job is not None and self.tasks.is_newest(job, id)}
+        return {id for id in ids if job is not None and self.job_id_of(id) == job_id and self.tasks.has_ended(job, id)}
 
     def _job_of(self, id: int) -> StagedJob | None:
         """Return the job of a message, which stays in memory until the next checkpoint."""

@@ -10,7 +10,7 @@ it joins a queue, or another one         one more task
 it ends                                  one more task in the final state
 it ends, and has a follower              one task less
 a follower joins after its end           one task less, also in the final state
-it is ready again                        one task less in the final state
+it joins a queue again after its end     one task less in the final state
 =======================================  ==================================================================
 
 The last two need the final state of an earlier message, which a settled list does not have: for each message, a byte
@@ -68,23 +68,18 @@ class StagedTasks:
             self._set_code(job, id, 1 + state)
         self._release(id, job)
 
-    def reopen(self, job: StagedJob, id: int) -> None:
-        """Count a message that had ended and is in a queue again."""
+    def add(self, job: StagedJob, id: int) -> None:
+        """Count a message that joined another queue, or is in a queue again after its end."""
         if id in self.followers:
             self.followers[id].open += 1
+            self._changed_followers.add(id)
         code = self._code(job, id)
         if _OPEN < code < _UNCOUNTED:
             job.ended[code - 1] -= 1
         else:
             job.tasks += 1
-        self._set_code(job, id, _OPEN)
-
-    def add(self, job: StagedJob, id: int) -> None:
-        """Count a message that joined another queue."""
-        if id in self.followers:
-            self.followers[id].open += 1
-            self._changed_followers.add(id)
-        job.tasks += 1
+        if code != _REPLACED:
+            self._set_code(job, id, _OPEN)
 
     def follow(self, job: StagedJob, id: int, predecessor: int, queues: int) -> None:
         """Count a new message in some queues, which follows another message of a task."""
@@ -126,9 +121,9 @@ class StagedTasks:
         return sorted(id for id, follower in self.followers.items() if follower.first_id == job.first_id)
 
     # ------------------------------------------------------------------ codes
-    def is_newest(self, job: StagedJob, id: int) -> bool:
-        """Return True if no later message follows a message."""
-        return self._code(job, id) not in (_UNCOUNTED, _REPLACED)
+    def has_ended(self, job: StagedJob, id: int) -> bool:
+        """Return True if a message has ended, is not in a queue again, and no later message follows it."""
+        return _OPEN < self._code(job, id) < _UNCOUNTED
 
     def _code(self, job: StagedJob, id: int) -> int:
         follower = self.followers.get(id)

@@ -22,6 +22,7 @@ from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from ...support.batches import Sink, headers, stage
 from ...support.broker import EmbeddedBroker
 from ...support.processes import wait_until
+from ...support.replay_calls import start_replay
 from .conftest import bodies, consume, objects, when
 
 RAISED = TaskReport.cut(TaskState.RAISED, 5, 1, "app.pay", "app.Bad", "no", "")
@@ -172,6 +173,25 @@ def test_the_failed_tasks_run_again_once_in_the_same_job(
         sink.connection.settle_task(1, Outcome.ACK, delivery.lease, SUCCEEDED)
     assert when(client, "job", lambda job: job.has_ended).tasks.succeeded == 10
     assert client.retry_job("other").published == 1
+
+
+def test_what_a_replay_runs_again_is_not_retried(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
+    job = client.commit_job("job", stage_tasks(target, "job", 4))
+    when(client, "job", lambda job: job.state == "routed")
+    for delivery in claim(sink, 4):
+        sink.connection.settle_task(1, Outcome.ACK, delivery.lease, RAISED)
+    when(client, "job", lambda job: job.has_ended)
+    sink.declare("other", x_filter="task = 'app.pay'")
+    for queue, id in (("q", job.first_id), ("other", job.first_id + 1)):
+        start_replay(sink.connection, queue, id, id + 1)
+    tasks = when(client, "job", lambda job: job.tasks.waiting == 2).tasks
+    assert (tasks.total, tasks.raised) == (4, 2)
+    assert client.retry_job("job").published == 2
+    assert client.job_status("job").tasks.waiting == 4
+    for delivery in claim(sink, 3) + claim(sink, 1, "other"):
+        sink.connection.settle_task(1, Outcome.ACK, delivery.lease, SUCCEEDED)
+    tasks = when(client, "job", lambda job: job.has_ended).tasks
+    assert (tasks.total, tasks.succeeded) == (4, 4)
 
 
 def test_a_cancelled_job_goes_on_when_it_is_retried(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
