@@ -8,15 +8,21 @@ these declarations.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from .log_position import ALLOWED, NOW
+from .rate import RATE_FORMAT, Rate
 
 #: names that several layers read; the last one is an argument of exchanges
 DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY = "x-dead-letter-routing-key"
 FILTER, FILTER_MODE = "x-filter", "x-filter-mode"
 ALTERNATE_EXCHANGE = "alternate-exchange"
+PARTITION_BY, PARTITION_WEIGHTS = "x-partition-by", "x-partition-weights"
+#: the key in weights that stands for all other partitions
+OTHER_PARTITIONS = "*"
+MAX_WEIGHT, MAX_WEIGHTS = 1000, 1000
 #: modes of a filter: the queue receives messages that a binding or the filter matches, or that both match
 ANY, ALL = "any", "all"
 
@@ -39,6 +45,17 @@ _LETTERS = "counts for dead letters from now on"
 _RETURNS = "counts for messages that return from now on"
 _KEPT = "takes effect with the next garbage collection; a shorter time that deletes messages needs `force`"
 _CHOSEN = "counts for messages that come from now on; those that wait stay"
+_LIMITS = "takes effect immediately; consumers keep the messages in flight"
+
+
+def _is_weights(value: Any) -> bool:
+    """Return True if a value is a valid mapping of partition keys to weights."""
+    return (
+        isinstance(value, dict)
+        and 0 < len(value) <= MAX_WEIGHTS
+        and all(isinstance(key, str) for key in value)
+        and all(type(weight) is int and 0 < weight <= MAX_WEIGHT for weight in value.values())
+    )
 
 
 class Argument(NamedTuple):
@@ -61,7 +78,8 @@ class Argument(NamedTuple):
     help: str = ""  # the help of its command-line option; empty if there is no such option
     metavar: str = "N"  # the placeholder of that option
     option: str = ""  # the field of :class:`.QueueOptions`, where a time is in seconds
-    kind: type = int  # int, str or bool; object for a position in the log
+    check: Callable[[Any], bool] | None = None  # an additional check of a value of the right type
+    kind: type = int  # int, str, bool or dict; object for a position in the log
     field: str = ""  # the field of :class:`QueueArguments`; empty if the broker ignores the argument
 
     @property
@@ -96,7 +114,7 @@ class Argument(NamedTuple):
             return False
         if isinstance(value, int) and self.kind is int:
             return self.low <= value <= self.high or value == self.also
-        return not self.choices or value in self.choices
+        return (not self.choices or value in self.choices) and (self.check is None or self.check(value))
 
 
 class QueueArguments(NamedTuple):
@@ -200,6 +218,38 @@ class QueueArguments(NamedTuple):
         "match both", "ours", choices=(ANY, ALL), altered=_CHOSEN,
         help="any: filter or binding must match; all: filter and binding must match",
     )] = ANY
+    partition_by: Annotated[str | None, Argument(
+        PARTITION_BY, "",
+        "a header, or an expression over headers, whose value is a message's partition. Within a priority, the next "
+        "message comes from the partition that is furthest behind its share ([flow control](flow-control.md))",
+        "ours. Durable queues only", stored_only=True,
+        altered="moves the messages that wait to their new partitions, in the background",
+        help="the header or expression that splits it into fair partitions", metavar="EXPRESSION",
+    )] = None
+    partition_weights: Annotated[dict[str, int] | None, Argument(
+        PARTITION_WEIGHTS, "", 'the shares of partitions by key; `"*"` is the weight of all others, by default 1',
+        "ours. Durable queues only", stored_only=True, check=_is_weights,
+        words=f"an object of up to {MAX_WEIGHTS} integers from 1 to {MAX_WEIGHT} by key",
+    )] = None
+    partition_concurrency: Annotated[int, Argument(
+        "x-partition-concurrency", "messages",
+        "how many messages of a partition may be in flight; with 1, its messages are processed in order",
+        "ours. Durable queues only", default="none", low=1, stored_only=True, altered=_LIMITS,
+        help="how many messages of a partition may be in flight",
+    )] = 0
+    partition_rate: Annotated[str | None, Argument(
+        "x-partition-rate", "", "how often a message of a partition may be delivered", "ours. Durable queues only",
+        stored_only=True, words=RATE_FORMAT, check=Rate.is_valid, altered=_LIMITS,
+        help="deliveries of a partition, such as 100/m", metavar="RATE",
+    )] = None
+    concurrency: Annotated[int, Argument(
+        "x-concurrency", "messages", "how many messages may be in flight, over all consumers", "ours", default="none",
+        low=1, altered=_LIMITS, help="how many messages may be in flight",
+    )] = 0
+    rate: Annotated[str | None, Argument(
+        "x-rate", "", "how often a message may be delivered, over all consumers", "ours", words=RATE_FORMAT,
+        check=Rate.is_valid, altered=_LIMITS, help="deliveries, such as 100/m", metavar="RATE",
+    )] = None
     # fmt: on
 
     @property
@@ -214,12 +264,18 @@ class QueueArguments(NamedTuple):
         return self.overflow != DROP_HEAD and not dead_letters
 
 
+#: the kinds of arguments by the types of their fields
+_KINDS: dict[Any, type] = {
+    int: int, str: str, str | None: str, bool: bool, dict[str, int] | None: dict,
+}  # fmt: skip
+
+
 def _declared() -> list[Argument]:
     """Return the arguments of :class:`QueueArguments`, completed with the types and defaults of their fields."""
     arguments = []
     for field, hint in get_type_hints(QueueArguments, include_extras=True).items():
         argument, value = hint.__metadata__[0], QueueArguments._field_defaults[field]
-        kind = next((kind for kind in (bool, int, str) if hint.__origin__ in (kind, kind | None)), object)
+        kind = _KINDS.get(hint.__origin__, object)
         default = argument.default or ("none" if value in (-1, None) else str(value).lower())
         option = argument.option or field.replace("_ms", "_seconds")
         arguments.append(argument._replace(kind=kind, default=default, option=option, field=field))

@@ -34,6 +34,12 @@ class QueueOptions:
         retry_delay_seconds: the delay before the second attempt, which doubles with each further one.
         retry_max_delay_seconds: the maximum delay.
         single_active_consumer: deliver to one consumer at a time.
+        partition_by: a header, or an expression over headers, that splits the queue into partitions with fair shares.
+        partition_weights: the shares of partitions by key; ``*`` stands for all others.
+        partition_concurrency: the limit for the messages of a partition in flight.
+        partition_rate: the limit for the deliveries of a partition, such as ``100/m``.
+        concurrency: the limit for messages in flight.
+        rate: the limit for deliveries, such as ``100/m``.
         durable: False means a queue in memory, which ends with the broker (like an unlogged queue of pgmq).
         auto_delete: delete the queue with its last consumer; it is then in memory.
         exclusive: only this client may use it; it is then in memory.
@@ -57,6 +63,12 @@ class QueueOptions:
     retry_delay_seconds: float | timedelta | None = None
     retry_max_delay_seconds: float | timedelta | None = None
     single_active_consumer: bool = False
+    partition_by: str | None = None
+    partition_weights: dict[str, int] | None = None
+    partition_concurrency: int | None = None
+    partition_rate: str | None = None
+    concurrency: int | None = None
+    rate: str | None = None
     durable: bool = True
     auto_delete: bool = False
     exclusive: bool = False

@@ -9,6 +9,6 @@ The parser, and lark with it, is imported only when there is a text to parse.
 from __future__ import annotations
 
 from ..errors import SelectorError
-from .selector import Explanation, Selector, compile_selector
+from .selector import Explanation, Selector, compile_expression, compile_selector
 
-__all__ = ["Explanation", "Selector", "SelectorError", "compile_selector"]
+__all__ = ["Explanation", "Selector", "SelectorError", "compile_expression", "compile_selector"]

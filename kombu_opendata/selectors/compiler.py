@@ -58,6 +58,21 @@ def compile_condition(node: tree.Condition, truth: bool = True) -> Predicate:
             return _always if value is truth else _never
 
 
+def compile_text(node: tree.Node) -> Callable[[Headers], str | None]:
+    """Return a function from headers to the text of the node's value; None for NULL, and for an unknown condition."""
+    match node:
+        case tree.Header(name):
+            return lambda headers: headers.get(name)
+        case tree.Text(value):
+            return lambda headers: value
+        case tree.Number() | tree.Negative() | tree.Arithmetic():
+            calculate = _number(node)
+            return lambda headers: None if (number := calculate(headers)) is None else str(number)
+        case _:
+            is_true, is_false = compile_condition(node), compile_condition(node, truth=False)
+            return lambda headers: "true" if is_true(headers) else "false" if is_false(headers) else None
+
+
 def most_steps(node: tree.Node) -> int:
     """Return the approximate maximum of Python steps for the evaluation of the node."""
     steps = 1

@@ -24,13 +24,26 @@ _KEYWORDS = {word: word if word in _NAMED_KEYWORDS else f"_{word}" for word in l
 
 def parse(text: str) -> Condition:
     """Return the tree of a filter; raise SelectorError, with line, column and caret, for an invalid text."""
+    operand = _operand(text)
+    try:
+        return _condition(operand)
+    except Mistake as exc:
+        raise syntax_error(text, exc.at, exc.what) from None
+
+
+def parse_expression(text: str) -> Node:
+    """Return the tree of a text that is a condition or a value; raise SelectorError as :func:`parse`."""
+    return _operand(text).node
+
+
+def _operand(text: str) -> _Operand:
     _check_characters(text)
     parser = _language().parse_interactive(text)
     bounds = _Bounds()
     try:
         for token in parser.iter_parse():
             bounds.count(token)
-        condition: Condition = parser.feed_eof()  # type: ignore[no-untyped-call]
+        operand: _Operand = parser.feed_eof()  # type: ignore[no-untyped-call]
     except UnexpectedToken as exc:
         accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
         raise unexpected(text, exc.token, accepted, bounds.unclosed) from None
@@ -38,10 +51,10 @@ def parse(text: str) -> Condition:
         raise unreadable(text, exc.pos_in_stream) from None  # type: ignore[arg-type]
     except Mistake as exc:
         raise syntax_error(text, exc.at, exc.what) from None
-    if _scans(condition) > language.MAX_SCANS:
+    if _scans(operand.node) > language.MAX_SCANS:
         what = f"the filter has more than {language.MAX_SCANS} LIKE patterns with _ between two %"
         raise syntax_error(text, 0, f"{what}: use fewer, or several queues")
-    return condition
+    return operand
 
 
 def _scans(node: Node) -> int:
@@ -71,8 +84,8 @@ class _Operand(NamedTuple):
 class TreeBuilder(Transformer[Token, Any]):
     """Transformer with a method for each name in the grammar."""
 
-    def start(self, part: _Operand) -> tree.Condition:
-        return _condition(part)
+    def start(self, part: _Operand) -> _Operand:
+        return part
 
     def disjunction(self, *parts: _Operand) -> _Operand:
         return _Operand(tree.any_of([_condition(part) for part in parts]), parts[0].at)

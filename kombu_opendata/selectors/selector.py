@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
 
 from ..errors import RequestError, SelectorError
-from .compiler import Headers, Predicate, compile_condition, most_steps
+from .compiler import Headers, Predicate, compile_condition, compile_text, most_steps
 from .language import boolean_of, number_of
-from .tree import Boolean, Condition, Logical, Node, Not, headers_of, text_of
+from .tree import Boolean, Condition, Header, Logical, Node, Not, headers_of, text_of
 
 
 class Selector:
@@ -64,6 +65,28 @@ def _compile(text: str) -> Selector | SelectorError:
         return Selector(parse(text), text)
     except SelectorError as exc:
         return exc.with_traceback(None)
+
+
+#: a header's name that needs no quotes as a whole expression; ``a - b`` with spaces is a subtraction
+_HEADER_NAME = re.compile(r"[^\W\d][\w$.-]*")
+
+
+def compile_expression(text: str) -> Callable[[Headers], str | None]:
+    """Compile the name of a header, or an expression, to a function from headers to a text; None stands for NULL.
+
+    The function never raises an exception.
+
+    Raises:
+        SelectorError: the text is neither, with the position.
+        RequestError: it is not a text.
+    """
+    if not isinstance(text, str):
+        raise RequestError(f"an expression must be a str, not {type(text).__name__}")
+    if _HEADER_NAME.fullmatch(text):
+        return compile_text(Header(text))
+    from .parser import parse_expression  # imports lark
+
+    return compile_text(parse_expression(text))
 
 
 #: limit for the characters of a part's text and of a header's value

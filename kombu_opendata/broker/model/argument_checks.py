@@ -8,7 +8,16 @@ from typing import Any
 
 from ...errors import RequestError, SelectorError
 from ...protocol.log_position import LogPosition
-from ...protocol.queue_arguments import BY_NAME, FILTER, FILTER_MODE, KNOWN, Argument, QueueArguments
+from ...protocol.queue_arguments import (
+    BY_NAME,
+    FILTER,
+    FILTER_MODE,
+    KNOWN,
+    PARTITION_BY,
+    Argument,
+    QueueArguments,
+)
+from ...selectors import compile_expression
 from ...storage.routing.queue_filters import filter_of
 from .name_checks import MAX_NAME_BYTES
 
@@ -17,6 +26,7 @@ _MAX_SUGGESTIONS = 8
 _MAX_COMPARED = 64
 
 _DEAD_LETTERS = {a.name: a.field for a in KNOWN if a.field.startswith("dead_letter_")}
+_PARTITIONS = {a.name: a.field for a in KNOWN if a.field.startswith("partition_")}
 
 
 def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
@@ -32,6 +42,7 @@ def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
     _check_retry(queue, parsed)
     _check_dead_letters(queue, parsed)
     _check_filter(queue, arguments)
+    _check_partitions(queue, parsed)
     return QueueArguments(**parsed)
 
 
@@ -75,6 +86,21 @@ def _check_filter(queue: str, arguments: Mapping[str, Any]) -> None:
         ) from exc
 
 
+def _check_partitions(queue: str, parsed: Mapping[str, Any]) -> None:
+    expression = parsed.get("partition_by")
+    if expression is None:
+        for name, field in _PARTITIONS.items():
+            if field in parsed:
+                text = f"queue {queue!r} has an {name} and no {PARTITION_BY}: give both"
+                raise RequestError(text, argument=name, queue=queue)
+        return
+    try:
+        compile_expression(expression)
+    except SelectorError as exc:
+        text = f"queue {queue!r}: {PARTITION_BY}, {exc.text}"
+        raise SelectorError(text, **exc.values, argument=PARTITION_BY, queue=queue) from exc
+
+
 def _check_dead_letters(queue: str, parsed: Mapping[str, Any]) -> None:
     for name, value in _DEAD_LETTERS.items():
         size = len(parsed.get(value, "").encode("utf-8", "surrogatepass"))
@@ -98,7 +124,7 @@ def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
     try:
         return parse(queue, accepted)
     except RequestError:
-        for name in ("x-retry-max-delay", *_DEAD_LETTERS):
+        for name in ("x-retry-max-delay", *_DEAD_LETTERS, *_PARTITIONS):
             accepted.pop(name, None)
         return parse(queue, accepted)
 

@@ -48,6 +48,9 @@ as their best messages have the same priority; :meth:`ColdSummaries.following` r
 none is evicted again before its turn. If the wanted bucket is next because of a delayed message, its successors are
 not.
 
+**Partitions.** The buckets of each partition of a queue (:mod:`.partitions`) have a separate heap in the place of
+``_ready``, which :meth:`ColdSummaries.best` reads; that of partition 0, which other queues have only, is ``_ready``.
+
 Expiry and the maximum length need other orders: ``_deadlines`` has the next expiring bucket, and ``first`` the oldest.
 ``sizes`` has the bytes of each message of a bucket for queues that count bytes: their records lack them. The counts of
 delayed messages of a summary are for metrics only, and an estimate once some have become visible.
@@ -69,6 +72,10 @@ _NEVER = 1 << 63
 _LAST = (1 << 16, 0)
 #: most buckets that are loaded together, so that none of them is soon evicted again
 _TOGETHER = 12
+#: bits of a bucket's number within its partition
+PARTITION_BITS = 32
+#: pairs in the heap of a partition above which stale ones are removed, each time the number has doubled
+_MANY_PAIRS = 128
 
 
 class Summary(NamedTuple):
@@ -155,7 +162,17 @@ class ColdSummaries(dict[int, Summary]):
         sizes: the sizes of each bucket's messages, in the order of its rows, if the queue counts bytes.
     """
 
-    __slots__ = ("_deadlines", "_delayed", "_next", "_ready", "_unwanted_until", "first", "messages", "sizes")
+    __slots__ = (
+        "_deadlines",
+        "_delayed",
+        "_next",
+        "_partitions",
+        "_ready",
+        "_unwanted_until",
+        "first",
+        "messages",
+        "sizes",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,6 +180,7 @@ class ColdSummaries(dict[int, Summary]):
         self.first = 0
         self.sizes: dict[int, array[int]] = {}
         self._ready: list[tuple[int, int, int]] = []
+        self._partitions: dict[int, list[tuple[int, int, int]]] = {}  # as `_ready`, by partition from 1 on
         self._delayed: list[tuple[int, int]] = []
         self._deadlines: list[tuple[int, int]] = []
         # the last result of `wanted`: until this time, only a message worse than this (priority, id) needs a bucket
@@ -176,7 +194,7 @@ class ColdSummaries(dict[int, Summary]):
         self.first = min(self.first, number)
         self.messages += summary.messages
         if summary.best is not None:
-            heappush(self._ready, (*summary.best, number))
+            self._push(summary.best, number)
         if summary.next_visible_at is not None:
             heappush(self._delayed, (summary.next_visible_at, number))
         if summary.next_deadline:
@@ -196,7 +214,7 @@ class ColdSummaries(dict[int, Summary]):
             self.messages -= summary.messages
             self._unwanted_until = 0
             if not self:
-                for heap in (self._ready, self._delayed, self._deadlines):
+                for heap in (self._ready, self._delayed, self._deadlines, self._partitions):
                     heap.clear()
         return self.sizes.pop(number, None)
 
@@ -204,19 +222,58 @@ class ColdSummaries(dict[int, Summary]):
         """Return the bucket that must be loaded before ``best`` (or any message, if None) may be claimed."""
         if best is not None and now < self._unwanted_until and (best.priority, best.id) < self._next:
             return None
-        while (due := self.next_visible_at) is not None and due <= now:
-            _at, number = heappop(self._delayed)
-            summary = self[number]
-            if summary.best_delayed is not None:
-                heappush(self._ready, (*summary.best_delayed, number))
-            if summary.last_visible_at > now:  # the number of ready messages changes until then
-                heappush(self._delayed, (summary.last_visible_at, number))
+        self.promote(now)
+        due = self.next_visible_at
         is_any = self.next() is not None
         self._unwanted_until = _NEVER if due is None else due
         self._next = self._ready[0][:2] if is_any else _LAST
         if is_any and (best is None or self._next < (best.priority, best.id)):
             return self._ready[0][2]
         return None
+
+    def promote(self, now: int) -> list[int]:
+        """Make buckets ready in which a message may have become visible; return them."""
+        numbers = []
+        while (due := self.next_visible_at) is not None and due <= now:
+            _at, number = heappop(self._delayed)
+            numbers.append(number)
+            summary = self[number]
+            if summary.best_delayed is not None:
+                self._push(summary.best_delayed, number)
+            if summary.last_visible_at > now:  # the number of ready messages changes until then
+                heappush(self._delayed, (summary.last_visible_at, number))
+        return numbers
+
+    def _push(self, pair: tuple[int, int], number: int) -> None:
+        """Add a pair to the heap of the bucket's partition."""
+        partition = number >> PARTITION_BITS
+        if not partition:
+            heappush(self._ready, (*pair, number))
+            return
+        heap = self._partitions.setdefault(partition, [])
+        heappush(heap, (*pair, number))
+        if len(heap) >= _MANY_PAIRS and not len(heap) & (len(heap) - 1):
+            heap[:] = sorted({triple for triple in heap if self._is_ready(*triple)})
+
+    def best(self, partition: int) -> tuple[int, int, int] | None:
+        """Return priority and id of the message of a partition that may be the best visible one, and its bucket."""
+        heap = self._partitions.get(partition) if partition else self._ready
+        while heap:
+            if self._is_ready(*heap[0]):
+                return heap[0]
+            heappop(heap)
+        if partition:
+            self._partitions.pop(partition, None)
+        return None
+
+    def all_of(self, partition: int) -> list[tuple[int, int, int]]:
+        """Return :meth:`best` for each ready bucket of a partition, in their order."""
+        heap = self._partitions.get(partition, []) if partition else self._ready
+        buckets: dict[int, tuple[int, int, int]] = {}
+        for triple in sorted(heap):
+            if self._is_ready(*triple):
+                buckets.setdefault(triple[2], triple)
+        return list(buckets.values())
 
     def following(self, first: int, messages: int) -> list[int]:
         """Return the next bucket and its probable successors, with about this number of messages in total.
@@ -238,12 +295,8 @@ class ColdSummaries(dict[int, Summary]):
 
     def next(self) -> int | None:
         """Return the bucket that may have the best visible message."""
-        ready = self._ready
-        while ready:
-            if self._is_ready(*ready[0]):
-                return ready[0][2]
-            heappop(ready)
-        return None
+        best = self.best(0)
+        return None if best is None else best[2]
 
     def _is_ready(self, priority: int, id: int, number: int) -> bool:
         """Return True if a pair of the heap is valid."""

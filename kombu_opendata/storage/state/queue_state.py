@@ -14,10 +14,14 @@ from itertools import repeat
 from operator import attrgetter
 
 from ..engine_sizes import SIZES, EngineSizes
-from .cold_summaries import ColdSummaries, Summary
+from ..records import active
+from .cold_summaries import PARTITION_BITS, ColdSummaries, Summary
+from .partitions import Partition, PartitionRules, Partitions
 from .queue_buckets import QueueBucket, QueueEntry, Row
 
 _order = attrgetter("priority", "id")
+#: the number of small buckets at the beginning of a partition, and the entries of each
+_SMALL_BUCKETS, _SMALL_BUCKET_ENTRIES = 8, 32
 
 
 class QueueState:
@@ -31,6 +35,9 @@ class QueueState:
     - No message expires before ``next_deadline``.
 
     The heaps ``_ready`` and ``_delayed`` may contain messages that are no longer ready or delayed.
+
+    Attributes:
+        partitions: the partitions of a queue that has them or had them, whose heaps take the place of ``_ready``.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class QueueState:
         self.fresh: set[int] = set()  # published in this turn with a TTL of 0: may still be delivered
         self.counts_bytes = counts_bytes
         self.available_bytes = 0  # of all available messages, if ``counts_bytes``
+        self.partitions: Partitions | None = None
         self.delays = 0  # number of changes of the time at which a waiting message is visible
         self._oldest: list[int] | None = None  # a heap of loaded ids, once :meth:`oldest` was called
         self._ready: list[tuple[int, int]] = []
@@ -90,12 +98,80 @@ class QueueState:
         self, bucket: int, id: int, priority: int, visible_at: int, deadline: int, now: int, size: int = 0
     ) -> QueueEntry:
         """Add a new message, available from ``visible_at``."""
-        if bucket > self.tail:
-            self.open_tail(bucket)
+        if bucket >> PARTITION_BITS:
+            self._open_bucket(bucket, now)
+        else:
+            if bucket > self.tail:
+                self.open_tail(bucket)
+            self.tail_used += 1
         entry = QueueEntry(self.name, bucket, id, priority, visible_at, deadline, size=size)
-        self.tail_used += 1
         self._make_available(entry, now)
         return entry
+
+    def place_in(self, partition: Partition) -> int:
+        """Return the bucket for the next new message of a partition.
+
+        The first buckets are small, because they are rewritten with each new message of a partition that has few.
+        """
+        if not partition.number:
+            return self.place()
+        index = partition.tail - (partition.number << PARTITION_BITS)
+        limit = self.bucket_entries if index >= _SMALL_BUCKETS else min(self.bucket_entries, _SMALL_BUCKET_ENTRIES)
+        return partition.tail if partition.tail_used < limit else partition.tail + 1
+
+    def _open_bucket(self, number: int, now: int) -> None:
+        """Make the bucket of a partition its loaded tail, for one more message."""
+        assert self.partitions is not None
+        partition = self.partitions.of_bucket(number)
+        if number > partition.tail:
+            partition.tail, partition.tail_used, partition.tail_rows = number, 0, b""
+        partition.tail_used += 1
+        if number in self.buckets:
+            return
+        if number in self.cold:
+            self.restore(number, *active.decode(b"", partition.tail_rows), now)
+            return
+        bucket = self.buckets[number] = QueueBucket()
+        if number in self.dropped:
+            self.dropped.discard(number)
+            bucket.stored = True
+
+    def partition(self, rules: PartitionRules) -> None:
+        """Change the rules by which messages have partitions. Messages elsewhere must be moved."""
+        if self.partitions is None:
+            if not rules.by:
+                return
+            self._make_partitions()
+        assert self.partitions is not None
+        self.partitions.apply(rules)
+        self.drop_partitions()
+
+    def _make_partitions(self) -> None:
+        partitions = self.partitions = Partitions(self.available, self.cold)
+        partitions.came(partitions[0], len(self))
+        partitions[0].in_flight = len(self.in_flight)
+        partitions[0].ready, self._ready = self._ready, []
+
+    def drop_partitions(self) -> None:
+        """Become a queue without partitions, if all messages have left them and no rules make new ones."""
+        partitions = self.partitions
+        if partitions is not None and not partitions.rules.by and len(partitions) == 1 and not partitions.changed:
+            self._ready, self.partitions = partitions[0].ready, None
+
+    def open_partition(self, number: int, by: str, key: str) -> Partition:
+        """Add a partition without messages."""
+        if self.partitions is None:
+            self._make_partitions()
+        assert self.partitions is not None
+        self._changed.add(self.name)
+        return self.partitions.open(number, by, key)
+
+    def close_partitions(self, numbers: Iterable[int]) -> None:
+        """Remove partitions without messages."""
+        assert self.partitions is not None
+        self._changed.add(self.name)
+        for number in numbers:
+            self.partitions.close(number)
 
     def _make_available(self, entry: QueueEntry, now: int) -> None:
         bucket = self.buckets[entry.bucket]
@@ -103,10 +179,15 @@ class QueueState:
         bucket.available[entry.id] = entry
         self.dirty.add(entry.bucket)
         self._changed.add(self.name)
-        if entry.visible_at <= now:
+        partitions = self.partitions
+        if partitions is not None:
+            partitions.came(partitions[entry.bucket >> PARTITION_BITS])
+        if entry.visible_at > now:
+            heappush(self._delayed, (entry.visible_at, entry.priority, entry.id))
+        elif partitions is None:
             heappush(self._ready, (entry.priority, entry.id))
         else:
-            heappush(self._delayed, (entry.visible_at, entry.priority, entry.id))
+            partitions.add_ready(entry)
         if entry.deadline:
             bucket.next_deadline = _sooner(bucket.next_deadline, entry.deadline)
             self.next_deadline = _sooner(self.next_deadline, entry.deadline)
@@ -123,10 +204,30 @@ class QueueState:
             visible_at, priority, id = heappop(delayed)
             entry = available.get(id)
             if entry is not None and entry.visible_at == visible_at:
-                heappush(self._ready, (priority, id))
+                if self.partitions is None:
+                    heappush(self._ready, (priority, id))
+                else:
+                    self.partitions.add_ready(entry)
+
+    def next(self, now: int) -> tuple[QueueEntry | None, int | None]:
+        """Return the next loaded message; and the bucket that must be loaded before it, or any other, is claimed."""
+        partitions = self.partitions
+        if partitions is None:
+            entry = self.peek(now)
+            return entry, self.cold.wanted(now, entry)
+        if self._delayed and self._delayed[0][0] <= now:
+            self.promote(now)
+        for number in self.cold.promote(now):
+            best_delayed = self.cold[number].best_delayed
+            if best_delayed is not None:
+                partitions.activate(partitions.of_bucket(number), best_delayed[0])
+        choice = partitions.choose(now)
+        return (None, None) if choice is None else (choice.entry, choice.bucket)
 
     def peek(self, now: int) -> QueueEntry | None:
-        """Return the best loaded visible message, by priority and then id."""
+        """Return the best loaded visible message, by the fair order of partitions, priority and then id."""
+        if self.partitions is not None:
+            return self.next(now)[0]
         if self._delayed and self._delayed[0][0] <= now:
             self.promote(now)
         ready, available = self._ready, self.available
@@ -161,12 +262,11 @@ class QueueState:
         return upcoming[:count]
 
     def next_visible_at(self) -> int | None:
-        """Return the time at which the next delayed message becomes visible."""
-        in_memory = self._delayed[0][0] if self._delayed else None
-        cold = self.cold.next_visible_at
-        if in_memory is None or cold is None:
-            return cold if in_memory is None else in_memory
-        return min(in_memory, cold)
+        """Return the time at which the next delayed message becomes visible, or the next partition is unblocked."""
+        times = [self._delayed[0][0] if self._delayed else None, self.cold.next_visible_at]
+        if self.partitions is not None:
+            times.append(self.partitions.next_unblocked_at())
+        return min((at for at in times if at is not None), default=None)
 
     def delayed(self, now: int) -> int:
         """Return the number of loaded messages that are not visible yet."""
@@ -194,6 +294,8 @@ class QueueState:
         del bucket.available[id]
         if self.counts_bytes:
             self.available_bytes -= entry.size
+        if self.partitions is not None:
+            self.partitions.claimed(entry)
         entry.attempts = min(entry.attempts + 1, 0xFFFF)
         entry.claimed_at = at
         entry.lease_until = lease_until
@@ -208,6 +310,8 @@ class QueueState:
         bucket = self.buckets[entry.bucket]
         del self.in_flight[entry.id]
         del bucket.in_flight[entry.id]
+        if self.partitions is not None:
+            self.partitions.returned(self.partitions.of_bucket(entry.bucket))
         self.dirty.add(entry.bucket)
         self._changed.add(self.name)
         if not bucket.in_flight and not bucket.available:
@@ -220,6 +324,8 @@ class QueueState:
         """
         del self.in_flight[entry.id]
         del self.buckets[entry.bucket].in_flight[entry.id]
+        if self.partitions is not None:
+            self.partitions.returned(self.partitions.of_bucket(entry.bucket))
         if not costs_attempt:
             entry.attempts -= 1
         at_once = max(entry.visible_at, entry.claimed_at + 1)
@@ -254,7 +360,21 @@ class QueueState:
         del bucket.available[entry.id]
         if self.counts_bytes:
             self.available_bytes -= entry.size
+        if self.partitions is not None:
+            self.partitions.went(self.partitions.of_bucket(entry.bucket))
         return bucket
+
+    def relocate(self, entry: QueueEntry, bucket: int, now: int) -> None:
+        """Move an available message to another bucket, the tail of its partition."""
+        self.remove(entry)
+        if bucket >> PARTITION_BITS:
+            self._open_bucket(bucket, now)
+        else:
+            if bucket > self.tail:
+                self.open_tail(bucket)
+            self.tail_used += 1
+        entry.bucket = bucket
+        self._make_available(entry, now)
 
     # ------------------------------------------------------------------ finding
     def find(self, id: int) -> QueueEntry | None:
@@ -270,7 +390,7 @@ class QueueState:
         return [number for number, summary in self.cold.items() if summary.spans(wanted_ids)] if wanted_ids else []
 
     def _drop_empty(self, number: int, bucket: QueueBucket) -> None:
-        """Remove an empty bucket, except the tail and bucket 0, which always has a record."""
+        """Remove an empty bucket, except bucket 0, which always has a record, and the tail of partition 0."""
         if number == self.tail:
             return
         self._changed.add(self.name)
@@ -285,7 +405,13 @@ class QueueState:
     # ------------------------------------------------------------------ loading
     def restore(self, number: int, available: Iterable[Row], in_flight: Iterable[Row], now: int) -> None:
         """Load a bucket from the rows of its record."""
+        waiting = self.cold[number].messages if number in self.cold else 0
         sizes = self.cold.take(number)
+        if self.partitions is not None and waiting:
+            partition = self.partitions.of_bucket(number)
+            partition.waiting -= waiting
+            if number == partition.tail:
+                partition.tail_rows = b""
         bucket = self.buckets[number] = QueueBucket()
         bucket.stored = True
         was_dirty = number in self.dirty
@@ -299,12 +425,19 @@ class QueueState:
                 self.name, number, id, priority, 0, 0, attempts, claimed_at=claimed_at, lease_until=lease_until
             )
             self.in_flight[id] = bucket.in_flight[id] = entry
+            if self.partitions is not None:
+                self.partitions.of_bucket(number).in_flight += 1
         if not was_dirty:
             self.dirty.discard(number)
 
     def note_cold(self, number: int, summary: Summary) -> None:
         """Register a bucket that remains in the store."""
         self.cold.note(number, summary)
+        if self.partitions is not None:
+            partition = self.partitions.of_bucket(number)
+            self.partitions.came(partition, summary.messages)
+            if summary.best is not None:
+                self.partitions.activate(partition, summary.best[0])
         if summary.next_deadline:
             self.next_deadline = _sooner(self.next_deadline, summary.next_deadline)
 
@@ -329,7 +462,10 @@ class QueueState:
 
     def evict(self, now: int) -> None:
         """Evict clean buckets that are far from the head, if many buckets are loaded."""
-        if len(self.buckets) <= self._loaded_buckets:
+        partitions = self.partitions
+        if len(self.buckets) <= self._loaded_buckets or (
+            partitions is not None and len(self.available) <= self._loaded_buckets * self.bucket_entries
+        ):
             return
         idle = [
             (min([(e.priority, e.id) for e in bucket.available.values()]), number)
@@ -340,14 +476,22 @@ class QueueState:
             and number not in (0, self.tail)
             and number not in self.dirty
         ]
-        idle.sort(reverse=True)
-        for _best, number in idle[: len(self.buckets) - (self._loaded_buckets + 1) // 2]:
+        if partitions is None:
+            idle.sort(reverse=True)
+            excess = len(self.buckets) - (self._loaded_buckets + 1) // 2
+        else:
+            idle = partitions.farthest(idle, self.buckets)
+            excess = len(self.buckets) // 2
+        for _best, number in idle[:excess]:
             bucket = self.buckets.pop(number)
             for id in bucket.available:
                 del self.available[id]
             for watcher in self.watchers:
                 watcher(number, bucket.available)
-            self.note_cold(number, Summary.of(bucket.rows()[0], now))
+            rows = bucket.rows()[0]
+            if partitions is not None:
+                partitions.evicted(number, rows)
+            self.note_cold(number, Summary.of(rows, now))
             if self.counts_bytes:
                 self.cold.sizes[number] = array("I", [entry.size for entry in bucket.available.values()])
         self._ready = [pair for pair in self._ready if pair[1] in self.available]

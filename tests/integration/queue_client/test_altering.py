@@ -63,7 +63,8 @@ def test_every_argument_can_be_altered_or_says_why(client: Any, name: str) -> No
         "x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
         "x-single-active-consumer": True, "x-delivery-limit": 3, "x-retry-delay": 100, "x-retry-max-delay": 1000,
         "x-done-retention": 60, "x-failed-retention": 60, "x-lease": 90, "x-filter": "a = 'b'",
-        "x-filter-mode": "all",
+        "x-filter-mode": "all", "x-partition-by": "tenant", "x-partition-weights": {"gold": 4, "*": 1},
+        "x-partition-concurrency": 2, "x-partition-rate": "100/m", "x-concurrency": 5, "x-rate": "100/m:20",
     }  # fmt: skip
     client.create(name)
     client.create(f"{name}-memory", QueueOptions(durable=False))

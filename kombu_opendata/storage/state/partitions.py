@@ -1,0 +1,458 @@
+"""Partitions of a queue, and the fair order of delivery between them.
+
+A queue with ``x-partition-by`` has a partition for each value of a header or an expression. A partition is a range of
+the queue's buckets: bucket numbers from ``partition number << 32`` on. Partition 0 has the buckets of a queue without
+partitions, and messages whose headers were not known when they came; :class:`.Repartitioner` moves them. It also moves
+the messages of partitions of another expression, after an alteration. Until then none of these is delivered.
+
+**Fair order.** Start-time fair queueing: each partition has a *tag* in virtual time, and the partition with the lowest
+tag is next. A delivery adds 1 / weight to its tag. The virtual time is the tag of the last delivery. A partition that
+becomes active begins at the virtual time, so it has no credit for the time without messages, and waits for at most
+one message of each other partition. A partition that becomes empty keeps its place until its tag is the lowest:
+otherwise a partition that always has a single message would begin again and again before the others.
+
+**Priorities.** Each priority is a :class:`Level` with its own virtual time. Invariant: a partition that is neither
+empty nor blocked is in the level of its best message. It may be in other levels, too: such a place is checked, and
+dropped if it is stale, only when it has the lowest tag.
+
+**Blocked partitions.** :class:`PartitionLimits` decides when a partition may deliver again. Until then it is in no
+level, so that any number of blocked partitions cost nothing for a delivery. It keeps its tag.
+
+Tags are not stored: after a restart all partitions begin at the same virtual time.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from heapq import heapify, heappop, heappush, heapreplace, nsmallest
+from typing import Any, NamedTuple, Protocol
+
+from ...errors import RequestError
+from ...protocol.queue_arguments import OTHER_PARTITIONS, PARTITION_BY, PARTITION_WEIGHTS
+from ...selectors import compile_expression
+from ..records import active
+from .cold_summaries import PARTITION_BITS, ColdSummaries
+from .queue_buckets import QueueBucket, QueueEntry, Row
+
+#: the time of a partition that waits for an event
+NEVER = 1 << 63
+#: limit for the bytes of a key; a longer one is represented by its first characters and a digest
+MAX_KEY_BYTES = 255
+_SHOWN_CHARACTERS = 32
+#: the tag of partitions that are in no level
+_LAST_TAG = float("inf")
+
+
+def bounded_key(text: str | None) -> str:
+    """Return the key of a partition for a value; "" for messages without a value.
+
+    A key that is too long, or has control characters, is represented by its beginning and a digest.
+    """
+    if not text:
+        return ""
+    if len(text) <= MAX_KEY_BYTES // 4 and text.isprintable():
+        return text
+    raw = text.encode("utf-8", "surrogatepass")
+    if len(raw) <= MAX_KEY_BYTES and text.isprintable():
+        return text
+    shown = "".join(character for character in text[:_SHOWN_CHARACTERS] if character.isprintable())
+    return f"{shown}#{blake2b(raw, digest_size=8).hexdigest()}"
+
+
+class PartitionRules(NamedTuple):
+    """The arguments of a queue that partition its messages. ``by`` is empty if it has no partitions."""
+
+    by: str = ""
+    value_of: Callable[[Mapping[str, str]], str | None] = lambda _headers: None
+    weights: Mapping[str, int] = {}
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> PartitionRules:
+        """Return the rules in a queue's arguments; an invalid expression, of an older version, counts as missing."""
+        by, weights = arguments.get(PARTITION_BY), arguments.get(PARTITION_WEIGHTS)
+        if by is None:
+            return NO_PARTITIONS
+        try:
+            return cls(by, compile_expression(by), weights if isinstance(weights, dict) else {})
+        except RequestError:
+            return NO_PARTITIONS
+
+    def key_of(self, headers: Mapping[str, str]) -> str:
+        """Return the key of the partition of a message with these headers."""
+        return bounded_key(self.value_of(headers))
+
+    def weight_of(self, key: str) -> int:
+        return self.weights.get(key) or self.weights.get(OTHER_PARTITIONS) or 1
+
+
+NO_PARTITIONS = PartitionRules()
+
+
+class Partition:
+    """One partition of a queue.
+
+    Attributes:
+        number: the number of its first bucket is ``number << PARTITION_BITS``.
+        by: the expression that made the partition.
+        key: the value of the expression; "" for messages without a value.
+        tail, tail_used: the bucket of new messages, and the number of messages that were added to it.
+        tail_rows: the record of the tail if that is cold, so that a publish can load it without I/O; else empty.
+        ready: a heap of (priority, id) of loaded messages, which may contain messages that are no longer ready.
+        waiting: the number of ready and delayed messages.
+        in_flight: the number of messages in flight.
+        is_blocked: True if the partition waits for its limits, or for its messages to be moved.
+        blocked_until: the time at which it is unblocked; :data:`NEVER` if an event unblocks it.
+        held_until: the time until which a consumer has delayed the partition, which the store has; 0: none.
+        next_token_at: the time at which the token bucket of its rate is full again, which the store has; 0: none.
+    """
+
+    __slots__ = (
+        "blocked_until", "by", "held_until", "in_flight", "is_blocked", "key", "levels", "next_token_at", "number",
+        "ready", "stride", "tag", "tail", "tail_rows", "tail_used", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, number: int, by: str, key: str, weight: int = 1) -> None:
+        self.number, self.by, self.key = number, by, key
+        self.tail, self.tail_used, self.tail_rows = number << PARTITION_BITS, 0, b""
+        self.ready: list[tuple[int, int]] = []
+        self.waiting = self.in_flight = 0
+        self.is_blocked = False
+        self.blocked_until = self.held_until = self.next_token_at = 0
+        self.stride = 1 / weight
+        self.tag = 0.0  # of its last place in a level
+        self.levels = 0  # a bit for each priority in whose level it is
+
+
+class PartitionLimits(Protocol):
+    """Decision about the deliveries of partitions."""
+
+    def next_allowed_at(self, partition: Partition, now: int) -> int:
+        """Return the time from which the partition may deliver its next message; :data:`NEVER` for after an event.
+
+        The end of a lease in the partition unblocks it in any case.
+        """
+
+    def is_idle(self, partition: Partition, now: int) -> bool:
+        """Return True if an empty partition has nothing to remember, so that it may be deleted."""
+
+
+class Unlimited:
+    """Absence of limits."""
+
+    def next_allowed_at(self, partition: Partition, now: int) -> int:
+        return 0
+
+    def is_idle(self, partition: Partition, now: int) -> bool:
+        return True
+
+
+class Level:
+    """The partitions with messages of one priority, as a heap of (tag, order, partition); and their virtual time."""
+
+    __slots__ = ("heap", "virtual_time")
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[float, int, Partition]] = []
+        self.virtual_time = 0.0
+
+
+class Choice(NamedTuple):
+    """The next message of a queue or a partition: a loaded one, or a cold bucket that must be loaded first."""
+
+    priority: int
+    id: int
+    entry: QueueEntry | None
+    bucket: int | None
+
+
+class Partitions(dict[int, Partition]):
+    """The partitions of a queue by number, in their fair order.
+
+    Attributes:
+        rules: what makes the partitions now.
+        by_key: the partitions of the current expression, by key.
+        changed: numbers of partitions whose records the next checkpoint writes or deletes.
+        empty: partitions that have become empty and may be deleted.
+        misplaced: numbers of partitions whose messages have to be moved, found by :meth:`choose`.
+        has_unblocked: True if a partition was unblocked by an event; the caller clears it.
+    """
+
+    def __init__(self, available: Mapping[int, QueueEntry], cold: ColdSummaries) -> None:
+        super().__init__()
+        self._available, self._cold = available, cold
+        self.rules = NO_PARTITIONS
+        self.limits: PartitionLimits = Unlimited()
+        self.by_key: dict[str, Partition] = {}
+        self.changed: set[int] = set()
+        self.empty: dict[int, Partition] = {}
+        self.misplaced: set[int] = set()
+        self.has_unblocked = False
+        self._levels: dict[int, Level] = {}
+        self._priorities: list[int] = []  # of the levels
+        self._blocked: list[tuple[int, int, Partition]] = []  # a heap of (until, order, partition)
+        self._order = 0
+        self._free: list[int] = []
+        self._next_number = 1
+        self.open(0, "", "")
+
+    # ------------------------------------------------------------------ opening and closing
+    def free_number(self) -> int:
+        """Return the number for a new partition."""
+        return self._free[0] if self._free else self._next_number
+
+    def open(self, number: int, by: str, key: str) -> Partition:
+        """Add a partition without messages."""
+        partition = self[number] = Partition(number, by, key, self.rules.weight_of(key))
+        self._next_number = max(self._next_number, number + 1)
+        if self._free and self._free[0] == number:
+            heappop(self._free)
+        if number:
+            self.changed.add(number)
+            if by == self.rules.by:
+                self.by_key[key] = partition
+        return partition
+
+    def close(self, number: int) -> None:
+        """Remove a partition without messages."""
+        partition = self.pop(number)
+        self.empty.pop(number, None)
+        self.misplaced.discard(number)
+        self.changed.add(number)
+        heappush(self._free, number)
+        if self.by_key.get(partition.key) is partition:
+            del self.by_key[partition.key]
+
+    def closable(self, now: int) -> list[int]:
+        """Return the numbers of the empty partitions that can be deleted."""
+        return [
+            number
+            for number, partition in self.empty.items()
+            if not partition.levels and self.limits.is_idle(partition, now)
+        ]
+
+    def apply(self, rules: PartitionRules) -> None:
+        """Change the rules; the messages of other partitions must be moved if the expression changed."""
+        self.rules = rules
+        self.by_key = {
+            partition.key: partition for number, partition in self.items() if number and self.fits(partition)
+        }
+        self.misplaced.clear()
+        for partition in self.values():
+            partition.stride = 1 / rules.weight_of(partition.key)
+            self.unblock(partition)
+
+    def fits(self, partition: Partition) -> bool:
+        """Return True if the messages of a partition are where the rules place them."""
+        return partition.by == self.rules.by
+
+    # ------------------------------------------------------------------ messages
+    def of_bucket(self, bucket: int) -> Partition:
+        return self[bucket >> PARTITION_BITS]
+
+    def add_ready(self, entry: QueueEntry) -> None:
+        """Add a loaded message that is visible."""
+        partition = self[entry.bucket >> PARTITION_BITS]
+        heappush(partition.ready, (entry.priority, entry.id))
+        if not partition.levels >> entry.priority & 1:
+            self.activate(partition, entry.priority)
+
+    def activate(self, partition: Partition, priority: int) -> None:
+        """Place a partition in the level of a priority, unless it is there or blocked."""
+        bit = 1 << priority
+        if partition.is_blocked or partition.levels & bit:
+            return
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = Level()
+            insort(self._priorities, priority)
+        tag = max(level.virtual_time, partition.tag) if partition.levels == 0 and partition.tag else level.virtual_time
+        partition.levels |= bit
+        partition.tag = 0.0
+        self._order += 1
+        heappush(level.heap, (tag, self._order, partition))
+
+    def came(self, partition: Partition, messages: int = 1) -> None:
+        """Count messages that wait in a partition."""
+        partition.waiting += messages
+        self.empty.pop(partition.number, None)
+
+    def went(self, partition: Partition, messages: int = 1) -> None:
+        """Count messages that no longer wait in a partition."""
+        partition.waiting -= messages
+        if not partition.waiting and not partition.in_flight and partition.number:
+            self.empty[partition.number] = partition
+
+    def claimed(self, entry: QueueEntry) -> None:
+        """Count a delivery; it is charged if the partition was next."""
+        partition = self[entry.bucket >> PARTITION_BITS]
+        partition.waiting -= 1
+        partition.in_flight += 1
+        level = self._levels.get(entry.priority)
+        if level is not None and level.heap and level.heap[0][2] is partition:
+            tag = level.virtual_time = level.heap[0][0]
+            self._order += 1
+            heapreplace(level.heap, (tag + partition.stride, self._order, partition))
+
+    def returned(self, partition: Partition) -> None:
+        """Count the end of a lease."""
+        partition.in_flight -= 1
+        if partition.is_blocked:
+            self.unblock(partition)
+            self.has_unblocked = True
+        if not partition.waiting and not partition.in_flight and partition.number:
+            self.empty[partition.number] = partition
+
+    # ------------------------------------------------------------------ eviction
+    def farthest(
+        self, buckets: list[tuple[tuple[int, int], int]], loaded: Mapping[int, QueueBucket]
+    ) -> list[tuple[tuple[int, int], int]]:
+        """Return loaded buckets, given with their best messages, from the last one to be delivered to the next one."""
+        tags = {partition.number: tag for level in self._levels.values() for tag, _order, partition in level.heap}
+        order: list[tuple[int, float, tuple[tuple[int, int], int]]] = []
+        for pair in sorted(buckets):
+            (priority, _id), bucket = pair
+            number = bucket >> PARTITION_BITS
+            tag = tags.get(number, _LAST_TAG)
+            order.append((priority, tag, pair))
+            tags[number] = tag + self[number].stride * len(loaded[bucket].available)
+        return [pair for _priority, _tag, pair in sorted(order, reverse=True)]
+
+    def evicted(self, number: int, rows: list[Row]) -> None:
+        """Record that a bucket with these rows is no longer loaded."""
+        partition = self[number >> PARTITION_BITS]
+        partition.waiting -= len(rows)  # noting the summary counts them again
+        if number == partition.tail:
+            partition.tail_rows = active.encode(rows, ())
+        ids = {row[0] for row in rows}
+        partition.ready = [pair for pair in partition.ready if pair[1] not in ids]
+        heapify(partition.ready)
+
+    # ------------------------------------------------------------------ choosing
+    def choose(self, now: int) -> Choice | None:
+        """Return the next message of all partitions; None if none is ready."""
+        blocked = self._blocked
+        while blocked and blocked[0][0] <= now:
+            until, _order, partition = heappop(blocked)
+            if partition.is_blocked and partition.blocked_until == until:
+                self.unblock(partition)
+        place = 0
+        while place < len(self._priorities):
+            priority = self._priorities[place]
+            choice = self._first(self._levels[priority], priority, now)
+            if choice is not None:
+                return choice
+            # partitions that left the level may have joined a better one
+            place = 0 if any(self._levels[each].heap for each in self._priorities[: place + 1]) else place + 1
+        return None
+
+    def _first(self, level: Level, priority: int, now: int) -> Choice | None:
+        """Return the next message of a level; remove the partitions that have none or are blocked."""
+        heap = level.heap
+        while heap:
+            tag, _order, partition = heap[0]
+            choice = None if partition.is_blocked else self.best_of(partition, now)
+            if choice is not None and choice.priority == priority:
+                if not self.fits(partition) and self.rules.by:
+                    self.misplaced.add(partition.number)
+                    until = NEVER
+                else:
+                    until = self.limits.next_allowed_at(partition, now)
+                if until <= now:
+                    return choice
+                self._block(partition, until, tag)
+            heappop(heap)
+            partition.levels &= ~(1 << priority)
+            if partition.is_blocked:
+                continue
+            level.virtual_time = max(level.virtual_time, tag)
+            if choice is not None:
+                self.activate(partition, choice.priority)
+                if choice.priority < priority:
+                    return None
+        return None
+
+    def best_of(self, partition: Partition, now: int) -> Choice | None:
+        """Return the next message of a partition; None if none is ready."""
+        ready, available, number = partition.ready, self._available, partition.number
+        found: QueueEntry | None = None
+        while ready:
+            entry = available.get(ready[0][1])
+            if (
+                entry is not None
+                and entry.bucket >> PARTITION_BITS == number
+                and (entry.visible_at <= now or entry.is_visible(now))
+            ):
+                found = entry
+                break
+            heappop(ready)
+        if self._cold:
+            cold = self._cold.best(number)
+            if cold is not None and (found is None or cold[:2] < (found.priority, found.id)):
+                return Choice(cold[0], cold[1], None, cold[2])
+        return None if found is None else Choice(found.priority, found.id, found, None)
+
+    def upcoming(self, count: int) -> tuple[list[QueueEntry], list[int]]:
+        """Return about ``count`` of the next messages if no limit applies, and the cold buckets among them."""
+        entries: list[QueueEntry] = []
+        buckets: list[int] = []
+        for priority in self._priorities:
+            heap = nsmallest(count, self._levels[priority].heap)
+            cursors: dict[int, Iterator[QueueEntry | int]] = {}
+            while heap and count > 0:
+                tag, order, partition = heap[0]
+                cursor = cursors.get(partition.number)
+                if cursor is None:
+                    cursor = cursors[partition.number] = self._following(partition, priority)
+                item = next(cursor, None)
+                if item is None:
+                    heappop(heap)
+                    continue
+                messages = 1
+                if isinstance(item, int):
+                    buckets.append(item)
+                    messages = self._cold[item].messages
+                else:
+                    entries.append(item)
+                count -= messages
+                heapreplace(heap, (tag + messages * partition.stride, order, partition))
+        return entries, buckets
+
+    def _following(self, partition: Partition, priority: int) -> Iterator[QueueEntry | int]:
+        """Yield the loaded messages and the cold buckets of a partition and a priority, in the order of delivery."""
+        available, number = self._available, partition.number
+        loaded = [(id, -1) for each, id in set(partition.ready) if each == priority]
+        cold = [(id, bucket) for each, id, bucket in self._cold.all_of(number) if each == priority]
+        for id, bucket in sorted(loaded + cold):
+            entry = available.get(id)
+            if bucket >= 0:
+                yield bucket
+            elif entry is not None and entry.bucket >> PARTITION_BITS == number:
+                yield entry
+
+    # ------------------------------------------------------------------ limits
+    def _block(self, partition: Partition, until: int, tag: float) -> None:
+        partition.is_blocked, partition.blocked_until, partition.tag = True, until, tag
+        if until < NEVER:
+            self._order += 1
+            heappush(self._blocked, (until, self._order, partition))
+
+    def unblock(self, partition: Partition) -> None:
+        """Let a partition be considered again, after an event that may have changed its limits."""
+        partition.is_blocked, partition.blocked_until = False, 0
+        # the best pairs may be stale: the place in a level is checked when it has the lowest tag
+        cold = self._cold.best(partition.number)
+        priorities = [pair[0] for pair in (*partition.ready[:1], *([cold] if cold is not None else ()))]
+        if priorities:
+            self.activate(partition, min(priorities))
+
+    def next_unblocked_at(self) -> int | None:
+        """Return the time at which the next partition is unblocked."""
+        blocked = self._blocked
+        while blocked:
+            until, _order, partition = blocked[0]
+            if partition.is_blocked and partition.blocked_until == until:
+                return until
+            heappop(blocked)
+        return None

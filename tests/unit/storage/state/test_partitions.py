@@ -1,0 +1,247 @@
+"""The fair order of partitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from kombu_opendata.storage.engine_sizes import EngineSizes
+from kombu_opendata.storage.state.partitions import NEVER, Partition, PartitionRules, bounded_key
+from kombu_opendata.storage.state.queue_buckets import Row
+from kombu_opendata.storage.state.queue_state import QueueState
+
+BY_TENANT = {"x-partition-by": "tenant"}
+
+
+class Fair:
+    """A partitioned queue, whose messages are claimed and settled immediately."""
+
+    def __init__(self, weights: dict[str, int] | None = None, sizes: EngineSizes | None = None) -> None:
+        self.state = QueueState("q", sizes=sizes or EngineSizes())
+        self.state.partition(PartitionRules.of(BY_TENANT | {"x-partition-weights": weights or {}}))
+        assert self.state.partitions is not None
+        self.partitions = self.state.partitions
+        self.tenants: dict[int, str] = {}
+
+    def put(self, tenants: str, priority: int = 0) -> None:
+        for tenant in tenants:
+            partition = self.partitions.by_key.get(tenant)
+            if partition is None:
+                partition = self.state.open_partition(self.partitions.free_number(), "tenant", tenant)
+            id = len(self.tenants)
+            self.tenants[id] = tenant
+            self.state.add(self.state.place_in(partition), id, priority, 0, 0, 0)
+
+    def get(self, count: int, *, settles: bool = True) -> str:
+        """Return the tenants of the next messages."""
+        tenants = ""
+        for _ in range(count):
+            entry = self.state.peek(1)
+            if entry is None:
+                break
+            self.state.claim(entry, b"", 1, 1)
+            if settles:
+                self.state.settle(entry)
+            tenants += self.tenants[entry.id]
+        return tenants
+
+
+def test_partitions_take_turns() -> None:
+    queue = Fair()
+    queue.put("aaaabbc")
+    assert queue.get(9) == "abcabaa"
+
+
+def test_a_partition_that_becomes_active_has_no_credit() -> None:
+    queue = Fair()
+    queue.put("a" * 20)
+    assert queue.get(10) == "a" * 10
+    queue.put("b" * 20)
+    assert Counter(queue.get(10)) == {"a": 5, "b": 5}
+
+
+def test_a_partition_with_one_message_at_a_time_gets_its_share_only() -> None:
+    queue = Fair()
+    queue.put("a" * 50)
+    taken = ""
+    for _ in range(40):
+        if not queue.partitions.by_key.get("b") or not queue.partitions.by_key["b"].waiting:
+            queue.put("b")
+        taken += queue.get(1)
+    assert Counter(taken) == {"a": 20, "b": 20}
+
+
+def test_weights_are_shares() -> None:
+    queue = Fair({"a": 4, "b": 2, "*": 1})
+    queue.put("abcd" * 200)
+    assert Counter(queue.get(400)) == {"a": 200, "b": 100, "c": 50, "d": 50}
+
+
+def test_weights_change_immediately() -> None:
+    queue = Fair()
+    queue.put("ab" * 200)
+    assert Counter(queue.get(100)) == {"a": 50, "b": 50}
+    queue.state.partition(PartitionRules.of(BY_TENANT | {"x-partition-weights": {"a": 3}}))
+    assert Counter(queue.get(100)) == {"a": 75, "b": 25}
+
+
+def test_a_priority_comes_before_the_fair_order() -> None:
+    queue = Fair()
+    queue.put("aab", priority=5)
+    queue.put("bbb", priority=0)
+    assert queue.get(6) == "bbbaba"
+
+
+def test_each_priority_has_its_own_fair_order() -> None:
+    queue = Fair()
+    queue.put("a" * 10, priority=0)
+    assert queue.get(10) == "a" * 10
+    queue.put("ab" * 5, priority=5)
+    assert Counter(queue.get(6)) == {"a": 3, "b": 3}
+
+
+class OneAtATime:
+    """One message of a partition in flight; a tenant may be delayed."""
+
+    def __init__(self) -> None:
+        self.delayed: dict[str, int] = {}
+        self.questions = 0
+
+    def next_allowed_at(self, partition: Partition, now: int) -> int:
+        self.questions += 1
+        return self.delayed.get(partition.key, NEVER if partition.in_flight else 0)
+
+    def is_idle(self, partition: Partition, now: int) -> bool:
+        return partition.key not in self.delayed
+
+
+def test_a_blocked_partition_waits_for_the_end_of_a_lease() -> None:
+    queue, limits = Fair(), OneAtATime()
+    queue.partitions.limits = limits
+    queue.put("aaabbb")
+    assert queue.get(6, settles=False) == "ab"
+    asked = limits.questions
+    assert queue.get(1) == ""
+    assert limits.questions == asked, "a blocked partition costs nothing"
+    (first, *_) = queue.state.in_flight.values()
+    queue.state.settle(first)
+    assert queue.partitions.has_unblocked
+    assert queue.get(6, settles=False) == "a"
+
+
+def test_a_blocked_partition_does_not_come_first_again_and_again() -> None:
+    queue, limits = Fair(), OneAtATime()
+    queue.partitions.limits = limits
+    queue.put("a" * 20 + "b" * 20)
+    assert Counter(queue.get(20)) == {"a": 10, "b": 10}
+
+
+def test_a_delayed_partition_continues_at_its_time() -> None:
+    queue, limits = Fair(), OneAtATime()
+    queue.partitions.limits = limits
+    limits.delayed["a"] = 500
+    queue.put("ab")
+    assert queue.get(2) == "b"
+    assert queue.state.next_visible_at() == 500
+    limits.delayed["a"] = 0
+    assert queue.state.peek(499) is None
+    entry = queue.state.peek(500)
+    assert entry is not None
+    assert queue.tenants[entry.id] == "a"
+
+
+def test_empty_partitions_are_closed_when_they_are_in_no_level() -> None:
+    queue = Fair()
+    queue.put("abc")
+    assert queue.partitions.closable(0) == []
+    assert sorted(queue.get(4)) == ["a", "b", "c"]
+    assert queue.get(1) == ""
+    numbers = queue.partitions.closable(0)
+    assert sorted(numbers) == [1, 2, 3]
+    queue.state.close_partitions(numbers)
+    assert not queue.partitions.by_key
+    queue.put("z")
+    assert queue.partitions.by_key["z"].number == 1
+    assert queue.get(2) == "z"
+
+
+def test_cold_buckets_have_the_same_order() -> None:
+    sizes = EngineSizes(bucket_entries=2, loaded_buckets=2)
+    queues = [Fair({"a": 2}, sizes), Fair({"a": 2}, sizes)]
+    orders: list[str] = []
+    for evicts, queue in enumerate(queues):
+        for priority in (3, 0):
+            queue.put("aaaaabbbcd" * 3, priority)
+        stored = store(queue.state) if evicts else {}
+        order = ""
+        while len(queue.state):
+            entry, bucket = queue.state.next(1)
+            if bucket is not None:
+                queue.state.restore(bucket, *stored[bucket], 1)
+                continue
+            assert entry is not None
+            queue.state.claim(entry, b"", 1, 1)
+            queue.state.settle(entry)
+            order += queue.tenants[entry.id]
+        orders.append(order)
+    assert orders[0] == orders[1]
+    assert queues[1].state.partitions is not None
+    assert not queues[1].state.cold
+
+
+def store(state: QueueState) -> dict[int, tuple[list[Row], list[Row]]]:
+    """Evict the buckets of a queue; return their rows."""
+    stored = {}
+    for number, bucket in state.buckets.items():
+        stored[number] = bucket.rows()
+        bucket.stored = True
+    state.dirty.clear()
+    state.evict(1)
+    assert len(state.cold) > 5
+    return stored
+
+
+def test_a_cold_tail_is_loaded_by_the_next_message() -> None:
+    queue = Fair(sizes=EngineSizes(bucket_entries=32, loaded_buckets=0))
+    queue.put("ab")
+    store_all = {number: bucket.rows() for number, bucket in queue.state.buckets.items()}
+    for bucket in queue.state.buckets.values():
+        bucket.stored = True
+    queue.state.dirty.clear()
+    queue.state.evict(1)
+    assert queue.state.cold
+    cold = next(iter(queue.state.cold))
+    tenant = queue.partitions.of_bucket(cold).key
+    queue.put(tenant)
+    assert cold not in queue.state.cold
+    assert len(queue.state.buckets[cold].available) == 2
+    assert store_all[cold][0][0] in queue.state.buckets[cold].rows()[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [(None, ""), ("", ""), ("gold", "gold"), ("é" * 127, "é" * 127)],
+)
+def test_keys(text: str | None, key: str) -> None:
+    assert bounded_key(text) == key
+
+
+@pytest.mark.parametrize("text", ["x" * 256, "é" * 128, "a\nb", "x" * 65_536, "\0"])
+def test_a_long_or_unprintable_key_has_a_digest(text: str) -> None:
+    key = bounded_key(text)
+    assert key.isprintable()
+    assert len(key.encode()) <= 255
+    assert bounded_key(text + "x") != key
+
+
+def test_an_expression_that_is_null_is_no_key() -> None:
+    rules = PartitionRules.of({"x-partition-by": "n / m"})
+    assert [rules.key_of(headers) for headers in ({}, {"n": "6", "m": "0"}, {"n": "6", "m": "2"}, {"n": "x"})] == [
+        "",
+        "",
+        "3",
+        "",
+    ]
+    assert PartitionRules.of({"x-partition-by": "size > 5"}).key_of({"size": "9"}) == "true"
+    assert PartitionRules.of({"x-partition-by": "("}).by == ""
