@@ -124,6 +124,7 @@ FORMATS = {
         st.builds(definitions.QueueOverrides, st.integers(0, 3), i64, objects),
         definitions.encode_overrides,
     ),
+    "flow": Format(keys.flow_key("q"), st.builds(definitions.FlowRecord, u64, i64), definitions.encode_flow),
     "result": Format(
         keys.result_key(b"k"),
         st.builds(results.Result, st.integers(0, 2), i64, st.binary(max_size=20)),

@@ -23,7 +23,9 @@ A queue delivers at most :data:`_DELIVERIES_PER_TURN` messages in a turn, and a 
 :data:`.TURN_BYTES`, because it may not read them; both continue in the next turn. A turn visits only queues that were
 woken, so its duration does not depend on the number of queues. A queue whose consumers have no credit is woken when a
 channel has capacity again (``starved``, ``refilled``), when the client reads, or when a message arrives. The loader
-wakes a queue whose next message it has loaded, and a timer wakes a queue whose messages are all delayed.
+wakes a queue whose next message it has loaded, and a timer wakes a queue whose messages are all delayed. A queue with
+limits (:mod:`kombu_opendata.storage.state.flow_limits`) is woken when a slot is free, and by a timer for its next
+token.
 
 Getters, the requests of clients that do not consume, come before consumers. If no message is ready or the queue is
 paused, each is notified; those that do not wait are answered and removed. In a queue with a single active consumer,
@@ -142,8 +144,13 @@ class MessageDelivery:
         if queue.is_paused:
             self._answer_getters(queue)
             return
-        now, messages = self._clock.now_ms(), queue.messages
-        for _ in range(_DELIVERIES_PER_TURN):
+        now, messages, room = self._clock.now_ms(), queue.messages, _DELIVERIES_PER_TURN
+        if queue.flow is not None:
+            room = min(room, queue.room(now))
+            if not room:
+                self._wait_for_room(queue, now)
+                return
+        for _ in range(room):
             if not queue.getters:
                 consumer = next_consumer(queue)
                 if consumer is None:
@@ -184,8 +191,21 @@ class MessageDelivery:
             queue.timer = None
         visible_at = queue.messages.next_visible_at()
         if visible_at is not None and (queue.consumers or queue.getters):
-            delay_ms = min(max(visible_at - self._clock.now_ms(), 1), _MAX_DELAY_MS)
-            queue.timer = self._loop.call_later(delay_ms / 1000, self._queues.wake, queue)
+            self._wake_at(queue, visible_at)
+
+    def _wait_for_room(self, queue: ConsumedQueue, now: int) -> None:
+        """Notify getters, and set a timer for the next token. The end of a lease or a task wakes the queue as well."""
+        self._answer_getters(queue)
+        assert queue.flow is not None
+        opens_at = queue.flow.opens_at_ms(now)
+        if opens_at > now and (queue.consumers or queue.getters):
+            self._wake_at(queue, opens_at)
+
+    def _wake_at(self, queue: ConsumedQueue, at_ms: int) -> None:
+        if queue.timer is not None:
+            queue.timer.cancel()
+        delay_ms = min(max(at_ms - self._clock.now_ms(), 1), _MAX_DELAY_MS)
+        queue.timer = self._loop.call_later(delay_ms / 1000, self._queues.wake, queue)
 
     def _answer_getters(self, queue: ConsumedQueue) -> None:
         """Notify getters that there is no message now, and remove those that don't wait."""

@@ -131,6 +131,7 @@ class LeaseTable:
             waited_ms = task.waited_ms
         session.count(_REPORT, report.state)
         self._outcomes.count(report, waited_ms)
+        self._free_slot(queue)
         if queue is not None and report.state in _FAILED:
             queue.tasks_failed += 1
 
@@ -146,6 +147,12 @@ class LeaseTable:
                 self._outcomes.count(report, task.waited_ms)
                 if (queue := self._queues.get(name)) is not None:
                     queue.tasks_failed += 1
+            self._free_slot(self._queues.get(name))
+
+    def _free_slot(self, queue: BrokerQueue | None) -> None:
+        """Wake a queue with limits after the end of a running task."""
+        if queue is not None and queue.flow is not None:
+            self._queues.wake(queue)
 
     # ------------------------------------------------------------------ ending
     def end(
@@ -172,7 +179,7 @@ class LeaseTable:
                 self._queues.refill(channel)
         session.leases.pop(key, None)
         queue.end(entry, outcome, session.name, report=report, delay_ms=delay_ms, lease_expired=lease_expired)
-        if outcome != _ACK and outcome != _START:
+        if (outcome != _ACK and outcome != _START) or queue.flow is not None:
             self._queues.wake(queue)
 
     def _note_return(self, channel: SessionChannel) -> None:

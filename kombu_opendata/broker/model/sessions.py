@@ -12,6 +12,8 @@ from ...protocol.messages import Delivery, Outcome
 from ...protocol.messages.message_base import WireMessage
 from ...protocol.task_reports import TaskState
 from ...storage.records.session_records import WINDOW
+from ...storage.state.flow_limits import UNLIMITED as NO_LIMIT
+from ...storage.state.flow_limits import FlowLimits
 from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.queue_state import QueueState
 from ..access.quotas import UNLIMITED
@@ -206,6 +208,7 @@ class ConsumedQueue(ABC):
         self.turn = 0
         self.deleting = False
         self.is_paused = False  # consumers and getters get no messages
+        self.flow: FlowLimits | None = None
         self.used_at_ms = now_ms
         self.timer: asyncio.TimerHandle | None = None
 
@@ -219,6 +222,17 @@ class ConsumedQueue(ABC):
         self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool, now: int
     ) -> Delivery:
         """Lease a message for a session and return its delivery; with ``no_ack`` it is settled immediately."""
+
+    @property
+    @abstractmethod
+    def running(self) -> int:
+        """Number of tasks that run after their messages were acknowledged."""
+
+    def room(self, now: int) -> int:
+        """Return the number of messages that the queue's limits allow to deliver now."""
+        if self.flow is None:
+            return NO_LIMIT
+        return self.flow.room(len(self.messages.in_flight) + self.running, now)
 
     @abstractmethod
     def drop(self) -> int | None:

@@ -55,6 +55,7 @@ class StoredQueue(BrokerQueue):
     def __init__(self, stored: Queue, properties: QueueProperties, arguments: QueueArguments, storage: Storage) -> None:
         self.stored: Queue = stored
         super().__init__(properties, arguments, stored.limits, stored.messages, stored.counts, storage.clock.now_ms())
+        self.flow = stored.flow
         self._storage = storage
         self._operations = storage.operations
         self._loader = storage.loader
@@ -67,7 +68,7 @@ class StoredQueue(BrokerQueue):
 
     def override(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
         self._storage.definitions.override_queue(self.name, overrides)
-        self.limits = self.stored.limits
+        self.limits, self.flow = self.stored.limits, self.stored.flow
         self._take_over(overrides, arguments)
 
     def state(self) -> Queue:
@@ -98,6 +99,10 @@ class StoredQueue(BrokerQueue):
         return Delivery(
             channel.number, tag, self.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
         )
+
+    @property
+    def running(self) -> int:
+        return self._storage.state.running.by_queue.get(self.name, 0)
 
     # ------------------------------------------------------------------ leases
     def claim(self, entry: QueueEntry, holder: Session, lease_ms: int) -> bytes | None:

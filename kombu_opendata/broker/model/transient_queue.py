@@ -18,6 +18,7 @@ from ...storage.records.definitions import QueueOverrides
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.queue_filters import have_same_filter
 from ...storage.routing.topology import Topology
+from ...storage.state.flow_limits import FlowRules, limited
 from ...storage.state.queue_buckets import DeadlineRules, QueueEntry
 from ...storage.state.queue_counters import QueueCounts
 from ...storage.state.queue_state import QueueState
@@ -49,6 +50,7 @@ class TransientQueue(BrokerQueue):
         self._around = around
         self._clock = around.clock
         self._running: dict[tuple[int, int], bytes] = {}
+        self.flow = limited(None, FlowRules.of(properties.arguments), now)
 
     def override(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
         effective, topology = overrides.over(self.properties.arguments), self._around.topology
@@ -58,6 +60,7 @@ class TransientQueue(BrokerQueue):
         self.limits = DeadlineRules.of(effective)
         self.messages.count_bytes(self.limits.counts_bytes)
         self._take_over(overrides, arguments)
+        self.flow = limited(self.flow, FlowRules.of(effective), self._clock.now_ms())
 
     def put(self, id: int, envelope: bytes, priority: int, visible: int, ttl: int) -> None:
         """Add a new message, which other queues may also have."""
@@ -83,6 +86,7 @@ class TransientQueue(BrokerQueue):
         self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool, now: int
     ) -> Delivery:
         self.messages.claim(entry, session.id, max(now, entry.visible_at), 0)
+        self._use_token(entry)
         counts = self.counts
         counts.delivered += 1
         counts.redelivered += entry.returned
@@ -99,10 +103,19 @@ class TransientQueue(BrokerQueue):
             channel.number, tag, self.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
         )
 
+    def _use_token(self, entry: QueueEntry) -> None:
+        if self.flow is not None:
+            self.flow.take(1, entry.claimed_at)
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
     # ------------------------------------------------------------------ leases
     def claim(self, entry: QueueEntry, holder: Session, lease_ms: int) -> bytes | None:
         at = max(self._clock.now_ms(), entry.visible_at)
         self.messages.claim(entry, holder.id, at, at + lease_ms)
+        self._use_token(entry)
         self._around.readers[holder.id] = holder.name
         self.counts.delivered += 1
         self.counts.redelivered += entry.returned

@@ -23,6 +23,7 @@ class QueueFacts:
     """Facts about a queue from its records.
 
     Attributes:
+        extras: the kinds of its other records.
         buckets: the numbers of its stored buckets, by kind.
         filled: the numbers of its buckets that are not empty, by kind.
     """
@@ -31,7 +32,7 @@ class QueueFacts:
     config: QueueConfig | None = None
     options: QueueOptionsRecord | None = None
     overrides: QueueOverrides = NO_OVERRIDES
-    is_counted: bool = False
+    extras: set[RecordKind] = field(default_factory=set)
     buckets: dict[RecordKind, list[int]] = field(default_factory=dict)
     filled: dict[RecordKind, list[int]] = field(default_factory=dict)
 

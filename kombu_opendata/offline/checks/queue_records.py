@@ -14,6 +14,8 @@ from .family import Family, QueueFacts
 
 _ACTIVE, _DONE, _FAILED = RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED
 _ARCHIVED = RecordKind.ARCHIVED_FAILED
+#: records that a queue may have, with nothing to check
+_EXTRAS = RecordKind.QUEUE_COUNTS, RecordKind.FLOW
 #: buckets that every queue has
 _BUCKETS = {_ACTIVE: keys.active_key, _DONE: keys.done_key, _FAILED: keys.failed_key}
 #: entries of a full bucket, by kind
@@ -24,8 +26,7 @@ class QueueFamily(Family):
     """Family of config, options, overrides, counts and buckets. Collects summaries of buckets, and ids in flight."""
 
     kinds = (
-        RecordKind.CONFIG, RecordKind.OPTIONS, RecordKind.OVERRIDES, RecordKind.QUEUE_COUNTS, _ACTIVE, _DONE, _FAILED,
-        _ARCHIVED,
+        RecordKind.CONFIG, RecordKind.OPTIONS, RecordKind.OVERRIDES, *_EXTRAS, _ACTIVE, _DONE, _FAILED, _ARCHIVED,
     )  # fmt: skip
 
     def record(self, key: ParsedKey, raw: bytes, value: Any) -> None:
@@ -40,8 +41,8 @@ class QueueFamily(Family):
                 self.add("settings-implausible", f"queue {key.name!r} leases for 0 s", key=raw, queue=key.name)
         elif key.kind is RecordKind.OVERRIDES:
             queue.overrides = value
-        elif key.kind is RecordKind.QUEUE_COUNTS:
-            queue.is_counted = True
+        elif key.kind in _EXTRAS:
+            queue.extras.add(key.kind)
         else:
             self._bucket(queue, key, raw, value)
 
@@ -65,7 +66,7 @@ class QueueFamily(Family):
             missing = list(self._missing(queue))
             if queue.options is None and queue.config is None:
                 if self.context.sees(RecordKind.OPTIONS, RecordKind.CONFIG):
-                    record_kinds = [*queue.buckets, *([RecordKind.QUEUE_COUNTS] if queue.is_counted else ())]
+                    record_kinds = [*queue.buckets, *sorted(queue.extras, key=lambda kind: kind.prefix)]
                     record_kinds += [RecordKind.OVERRIDES] if queue.overrides != NO_OVERRIDES else ()
                     kinds = ", ".join(kind.value for kind in record_kinds)
                     text = f"there is no queue {queue.name!r}, but it has records: {kinds}"

@@ -115,6 +115,7 @@ QUEUE_PREFIXES = {
     RecordKind.OPTIONS: keys.options_key,
     RecordKind.QUEUE_COUNTS: keys.queue_counts_key,
     RecordKind.OVERRIDES: keys.overrides_key,
+    RecordKind.FLOW: keys.flow_key,
 }
 
 

@@ -23,7 +23,7 @@ from ..records import (
     settled,
     store_records,
 )
-from ..records.definitions import NO_OVERRIDES, QueueConfig
+from ..records.definitions import NO_OVERRIDES, FlowRecord, QueueConfig
 from ..records.routes_block import KEPT, KEPT_IN_CHUNKS
 from ..records.session_records import SessionLeases
 from ..slatedb.ffi import WriteBatch
@@ -35,12 +35,15 @@ from .route_counts import RouteCounts, portions
 
 T = TypeVar("T")
 
+#: keys of the records that a queue has at most once
+_KEYS_OF_QUEUES = keys.config_key, keys.options_key, keys.queue_counts_key, keys.overrides_key, keys.flow_key
+
 
 def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: int) -> Dirty:
     """Add all changed records to ``batch``; the returned Dirty lists the changes that need the store's old values."""
     dirty, state.dirty = state.dirty, Dirty()
     redeclared = dirty.deleted_queues.keys() & state.queues.keys()
-    dirty.redeclared = {name: _records_of(state.queues[name]) for name in redeclared}
+    dirty.redeclared = {name: _records_of(state.queues[name], dirty) for name in redeclared}
     for name in state.changed & state.queues.keys():  # there may be thousands, of which few have changed
         _put_queue(state.queues[name], batch)
         dirty.touched.append(state.queues[name])
@@ -51,6 +54,10 @@ def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: in
         values = state.queues[name].overrides
         value = None if values == NO_OVERRIDES else definitions.encode_overrides(values)
         batch.put_or_delete(keys.overrides_key(name), value)
+    for name in dirty.flow & state.queues.keys():
+        limits = state.queues[name].flow
+        record = None if limits is None or limits.is_idle(now) else FlowRecord(*limits.state)
+        _put_or_delete(batch, keys.flow_key(name), record, definitions.encode_flow)
     _put_topology(state, dirty, batch)
     _put_sessions(state, dirty, batch, now)
     state.results.snapshot(batch)
@@ -162,12 +169,14 @@ def _leases(name: str, now: int, groups: Mapping[str, list[QueueEntry]]) -> Sess
     return SessionLeases(name, now, ids_by_queue, deadlines)
 
 
-def _records_of(queue: Queue) -> frozenset[bytes]:
+def _records_of(queue: Queue, dirty: Dirty) -> frozenset[bytes]:
     """Return the keys of the records that the checkpoint writes for a queue."""
     name = queue.name
     queue_keys = {keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)}
     if queue.overrides != NO_OVERRIDES:
         queue_keys.add(keys.overrides_key(name))
+    if name in dirty.flow:
+        queue_keys.add(keys.flow_key(name))
     queue_keys.update(keys.active_key(name, number) for number in queue.messages.dirty)
     for which in LISTS:
         queue_keys.update(bucket_key(name, which, number) for number in queue.settled_list(which).dirty)
@@ -213,7 +222,7 @@ async def _delete_queue_records(
 ) -> set[int]:
     """Delete a queue's records except ``new_keys``, which were just put; return the ids of its settled messages."""
     ids: set[int] = set()
-    queue_keys = [key(name) for key in (keys.config_key, keys.options_key, keys.queue_counts_key, keys.overrides_key)]
+    queue_keys = [key(name) for key in _KEYS_OF_QUEUES]
     for prefix, loaded_buckets in (
         (keys.active_key(name), None),
         (keys.done_key(name), deleted.buckets["done"]),

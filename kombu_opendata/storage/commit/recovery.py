@@ -16,6 +16,7 @@ from ..records.store_records import StoreHeader
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
 from ..state.cold_summaries import Summary
+from ..state.flow_limits import FlowLimits
 from ..state.history_log import HistoryLog
 from ..state.settled_list import ListName, bucket_key
 from ..state.store_state import Queue, QueueSettings, StoreState
@@ -108,7 +109,7 @@ async def _rows(store: Reads, prefix: bytes) -> list[Row]:
 _SETTINGS = (
     keys.RecordKind.OPTIONS, keys.RecordKind.CONFIG, keys.RecordKind.ARCHIVED_FAILED, keys.RecordKind.QUEUE_COUNTS,
     keys.RecordKind.EXCHANGE, keys.RecordKind.BINDING, keys.RecordKind.PRODUCER, keys.RecordKind.REMOVAL,
-    keys.RecordKind.OVERRIDES,
+    keys.RecordKind.OVERRIDES, keys.RecordKind.FLOW,
 )  # fmt: skip
 _LIST_READ_AHEAD_BYTES = 256 << 10
 
@@ -116,14 +117,19 @@ _LIST_READ_AHEAD_BYTES = 256 << 10
 async def _load_settings(store: Reads, state: StoreState) -> None:
     """Load the newest time, message ids, queues with settled lists, exchanges, bindings and sessions' last calls."""
     rows_by_kind = await asyncio.gather(*(_rows(store, kind.prefix) for kind in _SETTINGS))
-    option_rows, configs, archived, counts, exchanges, bindings, producers, removals, changes = rows_by_kind
+    option_rows, configs, archived, counts, exchanges, bindings, producers, removals, changes, flow = rows_by_kind
     await _load_marks(store, state)
     await _load_queues(store, state, option_rows, dict(configs))
     for key, value in changes:
         if (name := keys.parse(key).name or "") in state.queues:
             state.override_queue(name, definitions.decode_overrides(key, value))
     state.dirty.overrides.clear()
+    state.dirty.flow.clear()
     state.dirty.queues.difference_update(state.queues)
+    for key, value in flow:
+        if (limited_queue := state.queues.get(keys.parse(key).name or "")) is not None:
+            limits = limited_queue.flow = limited_queue.flow or FlowLimits()
+            limits.full_at_ns, limits.delayed_until_ms = definitions.decode_flow(key, value)
     _load_archives(state, archived)
     for key, value in counts:
         counted_queue = state.queues.get(keys.parse(key).name or "")

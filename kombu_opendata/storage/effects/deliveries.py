@@ -56,6 +56,8 @@ class ClaimEffect(Effect, tag=3):
             leases[name, id] = entry
         state.dirty.sessions.add(session)
         queue.counts.delivered += len(ids)
+        if queue.flow is not None:
+            state.use_tokens(queue, len(ids), at)
         if at > state.newest_ms:
             state.newest_ms = at
 

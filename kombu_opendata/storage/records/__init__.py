@@ -85,6 +85,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.TASK_FAILURE: failures.decode_task_failure,
     RecordKind.HANDLED_FAILURES: failures.decode_handled,
     RecordKind.OVERRIDES: definitions.decode_overrides,
+    RecordKind.FLOW: definitions.decode_flow,
 }
 
 

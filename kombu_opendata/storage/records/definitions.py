@@ -39,6 +39,14 @@ counter             u64 each   in the order of :data:`kombu_opendata.storage.sta
 ==================  =========  ===========================================================
 
 ==================  =========  ===========================================================
+flow                type       use of a queue's rate, and its delay; missing: all tokens are available, no delay
+==================  =========  ===========================================================
+version             u8         1
+full at             u64        the time at which all tokens are available, ns since the epoch
+delayed until       i64        nothing is delivered before it, ms since the epoch; 0: none
+==================  =========  ===========================================================
+
+==================  =========  ===========================================================
 exchange            type       meaning
 ==================  =========  ===========================================================
 type                ``Utf8``   direct, topic, fanout or headers
@@ -66,6 +74,7 @@ _LIMITS = struct.Struct("<HI")
 _OPTIONS = struct.Struct("<IIQQ")
 _OVERRIDES = struct.Struct("<BBq")
 _COUNTS = struct.Struct("<BqqB")
+_FLOW = struct.Struct("<BQq")
 _EXCHANGE_FLAGS = struct.Struct("<B")
 _DURABLE, _AUTO_DELETE = 1, 2
 #: the flags of overrides
@@ -111,6 +120,11 @@ class StoredCounts(NamedTuple):
     created_at_ms: int
     since_ms: int
     values: tuple[int, ...]
+
+
+class FlowRecord(NamedTuple):
+    full_at_ns: int
+    delayed_until_ms: int
 
 
 class ExchangeRecord(NamedTuple):
@@ -170,6 +184,14 @@ def decode_counts(key: bytes, value: bytes) -> StoredCounts:
     values, end = field_types.read_column("Q", key, value, _COUNTS.size, number)
     field_types.check_end(key, value, end)
     return StoredCounts(created_at_ms, since_ms, tuple(values))
+
+
+def encode_flow(flow: FlowRecord) -> bytes:
+    return field_types.pack_versioned(_FLOW, "full at, delayed until", *flow)
+
+
+def decode_flow(key: bytes, value: bytes) -> FlowRecord:
+    return FlowRecord._make(field_types.read_all_versioned(_FLOW, key, value))
 
 
 # ---- exchanges and bindings

@@ -213,6 +213,7 @@ class RecordKind(enum.Enum):
     TASK_FAILURE = "task failure", b"\x01\x33", _history(attempt=U64)
     HANDLED_FAILURES = "handled failures", b"\x01\x34", _history(block=U64)
     OVERRIDES = "overrides", b"\x01\x35", _NAME
+    FLOW = "flow", b"\x01\x3c", _NAME
 
 
 _SEQ_BLOCK = RecordKind.SEQ_BLOCK.prefix

@@ -22,6 +22,7 @@ from ..records.store_records import FOREVER, LogRetention
 from ..routing.queue_filters import have_same_filter
 from ..routing.topology import Topology
 from ..slatedb.ffi import WriteBatch
+from .flow_limits import FlowRules, limited
 from .history_log import HistoryLog
 from .queue_buckets import DeadlineRules, QueueEntry
 from .queue_counters import QueueCounts
@@ -70,13 +71,14 @@ class Queue:
 
     Attributes:
         declared: the settings in its declaration.
+        flow: the limits on its deliveries; None if it never had any.
         overrides: the changes by an operator.
         options: the settings in effect.
     """
 
     __slots__ = (
-        "archived_failed", "at_hand", "counts", "dead_letters_to", "declared", "done", "failed", "limits", "messages",
-        "name", "options", "overrides",
+        "archived_failed", "at_hand", "counts", "dead_letters_to", "declared", "done", "failed", "flow", "limits",
+        "messages", "name", "options", "overrides",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +89,7 @@ class Queue:
         self.declared = self.options = options
         self.overrides = NO_OVERRIDES
         self.limits = DeadlineRules.of(options.arguments)
+        self.flow = limited(None, FlowRules.of(options.arguments), 0)
         self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes, changed=changed, sizes=sizes)
         self.at_hand = 0  # estimate of the messages whose payloads were loaded ahead and that are not delivered yet
         new_list = partial(SettledList, name, changed=changed, bucket_entries=sizes.settled_entries)
@@ -94,13 +97,14 @@ class Queue:
         self.dead_letters_to = dead_letters_to(options.arguments)
         self.counts = QueueCounts(created_at_ms)
 
-    def override(self, overrides: QueueOverrides) -> None:
-        """Change the settings in effect."""
+    def override(self, overrides: QueueOverrides, at: int) -> None:
+        """Change the settings in effect; nothing was delivered since ``at``."""
         self.overrides = overrides
         self.options = self.declared.overridden(overrides)
         self.limits = DeadlineRules.of(self.options.arguments)
         self.dead_letters_to = dead_letters_to(self.options.arguments)
         self.messages.count_bytes(self.limits.counts_bytes)
+        self.flow = limited(self.flow, FlowRules.of(self.options.arguments), at)
 
     def settled_list(self, which: ListName) -> SettledList:
         if which == "done":
@@ -137,6 +141,7 @@ class Dirty:
         self.block: tuple[int, int] | None = None
         self.queues: set[str] = set()  # changed configs and options; for their messages see StoreState.changed
         self.overrides: set[str] = set()  # queues with changed overrides
+        self.flow: set[str] = set()  # queues whose tokens or delay changed
         self.deleted_queues: dict[str, list[DeletedQueue]] = {}  # by name: it may be declared and deleted again
         #: deleted and declared again: the keys of the new queue's records
         self.redeclared: dict[str, frozenset[bytes]] = {}
@@ -254,6 +259,11 @@ class StoreState:
             if not leases:
                 del self.leases[entry.session]
 
+    def use_tokens(self, queue: Queue, count: int, at: int) -> None:
+        """Use tokens of a queue with limits, for deliveries at a time."""
+        if queue.flow is not None and queue.flow.take(count, at):
+            self.dirty.flow.add(queue.name)
+
     def record_attempt(self, entry: QueueEntry, consumer: str) -> None:
         """Add a consumer to the message's attempts record.
 
@@ -308,7 +318,9 @@ class StoreState:
         """Change the settings of a queue that are in effect."""
         queue, topology = self.queues[name], self.topology
         before = queue.options.arguments
-        queue.override(overrides)
+        queue.override(overrides, self.newest_ms)
+        if queue.flow is not None:
+            self.dirty.flow.add(name)
         self.dirty.overrides.add(name)
         if not have_same_filter(before, queue.options.arguments):
             topology.filters.add(name, queue.options.arguments)

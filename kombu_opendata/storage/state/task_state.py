@@ -29,6 +29,7 @@ class RunningTasks:
     Attributes:
         by_lease: the session of each task.
         by_session: the tasks of each session that has any.
+        by_queue: the number of the tasks of each queue that had any.
         dirty: the sessions whose tasks changed since the last checkpoint.
         late: the start times of tasks whose leases have not ended, by session and lease, from the session's last
             report. Leases that ended since then may be included: no message in flight has their tokens.
@@ -37,6 +38,7 @@ class RunningTasks:
     def __init__(self) -> None:
         self.by_lease: dict[Lease, bytes] = {}
         self.by_session: dict[bytes, dict[Lease, RunningTask]] = {}
+        self.by_queue: dict[str, int] = {}
         self.dirty: set[bytes] = set()
         self.late: dict[bytes, dict[Lease, int]] = {}
         self._stored_sessions: set[bytes] = set()
@@ -45,6 +47,7 @@ class RunningTasks:
         lease = (queue, task.message_id, task.claimed_at_ms)
         self.by_lease[lease] = session
         self.by_session.setdefault(session, {})[lease] = task
+        self.by_queue[queue] = self.by_queue.get(queue, 0) + 1
         self.dirty.add(session)
 
     def end(self, lease: Lease) -> tuple[bytes, RunningTask] | None:
@@ -54,6 +57,7 @@ class RunningTasks:
             return None
         tasks = self.by_session[session]
         task = tasks.pop(lease)
+        self.by_queue[lease[0]] -= 1
         if not tasks:
             del self.by_session[session]
         self.dirty.add(session)

@@ -51,7 +51,9 @@ class ClaimOutcome(Enum):
     CLAIMED = auto()
     TAKEN = auto()  # the message was removed, or is in flight or delayed
     EXPIRED = auto()
-    OVER = auto()  # no more claims: the queue was deleted or paused, or the client disconnected or was suspended
+    OVER = (
+        auto()
+    )  # no more claims: the queue was deleted, paused or is at its limits, or the client is gone or suspended
 
 
 class Claimed:
@@ -86,6 +88,8 @@ class Claimed:
             return ClaimOutcome.TAKEN
         if 0 < entry.deadline <= now:
             return ClaimOutcome.EXPIRED
+        if queue.flow is not None and not queue.room(now):
+            return ClaimOutcome.OVER
         self.add(entry, envelope)
         self._uses.traffic.delivered += 1
         return ClaimOutcome.CLAIMED
