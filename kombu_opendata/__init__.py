@@ -29,6 +29,7 @@ from .errors import (
     StartError,
     StoreError,
     StoreFull,
+    UniqueViolation,
     Unroutable,
     VersionMismatch,
 )
@@ -39,13 +40,15 @@ if TYPE_CHECKING:
     from .celery_integration.async_publisher import apply_async, apply_async_many
     from .celery_integration.awaitable_result import AwaitableResult
     from .celery_integration.jobs import JobHandle, find_job
+    from .celery_integration.unique_tasks import Unique
     from .queue_client import AsyncQueueClient, QueueClient
 
 __all__ = [
     "AccessRefused", "AsyncQueueClient", "AwaitableResult", "Batch", "ConnectionLost", "FailedPublish",
     "InvalidMessage", "InvalidURL", "JobHandle", "MessageTooLarge", "NotFound", "OpenDataError", "PreconditionFailed",
     "ProtocolError", "PublishFailed", "QueueClient", "RequestError", "RetryLater", "StartError", "StoreError",
-    "StoreFull", "Unroutable", "VersionMismatch", "__version__", "apply_async", "apply_async_many", "batch", "find_job",
+    "StoreFull", "Unique", "UniqueViolation", "Unroutable", "VersionMismatch", "__version__", "apply_async",
+    "apply_async_many", "batch", "find_job",
 ]  # fmt: skip
 
 TRANSPORT_ALIASES.update(
@@ -67,6 +70,7 @@ _LAZY = {
     "AwaitableResult": "celery_integration.awaitable_result",
     "JobHandle": "celery_integration.jobs",
     "QueueClient": "queue_client",
+    "Unique": "celery_integration.unique_tasks",
     "apply_async": "celery_integration.async_publisher",
     "apply_async_many": "celery_integration.async_publisher",
     "find_job": "celery_integration.jobs",

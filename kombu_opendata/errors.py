@@ -192,6 +192,14 @@ class KeyReused(RequestError, code="key_reused"):
     ids: list[int]  # ids of the messages that were sent with it
 
 
+class UniqueViolation(RequestError, code="unique_violation"):
+    """Another message holds the unique key. Nothing was stored."""
+
+    key: str
+    task_id: str  # Celery id of the task that holds it; empty for another message
+    message_id: int
+
+
 class AccessRefused(RequestError, code="access_refused"):
     """The credentials are wrong, a permission is missing, or an exclusive queue belongs to another connection."""
 

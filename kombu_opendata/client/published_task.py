@@ -1,4 +1,4 @@
-"""Task whose message is about to be published, and the destination of its result.
+"""Task whose message is about to be published: the destination of its result, and the receiver of a conflict.
 
 Celery calls the result backend immediately before it publishes the message of a task, in the same thread, greenlet or
 asyncio task. The backend records the task here; the transport compares its id with that of the message.
@@ -6,6 +6,7 @@ asyncio task. The backend records the task here; the transport compares its id w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import NamedTuple
 
@@ -28,3 +29,5 @@ class PublishedTask(NamedTuple):
 
 
 published_task: ContextVar[PublishedTask | None] = ContextVar("kombu_opendata_published_task", default=None)
+#: called with the Celery id of the task (empty for another message) that holds the unique key of the published message
+unique_conflict: ContextVar[Callable[[str], object] | None] = ContextVar("kombu_opendata_conflict", default=None)

@@ -36,6 +36,7 @@ from .operations.repeated_requests import Idempotency, RepeatedCalls
 from .operations.staged_jobs import Staging
 from .operations.task_results import ResultStore
 from .operations.task_runs import TaskRuns
+from .operations.unique_keys import UniqueKeys
 from .read.queue_pages import QueuePages
 from .read.settled_buckets import SettledBuckets
 from .slatedb.caches import BlockCache
@@ -89,6 +90,7 @@ class Engine:
         operations = self.operations = Operations(parts.state, parts.payloads, parts.clock, parts.commits)
         self.loader = QueueLoader(parts, operations)
         self.idempotency = Idempotency(parts)
+        self.unique_keys = UniqueKeys(parts, operations, self.loader, self.idempotency)
         self.repeats = RepeatedCalls(parts)
         self.definitions = Definitions(parts, operations, self.loader, self.idempotency, self.repeats)
         buckets = self.buckets = SettledBuckets(parts)

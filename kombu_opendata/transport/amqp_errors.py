@@ -70,6 +70,7 @@ _AMQP: dict[type[errors.OpenDataError], tuple[int, tuple[Any, ...]]] = {
     errors.MessageTooLarge: (406, (amqp.PreconditionFailed,)),
     errors.LimitExceeded: (406, (amqp.PreconditionFailed,)),
     errors.InvalidMessage: (406, (amqp.PreconditionFailed,)),
+    errors.UniqueViolation: (406, (amqp.PreconditionFailed,)),
     errors.SelectorError: (502, _WRONG_CALL),
     errors.PublishFailed: (541, _WRONG_CALL),
     errors.Unroutable: (312, _WRONG_CALL),

@@ -18,7 +18,7 @@ from kombu.exceptions import ResourceError
 from kombu.transport import virtual
 
 from ..client.publish_batch import Batch, current_batch, publish_owner
-from ..client.published_task import PublishedTask, published_task
+from ..client.published_task import PublishedTask, published_task, unique_conflict
 from ..client.session.broker_connection import BrokerConnection
 from ..client.session.publish_pipeline import PublishPipeline
 from ..errors import OpenDataError, PreconditionFailed, RetryLater, Unroutable
@@ -136,7 +136,8 @@ class Channel(VirtualChannel):
         """Publish a message; return when it is durable in every queue that it is routed to.
 
         With ``publish_mode`` "pipeline", and in a batch, the method returns None once the message is sent. ``message``
-        is a return value of :meth:`prepare_message`, or only a body.
+        is a return value of :meth:`prepare_message`, or only a body. If another message holds its unique key, nothing
+        is stored, and ``holder`` of the confirmation is not None.
 
         Raises:
             PublishFailed: earlier publishes without confirmation failed; this message was not sent.
@@ -166,7 +167,10 @@ class Channel(VirtualChannel):
                 if owner is not None:
                     self._publish_unconfirmed(request, sent["properties"], owner)
                     return None
-            return connection.io.publish(request, confirm_timeout if timeout is None else timeout)
+            confirm = connection.io.publish(request, confirm_timeout if timeout is None else timeout)
+            if confirm.holder is not None and (on_conflict := unique_conflict.get()) is not None:
+                on_conflict(confirm.holder)
+            return confirm
         except Unroutable as exc:
             if mandatory:
                 self._return_unroutable(exc, sent, exchange, routing_key)
@@ -186,7 +190,8 @@ class Channel(VirtualChannel):
         if owner is pipeline:
             pipeline.raise_failures("; this message was not sent")
         message_id = properties.get("message_id") or properties.get("correlation_id") or ""
-        pipeline.publish(request, owner.failures, str(message_id), owner.count_in_flight)
+        on_conflict = unique_conflict.get() if request.unique is not None else None
+        pipeline.publish(request, owner.failures, str(message_id), owner.count_in_flight, on_conflict)
 
     def _return_unroutable(
         self, unroutable: Unroutable, message: OutgoingMessage, exchange: str, routing_key: str

@@ -16,6 +16,8 @@ from ..protocol.envelope import SPARK_JOB, SPARK_MESSAGE, decode, encode_envelop
 from ..protocol.message_properties import priority_of, ttl_ms_of, visible_at_ms_of
 from ..protocol.messages import Delivery, Publish
 from ..protocol.task_reports import TaskReport
+from ..protocol.unique_key import HEADER as UNIQUE
+from ..protocol.unique_key import unique_key_of
 
 DELIVERY_COUNT = "x-delivery-count"
 
@@ -156,6 +158,7 @@ def publish_request(
         ttl_ms,
         mandatory,
         revocation.PROPERTY in properties,
+        unique_key_of(headers) if UNIQUE in headers else None,
     )
 
 

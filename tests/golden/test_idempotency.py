@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kombu_opendata.storage.records import decode_any, idempotency, keys
-from kombu_opendata.storage.records.idempotency import Sending
+from kombu_opendata.storage.records.idempotency import Sending, UniqueHold, Until
 
 NAME = bytes.fromhex("e1bed05b40cf4ef67f46176b58fabf63")
 VALUE = bytes.fromhex(
@@ -11,6 +11,11 @@ VALUE = bytes.fromhex(
     "0000000000ffffffffffffffff"
 )
 SENDING = Sending((7, -1), 1_700_000_000_000, bytes(range(16)), (("a", "é"), ()))
+UNIQUE_VALUE = bytes.fromhex(
+    "02010000000068e5cf8b01000000000000000000000000000000000000010002000100610100620700000000000000"
+    "02010300742d310000000005000000"
+)
+UNIQUE = Sending((7,), 1_700_000_000_000, bytes(16), (("a", "b"),), UniqueHold(Until.DONE, True, "t-1", (0, 5)))
 
 
 def test_the_name_of_a_key() -> None:
@@ -25,3 +30,9 @@ def test_the_name_of_a_key() -> None:
 def test_the_record() -> None:
     assert idempotency.encode(SENDING) == VALUE
     assert decode_any(keys.idempotency_key(NAME), VALUE) == SENDING
+
+
+def test_the_record_of_a_unique_key() -> None:
+    assert idempotency.unique_name_of("order-1") == bytes.fromhex("d62fbd75601ee8b94ec8b49a74799ab8")
+    assert idempotency.encode(UNIQUE) == UNIQUE_VALUE
+    assert decode_any(keys.idempotency_key(NAME), UNIQUE_VALUE) == UNIQUE

@@ -103,6 +103,7 @@ class InstanceCalls:
         engine = instance.engine
         return PublishCalls(
             engine.operations,
+            engine.unique_keys,
             engine.commits,
             engine.results,
             engine.staging,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from ...errors import InvalidMessage, MessageTooLarge, Unroutable
+from ...errors import InvalidMessage, MessageTooLarge, RequestError, UniqueViolation, Unroutable
 from ...protocol import messages as m
 from ...protocol.envelope import SPARK_JOB, SPARK_MESSAGE, broker_headers, headers_of, open_properties
 from ...protocol.permissions import RESULTS, STAGED_JOBS
 from ...protocol.revocation import PROPERTY
+from ...protocol.unique_key import OnConflict
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
 from ...storage.operations.staged_jobs import Staging
 from ...storage.operations.task_results import ResultStore
+from ...storage.operations.unique_keys import UniqueKeys
 from ...storage.routing.topology import Topology
 from ..access.rights import Rights
 from ..delivery.instance_core import Traffic
@@ -22,6 +24,7 @@ from ..metrics.periodic_tasks import BEAT, ENTRY_NAME, PeriodicTaskTracker
 from ..model.name_checks import MAX_NAME_BYTES, check_short
 from ..model.queue import BrokerQueue
 from ..model.sessions import Session
+from ..model.stored_queue import stored_in
 from ..model.transient_queue import TransientQueue
 from .dispatch import BrokerCalls, Context, handles
 
@@ -34,6 +37,7 @@ class PublishCalls(BrokerCalls):
     """Publishing of messages: those of publishes and sends, and dead letters."""
 
     _operations: Operations
+    _unique_keys: UniqueKeys
     _commits: Commits
     _results: ResultStore
     _staging: Staging
@@ -70,10 +74,57 @@ class PublishCalls(BrokerCalls):
                 )
             call.reply(m.PublishConfirm(msg.rid, 0, 0))
             return
-        id = self.store(msg, targets, session)
+        if msg.unique is not None:
+            self._publish_unique(call, msg, targets)
+            return
+        call.reply(self._confirm(msg, targets, self.store(msg, targets, session)))
+
+    def _confirm(self, msg: m.Publish, targets: list[BrokerQueue], id: int) -> m.PublishConfirm:
         if BEAT in msg.headers or ENTRY_NAME in msg.headers:
             self._periodic.published(msg.headers, [queue.name for queue in targets], id, self._clock.now_ms())
-        call.reply(m.PublishConfirm(msg.rid, id, len(targets)))
+        return m.PublishConfirm(msg.rid, id, len(targets))
+
+    def _publish_unique(self, call: Context, msg: m.Publish, targets: list[BrokerQueue]) -> None:
+        """Publish a message with a unique key, after its key and the holder were read, unless they are in memory."""
+        assert msg.unique is not None
+        msg.unique.check()
+        if not all(stored_in([queue]) for queue in targets):
+            raise RequestError("a unique message needs durable queues", exchange=msg.exchange)
+        if self._unique_keys.find(msg.unique.key)[0]:
+            call.reply(self._store_unique(call.session, msg, targets))
+        else:
+            call.run(msg.rid, self._load_and_publish(call.session, msg))
+
+    async def _load_and_publish(self, session: Session, msg: m.Publish) -> m.PublishConfirm:
+        assert msg.unique is not None
+        await self._unique_keys.load(msg.unique.key)
+        # after a reconnect the client repeats the publish, so it may have been stored during the read
+        return self._repeated(msg, session) or self._store_unique(session, msg, self.targets(msg))
+
+    def _store_unique(self, session: Session, msg: m.Publish, targets: list[BrokerQueue]) -> m.PublishConfirm:
+        """Publish a message with a unique key, unless another message holds the key."""
+        keys, unique, task_id = self._unique_keys, msg.unique, msg.headers.get("id", "")
+        assert unique is not None
+        if not targets:
+            return m.PublishConfirm(msg.rid, 0, 0)
+        _is_known, holder = keys.find(unique.key)
+        replaces = takes = holder is None
+        if holder is not None:
+            mode = unique.on_conflict
+            takes = mode == OnConflict.KEEP and bool(task_id) and holder.task_id == task_id  # its retry
+            replaces = mode == OnConflict.REPLACE and holder.is_replaceable and bool(holder.waiting)
+            if mode == OnConflict.ERROR:
+                text = f"task {holder.task_id!r}, message {holder.message_id}, holds the unique key {unique.key!r}"
+                values = {"key": unique.key, "task_id": holder.task_id, "message_id": holder.message_id}
+                raise UniqueViolation(f"{text}: nothing was stored", **values)
+            if not replaces and mode != OnConflict.KEEP:
+                return m.PublishConfirm(msg.rid, holder.message_id, 0, holder.task_id)
+        id = self.store(msg, targets, session)
+        if takes or replaces:
+            keys.take(unique, id, task_id, [queue.stored for queue in targets if queue.stored is not None])
+        if replaces and holder is not None:
+            keys.remove(holder)
+        return self._confirm(msg, targets, id)
 
     def _follow(self, headers: dict[str, str], id: int, targets: list[BrokerQueue], rights: Rights) -> None:
         """Count a message as a later one of a staged job's task, if it is one.

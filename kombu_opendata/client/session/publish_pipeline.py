@@ -53,6 +53,7 @@ class PublishPipeline:
         failures: list[FailedPublish],
         message_id: str = "",
         count_in_flight: Callable[[int], object] | None = None,
+        on_conflict: Callable[[str], object] | None = None,
     ) -> None:
         """Send a message; its confirmation or failure is known after :meth:`confirm_all`.
 
@@ -61,7 +62,7 @@ class PublishPipeline:
         Args:
             failures: receives an entry if the broker refuses the message, or the reply is lost.
             message_id: goes into that entry.
-            count_in_flight: as in :class:`.PublishInFlight`.
+            count_in_flight, on_conflict: as in :class:`.PublishInFlight`.
 
         Raises:
             MessageTooLarge: it was not sent.
@@ -70,7 +71,7 @@ class PublishPipeline:
         link = self._link
         try:
             with link.lock:
-                self._publish(message, failures, message_id, count_in_flight)
+                self._publish(message, failures, message_id, count_in_flight, on_conflict)
         finally:
             if self._session.waiting:
                 link.reentrance.run()
@@ -81,6 +82,7 @@ class PublishPipeline:
         failures: list[FailedPublish],
         message_id: str,
         count_in_flight: Callable[[int], object] | None,
+        on_conflict: Callable[[str], object] | None,
     ) -> None:
         link, session, in_flight = self._link, self._session, self._in_flight
         self._io.check_size(len(message.envelope))
@@ -93,7 +95,14 @@ class PublishPipeline:
         in_flight.add(
             rid,
             PublishInFlight(
-                len(data), message.exchange, message.routing_key, task_id, message_id, failures, count_in_flight
+                len(data),
+                message.exchange,
+                message.routing_key,
+                task_id,
+                message_id,
+                failures,
+                count_in_flight,
+                on_conflict,
             ),
         )
         _flush_at_exit()

@@ -193,6 +193,8 @@ class ClientSession:
                 if self.uncertain.numbers:
                     self.uncertain.confirm(data)
                 if message.rid in in_flight.by_rid:
+                    if message.holder is not None:
+                        in_flight.conflict(message.rid, message.holder)
                     in_flight.remove(message.rid)
                 else:
                     self.answers[message.rid] = message

@@ -28,6 +28,8 @@ class PublishInFlight(NamedTuple):
     Attributes:
         failures: receives an entry if it fails.
         count_in_flight: called with 1 when it is in flight, and with -1 when it is confirmed or has failed.
+        on_conflict: called as :data:`.unique_conflict` if another message holds its unique key, before the end of the
+            flight is counted.
     """
 
     size: int
@@ -37,6 +39,7 @@ class PublishInFlight(NamedTuple):
     message_id: str
     failures: list[FailedPublish]
     count_in_flight: Callable[[int], object] | None = None
+    on_conflict: Callable[[str], object] | None = None
 
 
 class PublishesInFlight:
@@ -58,6 +61,12 @@ class PublishesInFlight:
         self.bytes += publish.size
         if publish.count_in_flight is not None:
             publish.count_in_flight(1)
+
+    def conflict(self, rid: int, holder: str) -> None:
+        """Report that another message holds the unique key of a publish."""
+        on_conflict = self.by_rid[rid].on_conflict
+        if on_conflict is not None:
+            on_conflict(holder)
 
     def remove(self, rid: int) -> None:
         """Forget a publish, which was confirmed or could not be sent."""

@@ -10,6 +10,7 @@ import msgspec
 from .. import permissions
 from ..permissions import entry, on_queue
 from ..task_reports import TaskReport
+from ..unique_key import UniqueKey
 from .message_base import Many, Numbered, Request, Texts, WireMessage, operation
 from .session_messages import Ok
 
@@ -38,10 +39,14 @@ class PublishConfirm(Numbered, tag=104):
 
     The broker stores the reply only to the session's last publish. For an earlier one that is repeated, ``message_id``
     is 0 and ``queues`` is -1.
+
+    ``holder`` is None unless another message holds the unique key, so that nothing was stored. Then ``message_id`` is
+    that message's id, and ``holder`` its Celery id, or empty.
     """
 
     message_id: int
     queues: int
+    holder: str | None = None
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):
@@ -114,7 +119,7 @@ class Publish(Request[PublishConfirm], tag=3):
 
     ``headers`` are the message's metadata headers. A ``visible_at_ms`` of 0 means immediately; a ``ttl_ms`` of -1 means
     no TTL. ``revocable`` means that the envelope describes the result to store when the message expires in a queue; see
-    :mod:`kombu_opendata.protocol.revocation`.
+    :mod:`kombu_opendata.protocol.revocation`. A message with ``unique`` is stored unless another one holds the key.
     """
 
     seq: int
@@ -128,6 +133,7 @@ class Publish(Request[PublishConfirm], tag=3):
     ttl_ms: int = -1
     mandatory: bool = False
     revocable: bool = False
+    unique: UniqueKey | None = None
 
 
 @operation("consume from a queue", on_queue("read"), definition=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from ..records import metadata
-from ..records.idempotency import Sending
+from ..records.idempotency import Sending, UniqueHold
 from ..records.payload import MAX_INLINE_BYTES, NewMessage
 from ..records.session_records import NO_PUBLISH, Producer, Removal
 from ..state.store_state import StoreState
@@ -128,9 +129,17 @@ class SentWithKeyEffect(Effect, tag=43):
     expires_at_ms: int
     digest: bytes
     queues: tuple[tuple[str, ...], ...]
+    hold: ClassVar[UniqueHold | None] = None
 
     def apply(self, state: StoreState) -> None:
-        state.idempotency.remember(self.name, Sending(self.ids, self.expires_at_ms, self.digest, self.queues))
+        sending = Sending(self.ids, self.expires_at_ms, self.digest, self.queues, self.hold)
+        state.idempotency.remember(self.name, sending)
+
+
+class SentUniqueEffect(SentWithKeyEffect, tag=43):
+    """A message was published that holds a unique key."""
+
+    hold: UniqueHold | None = None  # type: ignore[misc]  # a field of the longer form
 
 
 class NameSessionEffect(Effect, tag=15):

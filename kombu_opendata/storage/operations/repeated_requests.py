@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ..effects.publishes import NoteRemovalEffect, SentWithKeyEffect
+from ..effects.publishes import NoteRemovalEffect, SentUniqueEffect, SentWithKeyEffect
 from ..engine_parts import EngineParts, EngineService
 from ..records import idempotency, keys
 from ..records.idempotency import DIGEST_BYTES, Sending
@@ -95,7 +95,7 @@ class Idempotency(EngineService):
 
     def remember(self, name: bytes, sending: Sending) -> None:
         """Store a key, in the commit of its messages."""
-        self._commits.apply(SentWithKeyEffect(name, *sending))
+        self._commits.apply(SentUniqueEffect(name, *sending) if sending.hold else SentWithKeyEffect(name, *sending[:4]))
 
     def remember_in_memory(self, name: bytes, sending: Sending) -> None:
         """Store the key of messages that are not stored: only in memory, and only the newest keys."""

@@ -1,0 +1,116 @@
+"""Unique keys: of the messages with a key, at most one waits or runs, or was published within a time.
+
+**The state of the holder decides.** The record of a key names the message that holds it, and the message's places. The
+key is held as long as that message is
+
+===========  =========================================================================
+until        the message
+===========  =========================================================================
+a time       was published less than this time ago
+``STARTED``  is available, and not past its deadline
+``DONE``     is available and not past its deadline, in flight, or its task is running
+===========  =========================================================================
+
+So nothing has to release a key: each end of a message, also of a kind that is added later, ends the hold in the same
+commit, and a crash leaves both or neither. A release that is written at each end would cost a look-up for each
+acknowledgement, and an end without it would lock the key. A message that was moved, redriven or dead-lettered is at
+another place, and holds nothing.
+
+**Deciding without awaiting.** As in :mod:`.repeated_requests`, :meth:`UniqueKeys.find` does not read. If the key, or
+the bucket of its holder, is not in memory, the caller awaits :meth:`UniqueKeys.load` and tries again; then it publishes
+and calls :meth:`UniqueKeys.take` without an await in between, so that all are in one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...protocol.unique_key import MAX_SECONDS, UNTIL_STARTED, UniqueKey
+from ..engine_parts import EngineParts, EngineService
+from ..records.idempotency import DIGEST_BYTES, Sending, UniqueHold, Until, unique_name_of
+from ..state.queue_buckets import QueueEntry
+from ..state.store_state import Queue
+from .message_operations import Operations
+from .queue_loader import QueueLoader
+from .repeated_requests import Idempotency
+
+_NO_DIGEST = bytes(DIGEST_BYTES)
+
+
+class Holder(NamedTuple):
+    """The message that holds a key. ``waiting`` has the queues in which it is available."""
+
+    message_id: int
+    task_id: str
+    waiting: list[tuple[Queue, QueueEntry]]
+    is_replaceable: bool
+
+
+class UniqueKeys(EngineService):
+    """The unique keys of one instance."""
+
+    def __init__(
+        self, parts: EngineParts, operations: Operations, loader: QueueLoader, idempotency: Idempotency
+    ) -> None:
+        super().__init__(parts)
+        self._operations, self._loader, self._idempotency = operations, loader, idempotency
+
+    def find(self, key: str) -> tuple[bool, Holder | None]:
+        """Return True if the key is known, and the message that holds it, if any."""
+        is_known, sending = self._idempotency.find(unique_name_of(key))
+        if sending is None or sending.hold is None:
+            return is_known, None
+        id, hold, (queues, *_) = sending.ids[0], sending.hold, sending.queues
+        waiting, is_held, now = [], hold.until == Until.TIME, self._clock.now_ms()
+        for name, bucket in zip(queues, hold.buckets, strict=True):
+            queue = self._state.queues.get(name)
+            if queue is None:
+                continue
+            if bucket in queue.messages.cold:
+                return False, None
+            entry = queue.messages.find(id)
+            if entry is None or entry.bucket != bucket:
+                is_held = is_held or (hold.until == Until.DONE and self._state.running.find(name, id) is not None)
+            elif id in queue.messages.in_flight:
+                is_held = is_held or hold.until == Until.DONE
+            elif not entry.deadline or entry.deadline > now:
+                is_held = True
+                waiting.append((queue, entry))
+        return True, Holder(id, hold.task_id, waiting, hold.is_replaceable) if is_held else None
+
+    async def load(self, key: str) -> None:
+        """Read a key and the bucket of its holder, until :meth:`find` knows them.
+
+        Raises:
+            StoreError: the store can't be read.
+        """
+        name = unique_name_of(key)
+        with self._idempotency.held([name]):
+            while not self.find(key)[0]:
+                await self._idempotency.load([name])
+                _is_known, sending = self._idempotency.find(name)
+                if sending is not None and sending.hold is not None:
+                    for queue_name, bucket in zip(sending.queues[0], sending.hold.buckets, strict=True):
+                        queue = self._state.queues.get(queue_name)
+                        if queue is not None and bucket in queue.messages.cold:
+                            await self._loader.load_bucket(queue, bucket)
+
+    def take(self, unique: UniqueKey, id: int, task_id: str, queues: Sequence[Queue]) -> None:
+        """Let a message that was just published to these queues hold a key, in its commit."""
+        places = [(queue.name, entry.bucket) for queue in queues if (entry := queue.messages.find(id)) is not None]
+        if not places:  # a full queue has dropped it
+            return
+        until, ms = Until.TIME, unique.until_ms
+        if unique.until_ms <= 0:
+            until, ms = Until.STARTED if unique.until_ms == UNTIL_STARTED else Until.DONE, 1000 * MAX_SECONDS
+        names, buckets = zip(*places, strict=True)
+        hold = UniqueHold(until, not unique.pinned, task_id, buckets)
+        expires_at = self._clock.now_ms() + ms
+        self._idempotency.remember(unique_name_of(unique.key), Sending((id,), expires_at, _NO_DIGEST, (names,), hold))
+
+    def remove(self, holder: Holder) -> None:
+        """Remove a holder that waits, because the message that was just published replaces it."""
+        for queue, entry in holder.waiting:
+            if queue.messages.available.get(entry.id) is entry:  # a full queue may have dropped it for the new message
+                self._operations.delete(queue, [entry])

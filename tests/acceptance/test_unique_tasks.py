@@ -1,0 +1,219 @@
+"""Unique tasks with a real worker: when a key is held, who gets it, and what becomes of workflows, retries and beat."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery import Celery, chain, chord, group
+from kombu import messaging
+
+import kombu_opendata
+from kombu_opendata import QueueClient, UniqueViolation
+from kombu_opendata.errors import InvalidMessage, RequestError
+
+from ..support.apps.uniques import register
+from ..support.broker import EmbeddedBroker
+from ..support.ledger import Ledger
+from ..support.orchard import asking
+from ..support.processes import Child, Children, tail, wait_until
+from ..support.workers import APPS, Worker
+
+SECONDS = 60
+Producer: Any = messaging.Producer  # untyped
+
+
+class UniqueWorker(Worker):
+    app = "uniques"
+
+
+@pytest.fixture
+def app(broker_url: str) -> Iterator[Celery]:
+    with asking(broker_url) as app:
+        yield app
+
+
+@pytest.fixture
+def tasks(app: Celery) -> SimpleNamespace:
+    return register(app)
+
+
+def worker(url: str, folder: Path, started: Children, *, pool: str = "prefork", concurrency: int = 2) -> Worker:
+    settings = {"result_backend": url, "task_ignore_result": False}
+    begun = UniqueWorker(url, folder, f"worker-{pool}", pool=pool, concurrency=concurrency, **settings)
+    started.add(begun)
+    begun.wait_ready()
+    return begun
+
+
+@pytest.mark.parametrize("name", ["early", "late"])
+def test_a_task_holds_its_key_until_it_is_done(
+    name: str, tasks: SimpleNamespace, broker_url: str, tmp_path: Path, started: Children, ledger: Ledger
+) -> None:
+    task, gate = getattr(tasks, name), tmp_path / "gate"
+    first = task.delay(str(ledger), "a", str(gate))
+    assert task.delay(str(ledger), "a", "another gate").id == first.id
+    other = task.delay(str(ledger), "b", str(gate))
+    assert other.id != first.id
+    worker(broker_url, tmp_path, started)
+    ledger.wait_for("a began", "b began")
+    while_running = task.delay(str(ledger), line="a")
+    assert while_running.id == first.id
+    gate.touch()
+    assert while_running.get(timeout=SECONDS) == "a"
+    # the report of the outcome may come after the result
+    wait_until(lambda: task.delay(str(ledger), "a").id != first.id, SECONDS, "the key of a task that is done")
+    ledger.wait_for("b ended")
+
+
+def test_a_key_until_the_start_is_free_when_a_worker_has_the_task(
+    tasks: SimpleNamespace, broker_url: str, tmp_path: Path, started: Children, ledger: Ledger
+) -> None:
+    gate = tmp_path / "gate"
+    first = tasks.started.delay(str(ledger), "a", str(gate))
+    assert tasks.started.delay(str(ledger), "a", str(gate)).id == first.id
+    worker(broker_url, tmp_path, started, concurrency=1)
+    ledger.wait_for("a began")
+    second = tasks.started.delay(str(ledger), "a", str(gate))
+    assert second.id != first.id
+    gate.touch()
+    assert [first.get(timeout=SECONDS), second.get(timeout=SECONDS)] == ["a", "a"]
+
+
+def test_the_newest_of_the_waiting_ones_runs(
+    tasks: SimpleNamespace, broker_url: str, tmp_path: Path, started: Children, ledger: Ledger
+) -> None:
+    results = [tasks.newest.delay(str(ledger), "a", gate) for gate in ("never", "neither", "/")]
+    assert len({result.id for result in results}) == 3
+    worker(broker_url, tmp_path, started)
+    assert results[-1].get(timeout=SECONDS) == "a"
+    assert ledger.lines() == ["a began", "a ended"]
+
+
+def test_a_time_counts_from_the_publish_and_an_error_names_the_holder(
+    tasks: SimpleNamespace, broker_url: str, tmp_path: Path, started: Children, ledger: Ledger
+) -> None:
+    first, strict = tasks.hourly.delay(str(ledger), "a"), tasks.strict.delay(str(ledger), "a", str(tmp_path / "gate"))
+    with pytest.raises(UniqueViolation) as refused:
+        tasks.strict.delay(str(ledger), "a")
+    assert refused.value.task_id == strict.id
+    worker(broker_url, tmp_path, started)
+    assert first.get(timeout=SECONDS) == "a"
+    assert tasks.hourly.delay(str(ledger), "a").id == first.id
+    assert tasks.hourly.delay(str(ledger), "b").id != first.id
+    (tmp_path / "gate").touch()
+    assert strict.get(timeout=SECONDS) == "a"
+
+
+def test_a_retry_keeps_the_key(
+    tasks: SimpleNamespace, broker_url: str, tmp_path: Path, started: Children, ledger: Ledger
+) -> None:
+    gate = tmp_path / "gate"
+    first = tasks.again.delay(str(ledger), "a", str(gate))
+    worker(broker_url, tmp_path, started)
+    ledger.wait_for("a try 2")
+    assert tasks.again.delay(str(ledger), "a", str(gate)).id == first.id
+    gate.touch()
+    assert first.get(timeout=SECONDS) == "a"
+    assert ledger.lines() == [f"a try {number}" for number in range(3)]
+    wait_until(lambda: tasks.again.delay(str(ledger), "a", str(gate), 0).id != first.id, SECONDS, "the key is free")
+
+
+def test_members_of_workflows_run_without_a_key_that_is_held(
+    tasks: SimpleNamespace, broker_url: str, tmp_path: Path, started: Children, ledger: Ledger
+) -> None:
+    gate = tmp_path / "gate"
+    holder = tasks.early.delay(str(ledger), "a", str(gate))
+    member = tasks.early.si(str(ledger), "a")
+    last = tasks.total.delay(["held"])
+    results = [
+        chain(member, tasks.started.si(str(ledger), "b"), member).apply_async(),
+        chord([member, member], tasks.total.s()).apply_async(),
+        group(member, tasks.early.si(str(ledger), "c")).apply_async(),
+    ]
+    linked = member.clone().apply_async(link=tasks.hourly.si(str(ledger), "linked"))
+    assert linked.id != holder.id
+    worker(broker_url, tmp_path, started)
+    assert [result.get(timeout=SECONDS) for result in results] == ["a", "a+a", ["a", "c"]]
+    ledger.wait_for("linked ended")
+    assert last.get(timeout=SECONDS) == "held"
+    gate.touch()
+    assert holder.get(timeout=SECONDS) == "a"
+
+
+def test_a_member_of_a_workflow_that_holds_a_key_is_not_replaced(tasks: SimpleNamespace, ledger: Ledger) -> None:
+    chain(tasks.newest.si(str(ledger), "a"), tasks.early.si(str(ledger), "b")).apply_async()
+    assert tasks.newest.delay(str(ledger), "a").id == tasks.newest.delay(str(ledger), "a").id
+
+
+def test_batches_and_asyncio(app: Celery, tasks: SimpleNamespace, ledger: Ledger) -> None:
+    first = tasks.early.delay(str(ledger), "a")
+    with kombu_opendata.batch(app):
+        in_batch = [tasks.early.delay(str(ledger), line) for line in ("a", "b", "b")]
+    assert in_batch[0].id == first.id
+    assert in_batch[1].id == in_batch[2].id != first.id
+
+    async def publish() -> list[str]:
+        calls = [kombu_opendata.apply_async(tasks.early, (str(ledger), line)) for line in ("a", "c", "c")]
+        results = await asyncio.gather(*calls)
+        await kombu_opendata.apply_async(tasks.strict, (str(ledger), "a"))
+        with pytest.raises(UniqueViolation):
+            await kombu_opendata.apply_async(tasks.strict, (str(ledger), "a"))
+        return [result.id for result in results]
+
+    ids = asyncio.run(publish())
+    assert ids[0] == first.id
+    assert ids[1] == ids[2]
+
+
+def test_beat_sends_a_unique_task_once(
+    tasks: SimpleNamespace, broker_url: str, store_folder: Path, tmp_path: Path, started: Children, ledger: Ledger
+) -> None:
+    entry = {"task": "uniques.early", "schedule": 0.1, "args": [str(ledger), "a"]}
+    command = [sys.executable, "-m", "celery", "-A", "uniques", "beat", "--loglevel=DEBUG", "--max-interval=1"]
+    command += [f"--schedule={tmp_path / 'schedule'}", "--pidfile="]
+    env = {"CELERY_BROKER_URL": broker_url, "FARM_SETTINGS": json.dumps({"beat_schedule": {"entry": entry}})}
+    beat = Child(command, tmp_path / "beat.log", cwd=APPS, env=env)
+    started.add(beat)
+    wait_until(lambda: beat.log.read_text().count("uniques.early sent") >= 3, SECONDS, lambda: tail(beat.log))
+    assert beat.terminate() == 0, tail(beat.log)
+    assert EmbeddedBroker(store_folder).queue("celery") == (1, 0)
+
+
+def test_other_producers_name_the_key_in_a_header(app: Celery, broker_url: str, store_folder: Path) -> None:
+    broker = EmbeddedBroker(store_folder)
+    with QueueClient(broker_url) as client, app.connection_for_write() as connection:
+        client.create("q")
+        producer = Producer(connection)
+
+        def publish(**fields: Any) -> Any:
+            headers = {"id": str(uuid.uuid4()), "x-opendata-unique": fields}
+            return producer.publish({}, routing_key="q", headers=headers)
+
+        first, again = publish(key="k"), publish(key="k", until="done", on_conflict="replace")
+        assert first.holder is again.holder is None
+        assert broker.queue("q") == (1, 0)
+        assert publish(key="k").message_id == again.message_id
+        long = "k" * 256
+        for fields in ({"key": long}, {"key": 7}, {"key": "k", "until": 0}, {"key": "k", "on_conflict": "drop"}):
+            with pytest.raises(InvalidMessage):
+                publish(**fields)
+        assert broker.queue("q") == (1, 0)
+
+
+def test_arguments_that_make_no_key(tasks: SimpleNamespace, app: Celery) -> None:
+    @app.task(unique=kombu_opendata.Unique(("task", "other")))
+    def bad(value: int) -> int:
+        return value
+
+    with pytest.raises(RequestError, match="no parameter 'other'"):
+        bad.delay(1)
+    with pytest.raises(RequestError, match="name plain parameters"):
+        tasks.total.delay([object()])
