@@ -19,7 +19,7 @@ BENCH = $(if $(PEERS),,--out docs/benchmarks.md --samples docs/benchmarks/sample
   $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-downstream coverage mutants lint format types bench pictures docs build sbom lock clean
+.PHONY: help demo test test-long test-downstream coverage faults mutants lint format types bench pictures docs build sbom lock clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,10 @@ coverage: $(VENV)/.test ## the fast tests and some long ones, measured with the 
 	$(MAKE) test-long COVERAGE=yes ARGS="$(MEASURED_LONG)"
 	$(BIN)/coverage combine --quiet && $(BIN)/coverage json --quiet -o coverage.json
 	$(BIN)/python tools/coverage_floor.py coverage.json
+
+faults: $(VENV)/.test ## brokers and clients under kill -9 and other faults, checked against docs/contract.md: SECONDS=600 SEED=1 RUNS=1 JOBS=2
+	$(BIN)/python -m tests.histories $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(RUNS),--runs $(RUNS)) $(if $(JOBS),--jobs $(JOBS)) $(ARGS)
 
 mutants: $(VENV)/.test ## plant the bugs of tests/mutants one at a time, and see which test finds them; some of them: ARGS=name
 	$(BIN)/python -m tests.mutants $(ARGS)

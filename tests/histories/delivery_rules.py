@@ -69,7 +69,7 @@ def older_messages_are_first(index: Index) -> Iterator[str]:
     """Decide by the tokens, which are the times of the claims: of equal messages, that with the lower id has the lower.
 
     Messages that are delayed, or come by another way than a publish, are left out, and so are those that may have been
-    claimed before by a client that was lost.
+    claimed before: by a client that was lost, or by a broker that ended before it sent the delivery.
     """
     rows = {key for call in index.of(CommitJob) for key in call.operation.keys}
     first_claims: dict[tuple[str, int], list[Delivered]] = defaultdict(list)
@@ -78,8 +78,9 @@ def older_messages_are_first(index: Index) -> Iterator[str]:
         publishes = index.publishes[first.key]
         if not publishes or first.key in rows or first.attempt > 1 or not index.rules(queue).is_ordered:
             continue
-        publish = publishes[0].operation
-        if not publish.delay and queue in publish.queues and not index.any_loss_between(0, first.at):
+        publish, since = publishes[0].operation, publishes[0].called_at
+        is_first = not index.any_loss_between(0, first.at) and not index.has_crash_between(since, first.at)
+        if is_first and not publish.delay and queue in publish.queues:
             first_claims[queue, publish.priority].append(first)
     for (queue, _priority), claims in first_claims.items():
         claims.sort(key=lambda delivery: delivery.id)
@@ -120,6 +121,7 @@ def _ready_intervals(index: Index, queue: str) -> Iterator[tuple[float, float, D
         attempt = 1
         for delivery in deliveries:
             plain = not publish.ttl and not index.any_loss_between(0, delivery.at)
+            plain = plain and not index.has_crash_between(since, delivery.at)
             if delivery.requested_at and delivery.attempt == attempt and plain:
                 yield since, delivery.requested_at, delivery
             end = index.certain_end(delivery)
@@ -135,7 +137,7 @@ def _early(index: Index) -> Iterator[tuple[bool, str]]:
         for publish in index.publishes[key]:
             due_at = publish.called_at + publish.operation.delay
             for delivery in deliveries if publish.operation.delay else ():
-                early = due_at - delivery.at - index.clock_forward(publish.called_at, delivery.at)
+                early = due_at - delivery.at - index.clock_forward(0, delivery.at)
                 if early > 0:
                     yield (
                         index.clock_back(publish.called_at, delivery.at) > 0,

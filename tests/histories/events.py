@@ -190,10 +190,15 @@ class Lost(Event):
 
 
 class Crashed(Event):
-    """A broker is killed, or ends otherwise than by a request."""
+    """A broker is killed, or ends otherwise than by a request.
+
+    Attributes:
+        since: the earliest time at which it may have ended, where that was noticed later; 0 if it is the same.
+    """
 
     broker: str
     how: str = "kill -9"
+    since: float = 0.0
 
 
 class Started(Event):
@@ -238,12 +243,11 @@ class Entry(Plain):
 
 
 class Run(Plain):
-    """The record of a finished attempt; ``state`` is what the worker reported of its task."""
+    """The record of a finished attempt, with its number; ``state`` is what the worker reported of its task."""
 
     queue: str
     id: int
     number: int
-    token: int = 0
     outcome: str = "acked"
     state: str = ""
 

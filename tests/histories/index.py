@@ -102,7 +102,7 @@ class Index:
         self.losses: Lists[str, Lost] = Lists()
         for loss in self.all(Lost):
             self.losses.add(loss.client, loss)
-        self.crashes = [event.at for event in self.all(Crashed)]
+        self.crashes = [(event.since or event.at, event.at) for event in self.all(Crashed)]
         self.clock_changes = self.all(ClockSet)
 
     def ids(self, queue: str, key: str) -> set[int]:
@@ -133,7 +133,7 @@ class Index:
         return any(since <= loss.at <= until for loss in self.losses[client])
 
     def has_crash_between(self, since: float, until: float) -> bool:
-        return any(since <= at <= until for at in self.crashes)
+        return any(since <= last and first <= until for first, last in self.crashes)
 
     def any_loss_between(self, since: float, until: float) -> bool:
         return any(self.is_lost_between(client, since, until) for client in self.losses)

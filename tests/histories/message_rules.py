@@ -107,6 +107,16 @@ def failures_have_a_reason(index: Index) -> Iterator[str]:
                 yield f"message {id} of {queue} failed after {entry.attempts} attempts, and was not rejected"
 
 
+@decides(5)
+def tasks_run_once(index: Index) -> Iterator[str]:
+    """Decide for tasks whose worker was never lost, nor any other: only then no message may return."""
+    runs = Counter(event.key for event in index.all(TaskEnded))
+    for key, count in runs.items():
+        clients = {event.client for event in index.all(TaskEnded)}
+        if count > 1 and not any(loss.why != "closed" for client in clients for loss in index.losses[client]):
+            yield f"the task {key} ran {count} times"
+
+
 @decides(12)
 def rows_of_jobs_are_stored_once(index: Index) -> Iterator[str]:
     committed = {call.operation.job for call in index.of(CommitJob)}
@@ -142,15 +152,19 @@ def limits_hold(index: Index) -> Iterator[str]:
 def outcomes_are_recorded_once(index: Index) -> Iterator[str]:
     if index.store.runs is None:
         return
-    runs = Counter((run.queue, run.id, run.token) for run in index.store.runs)
-    for (queue, id, token), count in runs.items():
+    # a release costs no attempt: the next one has its number
+    runs = [run for run in index.store.runs if run.outcome != "released"]
+    for (queue, id, number), count in Counter((run.queue, run.id, run.number) for run in runs).items():
         if count > 1:
-            yield f"the attempt {token} of message {id} in {queue} is recorded {count} times"
+            yield f"attempt {number} of message {id} in {queue} is recorded {count} times"
+    recorded = {(run.queue, run.id, run.number, run.outcome) for run in runs}
     for (queue, id), deliveries in index.deliveries.items():
         for delivery in deliveries:
             end = index.certain_end(delivery)
-            if end is not None and end.operation.end == "ack" and not runs[queue, id, delivery.token]:
-                yield f"the attempt {delivery.token} of message {id} in {queue} was acknowledged, and is not recorded"
+            if end is None or end.operation.end != "ack":
+                continue
+            if (queue, id, delivery.attempt, "acked") not in recorded:
+                yield f"attempt {delivery.attempt} of message {id} in {queue} was acknowledged, and is not recorded"
     acked = Counter(run.queue for run in index.store.runs if run.outcome == "acked")
     for queue, count in index.store.counted.items():
         if count != acked[queue]:
@@ -181,6 +195,7 @@ def callbacks_are_sent_once(index: Index) -> Iterator[str]:
         if len(ids) > 1:
             yield f"the callback {chord.callback} was sent {len(ids)} times: {sorted(ids)}"
         delivered = [event.at for event in index.by_key[chord.callback]]
+        delivered += [event.at for event in index.all(TaskEnded) if event.key == chord.callback]
         parts = [first_stored.get(part) for part in chord.parts]
         if delivered and any(at is None or at > min(delivered) for at in parts):
             yield f"the callback {chord.callback} was sent before all of its tasks had results"

@@ -59,8 +59,8 @@ class Writer:
         found = e.Entry(queue=queue, id=id, key=key, state=state, attempts=attempts)
         self.store["entries"] = (*self.store.get("entries", ()), found)
 
-    def run(self, id: int, token: int, outcome: str = "acked", state: str = "") -> None:
-        found = e.Run(queue=ORDERS, id=id, number=1, token=token, outcome=outcome, state=state)
+    def run(self, id: int, number: int = 1, outcome: str = "acked", state: str = "") -> None:
+        found = e.Run(queue=ORDERS, id=id, number=number, outcome=outcome, state=state)
         self.store["runs"] = (*self.store["runs"], found)
 
     def whole(self, key: str, id: int, token: int, **fields: Any) -> None:
@@ -69,7 +69,7 @@ class Writer:
         self.deliver(key, id, token)
         self.settle(id, token)
         self.entry(key, id)
-        self.run(id, token)
+        self.run(id)
 
     def history(self) -> e.History:
         in_order = sorted(self.events, key=lambda event: event.at)
@@ -103,8 +103,9 @@ def clean(w: Writer) -> None:
     w.entry("one", 1, "failed", attempts=2)
     w.entry("one", 3, "available", queue=LETTERS)
     w.entry("two", 2)
-    for token, outcome in ((10, "acked"), (11, "rejected"), (12, "released"), (13, "rejected")):
-        w.run(1 if token > 10 else 2, token, outcome)
+    w.run(2)
+    for number, outcome in ((1, "rejected"), (2, "released"), (2, "rejected")):
+        w.run(1, number, outcome)
     w.call(e.StartChord(callback="sum", parts=("t1", "t2")))
     for task in ("t1", "t2"):
         w.call(e.StoreResult(task=task, result=task.upper()))
@@ -138,8 +139,8 @@ def faulty(w: Writer) -> None:
     w.settle(4, 14, client="b")
     w.settle(4, 15, client="c")
     w.entry("later", 4, attempts=2)
-    w.run(4, 14, "expired")
-    w.run(4, 15, state="succeeded")
+    w.run(4, 1, "expired")
+    w.run(4, 2, state="succeeded")
     w.add(e.TaskEnded, client="c", key="later", end="succeeded")
     w.store["counted"] = {ORDERS: 2}
 
@@ -237,7 +238,7 @@ def again_after_a_restart(w: Writer) -> None:
     w.deliver("again", 20, 20)
     w.add(e.Crashed, broker="broker")
     w.settle(20, 20)
-    w.run(20, 20)
+    w.run(20)
     w.deliver("again", 20, 21, attempt=2)
     w.entry("again", 20, "in_flight")
 
@@ -263,7 +264,7 @@ def available_after_its_ack(w: Writer) -> None:
     w.publish("again", 20)
     w.deliver("again", 20, 20)
     w.settle(20, 20)
-    w.run(20, 20)
+    w.run(20)
     w.entry("again", 20, "available")
 
 
@@ -272,7 +273,7 @@ def acknowledged_by_a_client_that_was_killed_later(w: Writer) -> None:
     w.publish("again", 20)
     w.deliver("again", 20, 20)
     w.settle(20, 20)
-    w.run(20, 20)
+    w.run(20)
     w.call(e.Read(name="confirms"), client="b")
     w.add(e.Lost, client="b")
     w.entry("again", 20, "available")
@@ -306,6 +307,15 @@ def a_release_that_costs_an_attempt(w: Writer) -> None:
 def failed_too_soon(w: Writer) -> None:
     w.publish("soon", 20)
     w.entry("soon", 20, "failed", attempts=1)
+
+
+@planted(5)
+def a_task_runs_twice(w: Writer) -> None:
+    w.publish("run", 20)
+    w.entry("run", 20)
+    for _ in range(2):
+        w.add(e.TaskEnded, client="d", key="run", end="succeeded")
+        w.run(20, state="succeeded", outcome="released")
 
 
 @planted(6)
@@ -517,7 +527,7 @@ def an_outcome_is_missing(w: Writer) -> None:
 @planted(17)
 def an_outcome_is_recorded_twice(w: Writer) -> None:
     w.whole("run", 20, 20)
-    w.run(20, 20, state="succeeded")
+    w.run(20, state="succeeded")
 
 
 @planted(17)

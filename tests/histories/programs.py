@@ -1,0 +1,99 @@
+"""The programs of clients, which run until a file exists and record everything they do."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import kombu as _kombu
+from msgspec import field
+
+import kombu_opendata  # noqa: F401 - registers the transport
+from kombu_opendata.transport.kombu_message import DELIVERY_COUNT
+
+from . import events as e
+from .recorder import Recorder, body_of, digest
+
+#: as Any: the package says it is typed, but most of its functions are not
+kombu: Any = _kombu
+PATIENT: dict[str, Any] = {"start_timeout": 60, "reconnect_timeout": 60}
+
+
+class Run(e.Plain):
+    """What a client needs to know: where its broker is, where to record, and when to end.
+
+    Attributes:
+        environment: variables for its process.
+    """
+
+    folder: Path
+    url: str
+    seed: int
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def end(self) -> Path:
+        """No further publishes when this file exists."""
+        return self.folder / "end"
+
+    @property
+    def drained(self) -> Path:
+        """No further deliveries when this file exists."""
+        return self.folder / "drained"
+
+    def begin(self, name: str) -> tuple[random.Random, Recorder]:
+        """The client's own randomness, and its record."""
+        os.environ.update(self.environment)
+        return random.Random(f"{self.seed} {name}"), Recorder(self.folder, name)
+
+
+def pause(dice: random.Random) -> None:
+    """Keep the rate of a client: no wait for anything."""
+    time.sleep(dice.random() * 0.02)
+
+
+def produce(run: Run, name: str, queue: str) -> None:
+    """Publish with Kombu, with priorities."""
+    dice, record = run.begin(name)
+    with kombu.Connection(run.url, transport_options={**PATIENT, "consumer_name": name}) as connection:
+        producer = connection.Producer()
+        declared = kombu.Queue(queue, durable=True)
+        number = 0
+        while not run.end.exists():
+            key, priority = f"{name}-{number}", dice.choice((0, 0, 0, 5, 9))
+            body = body_of(key, dice.choice((10, 100, 3000)))
+            message = {"routing_key": queue, "declare": [declared], "priority": priority, "headers": {"key": key}}
+            published = e.Publish(key=key, queues=(queue,), priority=priority, digest=digest(body.encode()))
+            record.run(published, partial(producer.publish, body, **message))
+            number += 1
+            pause(dice)
+
+
+def consume(run: Run, name: str, queue: str) -> None:
+    """Consume with Kombu; most are acknowledged, some return, some are rejected."""
+    dice, record = run.begin(name)
+
+    def received(body: Any, message: Any) -> None:
+        of, id, token = message.lease
+        record.add(
+            e.Delivered, client=name, queue=of, id=id, token=token, key=message.headers["key"],
+            attempt=1 + message.headers.get(DELIVERY_COUNT, 0), digest=digest(body.encode()),
+        )  # fmt: skip
+        end: e.End = dice.choices(("ack", "requeue", "reject"), (90, 7, 3))[0]
+        call = record.called(e.Settle(queue=of, id=id, token=token, end=end))
+        {"ack": message.ack, "requeue": message.requeue, "reject": message.reject}[end]()
+        record.returned(call, outcome="sent")
+
+    with kombu.Connection(run.url, transport_options={**PATIENT, "consumer_name": name}) as connection:
+        declared = kombu.Queue(queue, durable=True, channel=connection.default_channel)
+        with connection.Consumer([declared], callbacks=[received], prefetch_count=dice.choice((1, 10, 50))):
+            while not run.drained.exists():
+                try:
+                    connection.drain_events(timeout=0.1)
+                except TimeoutError:
+                    continue
+            record.lost("closed")

@@ -1,0 +1,234 @@
+"""Programs without Kombu: the queue client with its leases, an operator's definitions, Spark jobs, and a stranger."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from kombu_opendata import QueueClient
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.staging_client import StagingClient
+from kombu_opendata.errors import NotFound, OpenDataError
+from kombu_opendata.queue_client import Message, QueueOptions
+from kombu_opendata.staging import BatchWriter
+
+from ..support.batches import as_objects, envelope, headers
+from . import events as e
+from .programs import PATIENT, Run, pause
+from .recorder import Recorder, body_of, digest
+
+LETTERS, GRAVEYARD, STEERED, ROWS, SECRET = "letters", "graveyard", "steered", "rows", "secret-plans"
+EXCHANGE = "steering"
+LETTER_ATTEMPTS = 5
+RETENTION = "x-done-retention"
+
+
+def connected(run: Run, name: str, url: str = "") -> QueueClient:
+    return QueueClient(url or run.url, name=name, **PATIENT)
+
+
+def write_letters(run: Run, name: str) -> None:
+    """Send with the queue client: alone, in batches, delayed, for a short time, and again with one key."""
+    dice, record = run.begin(name)
+    with connected(run, name) as client:
+        create_letters(client)
+        number = 0
+        while not run.end.exists():
+            key, number = f"{name}-{number}", number + 1
+            send_letter(dice, record, client, key)
+            pause(dice)
+
+
+def create_letters(client: QueueClient) -> None:
+    client.create(GRAVEYARD)
+    options = QueueOptions(
+        max_attempts=LETTER_ATTEMPTS, dead_letter_exchange="", dead_letter_routing_key=GRAVEYARD, lease_seconds=600
+    )
+    client.create(LETTERS, options)
+
+
+def send_letter(dice: random.Random, record: Recorder, client: QueueClient, key: str) -> None:
+    body = body_of(key, dice.choice((10, 500, 5000)))
+    what = dice.choice(("plain", "plain", "twice", "batch", "delay", "ttl"))
+    delay, ttl = (0.2 + dice.random() if what == "delay" else 0.0), (0.1 + dice.random() if what == "ttl" else 0.0)
+    if what == "batch":
+        keys = [f"{key}.{part}" for part in range(5)]
+        calls = [record.called(publish(key, body)) for key in keys]
+        try:
+            ids = client.send_batch(LETTERS, [body] * len(keys), [{"key": key} for key in keys])
+        except (OpenDataError, OSError):
+            return
+        for call, id in zip(calls, ids, strict=True):
+            record.returned(call, id)
+        return
+    for _ in range(2 if what == "twice" else 1):
+        record.run(
+            publish(key, body, delay=delay, ttl=ttl),
+            lambda: client.send(
+                LETTERS, body, {"key": key}, delay=delay or None, ttl=ttl or None,
+                idempotency_key=key if what == "twice" else "",
+            ),
+            int,
+        )  # fmt: skip
+
+
+def publish(key: str, body: str, **more: float) -> e.Publish:
+    return e.Publish(key=key, queues=(LETTERS,), digest=digest(body.encode()), **more)  # type: ignore[arg-type]
+
+
+def read_letters(run: Run, name: str) -> None:
+    """Read with leases; settle each delivery in one of all ways."""
+    dice, record = run.begin(name)
+    with connected(run, name) as client:
+        create_letters(client)
+        while not run.drained.exists():
+            requested_at = record.now()
+            try:
+                found = client.read_with_poll(LETTERS, 600, dice.choice((1, 1, 3)), max_poll_seconds=0.2)
+            except (OpenDataError, OSError):
+                continue
+            if not found and run.end.exists():
+                pause(dice)
+            for message in found:
+                record.add(
+                    e.Delivered, client=name, queue=LETTERS, id=message.id, token=message.token,
+                    key=message.headers.get("key", ""), attempt=message.attempts,
+                    digest=digest(str(message.body).encode()), requested_at=requested_at,
+                )  # fmt: skip
+            for message in found:
+                settle(dice, record, client, message)
+        record.lost("closed")
+
+
+def settle(dice: random.Random, record: Recorder, client: QueueClient, message: Message) -> None:
+    ends: dict[e.End, Callable[[], Any]] = {
+        "ack": lambda: client.archive(LETTERS, message),
+        "reject": lambda: client.reject(LETTERS, message),
+        "requeue": lambda: client.reject(LETTERS, message, requeue=True),
+        "release": lambda: client.release(LETTERS, message),
+    }
+    end: e.End = dice.choices(list(ends), (80, 6, 7, 7))[0]
+    record.run(e.Settle(queue=LETTERS, id=message.id, token=message.token, end=end), ends[end])
+
+
+def steer(run: Run, name: str) -> None:
+    """Alter, pause, bind and create, and read each definition back."""
+    dice, record = run.begin(name)
+    with connected(run, name) as client:
+        record.run(e.Define(name=f"queue {STEERED}", value=True), lambda: client.create(STEERED))
+        client.declare_exchange(EXCHANGE)
+        while not run.end.exists():
+            number = dice.randrange(3)
+            change(dice, record, client, number)
+            definition = dice.choice(DEFINITIONS)
+            record.run(e.Read(name=definition), partial(read_definition, client, definition), lambda value: value)
+            pause(dice)
+
+
+DEFINITIONS = (
+    f"queue {STEERED}",
+    f"alteration {RETENTION}",
+    "pause",
+    *(f"binding {number}" for number in range(3)),
+    *(f"queue extra{number}" for number in range(3)),
+)
+
+
+def change(dice: random.Random, record: Recorder, client: QueueClient, number: int) -> None:
+    """Change one definition."""
+    seconds = dice.randrange(100_000, 200_000)
+    changes: list[tuple[str, Any, Callable[[], Any]]] = [
+        (f"alteration {RETENTION}", seconds, lambda: client.alter(STEERED, {RETENTION: seconds})),
+        (f"alteration {RETENTION}", None, lambda: client.alter(STEERED, reset=True)),
+        ("pause", True, lambda: client.pause(STEERED)),
+        ("pause", None, lambda: client.resume(STEERED)),
+        (f"binding {number}", True, lambda: client.bind(STEERED, EXCHANGE, f"key{number}")),
+        (f"binding {number}", None, lambda: client.unbind(STEERED, EXCHANGE, f"key{number}")),
+        (f"queue extra{number}", True, lambda: client.create(f"extra{number}")),
+        (f"queue extra{number}", None, lambda: client.delete_queue(f"extra{number}")),
+    ]
+    name, value, call = dice.choice(changes)
+    record.run(e.Define(name=name, value=value), call)
+
+
+def read_definition(client: QueueClient, name: str) -> Any:
+    """Return the value of a definition; None if it is not there."""
+    kind, _, which = name.partition(" ")
+    if kind == "binding":
+        return any(binding.routing_key == f"key{which}" for binding in client.list_bindings(STEERED)) or None
+    try:
+        queue = client.get_queue(which if kind == "queue" else STEERED)
+    except NotFound:
+        return None
+    return {"queue": True, "pause": queue.paused or None, "alteration": queue.overrides.get(which)}[kind]
+
+
+def drive_jobs(run: Run, name: str) -> None:
+    """Stage Spark jobs as executors do; commit each, some twice, and abort some."""
+    dice, record = run.begin(name)
+    with connected(run, f"{name}-queues") as queues:
+        queues.create(ROWS)
+    with StagingClient(run.url, Options(name=name, start_timeout=60, reconnect_timeout=60)) as client:
+        number = 0
+        while not run.end.exists():
+            job, number = f"{name}-{number}", number + 1
+            parts = [tuple(f"{job}-{part}-{row}" for row in range(dice.choice((1, 20)))) for part in range(2)]
+            keys = sum(parts, ())
+            try:
+                target = client.staging_target()
+                target = as_objects(target) if dice.random() < 0.5 else target
+                batches = [stage_rows(target, job, part, rows) for part, rows in enumerate(parts)]
+            except (OpenDataError, OSError):
+                continue
+            if dice.random() < 0.2:
+                record.run(e.AbortJob(job=job, keys=keys), partial(client.abort_job, job))
+                continue
+            for _ in range(dice.choice((1, 2))):
+                commit = e.CommitJob(job=job, queue=ROWS, keys=keys)
+                record.run(commit, partial(client.commit_job, job, batches))
+            pause(dice)
+
+
+def stage_rows(target: Any, job: str, partition: int, keys: tuple[str, ...]) -> Any:
+    writer = BatchWriter(target, job, partition, 0)
+    for key in keys:
+        writer.add(envelope(key.encode(), "", ROWS, {"key": key}), headers(ROWS, key=key), routing_key=ROWS)
+    return writer.close()
+
+
+def trespass(run: Run, name: str) -> None:
+    """Do what this user has no right to; no answer may name what it must not know."""
+    dice, record = run.begin(name)
+    own = run.url.replace("root:x@", "eve:x@")
+    with connected(run, f"{name}-root") as root:
+        root.create(SECRET)
+        root.declare_exchange("plans", "direct")
+        root.bind(SECRET, "plans", "plan")
+    with connected(run, name, own) as client:
+        attempts: dict[str, Callable[[], Any]] = {
+            "send to a queue": lambda: client.send(SECRET, "x"),
+            "read a queue": lambda: client.read(SECRET),
+            "purge a queue": lambda: client.purge(SECRET),
+            "delete a queue": lambda: client.delete_queue(SECRET),
+            "pause a queue": lambda: client.pause(SECRET),
+            "alter a queue": lambda: client.alter(SECRET, {RETENTION: 1}),
+            "bind a queue": lambda: client.bind(SECRET, "plans", "other"),
+            "publish to an exchange": lambda: client.publish("x", exchange="plans", routing_key="plan"),
+            "delete an exchange": lambda: client.delete_exchange("plans"),
+            "move messages": lambda: client.move_messages(SECRET, "eve-own"),
+        }
+        client.create("eve-own")
+        while not run.end.exists():
+            action = dice.choice(list(attempts))
+            record.run(e.Forbidden(action=action, secrets=('plan"',)), attempts[action])
+            lists: dict[str, Callable[[], Any]] = {
+                "list queues": client.list_queues, "list bindings": client.list_bindings,
+            }  # fmt: skip
+            for what, call in lists.items():
+                number = record.called(e.Forbidden(action=what, secrets=(SECRET,)))
+                with suppress(OpenDataError, OSError):
+                    record.returned(number, str(call()), "refused")
+            pause(dice)

@@ -1,0 +1,301 @@
+"""One run on real processes: brokers, clients, faults, and at the end the history with the store that is left."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from kombu_opendata.errors import OpenDataError
+
+from ..support.processes import tail, wait_until
+from ..support.s3 import BUCKET
+from ..support.s3_proxy import S3Proxy
+from ..support.tcp_proxy import TcpProxy
+from ..support.users import user_table, write_users
+from ..support.waiting import random_moment
+from . import events as e
+from .all_programs import PROGRAMS
+from .broker_program import BrokerSetup
+from .processes import Broker, Fork
+from .programs import Run
+from .queue_programs import DEFINITIONS
+from .recorder import Recorder
+from .scenario import RULES, Client, Scenario
+from .store_reader import findings, read_store
+from .system_faults import Control
+
+SECONDS = 60.0
+PROGRESS_BYTES = 500
+#: programs that end when no more is published
+PUBLISHERS = ("produce", "write_letters", "send_tasks", "drive_jobs", "steer", "trespass")
+
+
+class Slot:
+    """The place of a broker: its port, its clock and disk, and the network before it. Its successors have the same."""
+
+    def __init__(self, number: int, folder: Path, has_network: bool) -> None:
+        self.number = number
+        self.control = Control(folder / f"control{number}")
+        self.proxy = TcpProxy(0) if has_network else None
+        self.listen_port = 0
+        self.broker: Broker
+        self.seen_at = 0.0
+
+    @property
+    def port(self) -> int:
+        """Where clients connect."""
+        return self.proxy.port if self.proxy is not None else self.listen_port
+
+    def close(self) -> None:
+        if self.proxy is not None:
+            self.proxy.close()
+        self.control.close()
+
+
+class RealRun:
+    """The processes of a scenario, in a folder of their own.
+
+    Args:
+        library: that of :mod:`.system_faults`.
+        bucket: the proxy before the bucket, and the environment that names it.
+
+    Attributes:
+        clock_ahead: by how many seconds the brokers' clocks are wrong.
+        may_end: whether a fault explains that a broker ends.
+        faults: how often each kind struck; ``kills`` counts the processes that were killed.
+    """
+
+    def __init__(self, scenario: Scenario, library: Path, bucket: tuple[S3Proxy, dict[str, str]] | None) -> None:
+        self.scenario = scenario
+        self.dice = random.Random(f"run {scenario.seed}")
+        self.folder = Path(tempfile.mkdtemp(prefix=f"odq-{scenario.seed}-", dir="/tmp"))
+        self.record = Recorder(self.folder, "runner")
+        self.bucket = bucket[0] if bucket is not None else None
+        self._environment = bucket[1] if bucket is not None else {}
+        self.store = f"s3://{BUCKET}/{self.folder.name}" if bucket is not None else f"file://{self.folder / 'store'}"
+        self._library = library
+        self._options: tuple[str, ...] = ("--store", self.store, "--maintain-every", str(self.dice.choice((0.2, 10))))
+        if scenario.has_users:
+            self._options = (*self._options, "--users", str(_users(self.folder / "users.toml")), "--allow-cleartext")
+        self.slots = [Slot(number, self.folder, scenario.has_network) for number in range(1 + scenario.has_standby)]
+        self.clients: dict[str, Fork] = {}
+        self.programs: dict[str, Client] = {}
+        self._ended: list[Fork] = []
+        self.may_end = False
+        self.clock_ahead = 0.0
+        self.faults: Counter[str] = Counter()
+        self.kills = 0
+
+    # ------------------------------------------------------------------ brokers
+    def start_broker(self, slot: Slot) -> None:
+        """Start a broker in a slot; it may be killed before it says that it is ready."""
+        options: tuple[str, ...] = (*self._options, "--listen", f"tcp:127.0.0.1:{slot.listen_port}")
+        if slot.proxy is not None:
+            options = (*options, "--advertise", f"127.0.0.1:{slot.port}")
+        if self.scenario.has_standby:
+            options = (*options, "--standby")
+        setup = BrokerSetup(
+            options=options,
+            grace_seconds=self.scenario.grace_seconds,
+            environment=self._environment,
+            library=str(self._library),
+            control=str(slot.control.path),
+        )
+        slot.broker = Broker(f"broker{len(self._ended)}-{slot.number}", self.folder, setup)
+        slot.seen_at = time.monotonic()
+
+    def await_broker(self, slot: Slot) -> None:
+        """Wait until it listens; what it says is recorded, also that it refuses the store."""
+        broker = slot.broker
+        report = broker.wait_report()
+        error = "" if "listening" in report else str(report.get("text", tail(broker.log)))
+        self.record.add(e.Started, broker=broker.name, error=error)
+        assert not error, f"{broker.name} does not start: {error}"
+        slot.listen_port = broker.port
+        if slot.proxy is not None:
+            slot.proxy.target = broker.port
+
+    def crash(self, slot: Slot) -> None:
+        """SIGKILL for the broker of a slot."""
+        self.record.add(e.Crashed, broker=slot.broker.name)
+        slot.broker.kill()
+        self.kills += 1
+
+    def start_successor(self, slot: Slot) -> None:
+        """Start another broker where one has ended."""
+        self._ended.append(slot.broker)
+        self.start_broker(slot)
+
+    def replace(self, slot: Slot) -> None:
+        """Start another broker where one has ended, and wait for it."""
+        self.start_successor(slot)
+        self.await_broker(slot)
+
+    def replace_ended(self) -> None:
+        """Replace the brokers that ended by a fault; without one, it is an error."""
+        for slot in self.slots:
+            if slot.broker.is_running:
+                slot.seen_at = time.monotonic()
+                continue
+            assert self.may_end, f"{slot.broker.name} ended:\n{tail(slot.broker.log)}"
+            self.record.add(e.Crashed, broker=slot.broker.name, how="ended", since=slot.seen_at)
+            slot.control.disarm()
+            self.replace(slot)
+
+    @property
+    def url(self) -> str:
+        user = "root:x@" if self.scenario.has_users else ""
+        return f"opendata://{user}{','.join(f'127.0.0.1:{slot.port}' for slot in self.slots)}"
+
+    # ------------------------------------------------------------------ clients
+    def start_client(self, client: Client) -> None:
+        run = Run(folder=self.folder, url=self.url, seed=self.scenario.seed, environment=self._environment)
+        log = self.folder / f"{client.name}.log"
+        self.programs[client.name] = client
+        self.clients[client.name] = Fork(
+            client.name, log, PROGRAMS[client.program], run, client.name, *client.arguments
+        )
+
+    def kill_client(self, name: str) -> None:
+        """SIGKILL for a client, and another one in its place."""
+        self.record.lost("killed", name)
+        process, client = self.clients.pop(name), self.programs[name]
+        process.kill()
+        process.kill_group()
+        self.kills += 1
+        self._ended.append(process)
+        self.start_client(Client(program=client.program, name=f"{name}-again", arguments=client.arguments))
+
+    # ------------------------------------------------------------------ the run
+    def go(self) -> list[e.History]:
+        """Run the scenario to its end; returns the history, and that of the damaged store."""
+        from .strikes import STRIKES
+
+        for slot in self.slots:
+            self.start_broker(slot)
+            self.await_broker(slot)
+        for client in self.scenario.clients:
+            self.start_client(client)
+        for fault in self.scenario.faults:
+            self.wait_for_progress()
+            random_moment(self.dice, 0.3)
+            STRIKES[fault](self)
+            self.faults[fault] += 1
+        self.wait_for_progress()
+        self._end()
+        history = self._history()
+        return [history, self._damaged(history)] if self.scenario.is_damaged else [history]
+
+    def _size(self) -> int:
+        return sum(file.stat().st_size for file in self.folder.glob("*.events"))
+
+    def wait_for_progress(self) -> None:
+        """Until the clients have done something more; brokers that a fault ended are replaced."""
+        before = self._size()
+
+        def has_progress() -> bool:
+            self.replace_ended()
+            return self._size() > before + PROGRESS_BYTES
+
+        wait_until(has_progress, SECONDS, self.state)
+
+    def state(self) -> str:
+        """The logs, for the message of a run that is stuck."""
+        return "\n".join(f"{log}:\n{tail(log, 8)}" for log in sorted(self.folder.glob("*.log")))
+
+    def _end(self) -> None:
+        (self.folder / "end").touch()
+        for name, client in self.clients.items():
+            if self.programs[name].program in PUBLISHERS:
+                self._wait_for(client)
+        self._wait_until_quiet()
+        (self.folder / "drained").touch()
+        for name, client in self.clients.items():
+            if self.programs[name].program == "work":
+                client.signal(15)
+            self._wait_for(client)
+
+    def _wait_for(self, client: Fork) -> None:
+        def has_ended() -> bool:
+            self.replace_ended()
+            return not client.is_running
+
+        wait_until(has_ended, SECONDS, lambda: f"the end of {client.name}:\n{self.state()}")
+        assert client.wait() == 0, f"{client.name}:\n{tail(client.log)}"
+
+    def _wait_until_quiet(self) -> None:
+        """Until nothing was recorded for a moment: what is left then is in the store."""
+        quiet_since, size = time.monotonic(), self._size()
+        deadline = quiet_since + SECONDS
+        while time.monotonic() < min(quiet_since + 0.3, deadline):
+            time.sleep(0.02)
+            self.replace_ended()
+            if self._size() != size:
+                quiet_since, size = time.monotonic(), self._size()
+
+    # ------------------------------------------------------------------ afterwards
+    def _history(self) -> e.History:
+        slot = self.dice.choice(self.slots)
+        self.crash(slot)
+        self.replace(slot)
+        events = e.read_events(sorted(self.folder.glob("*.events")))
+        operations = [event.operation for event in events if isinstance(event, e.Called)]
+        tasks = {operation.task for operation in operations if isinstance(operation, e.StoreResult)}
+        steered = any(client.program == "steer" for client in self.scenario.clients)
+        store = read_store(self.url, RULES, sorted(tasks), DEFINITIONS if steered else ())
+        for slot in reversed(self.slots):
+            code = slot.broker.terminate()
+            assert code == 0 or self.may_end, f"{slot.broker.name} ended with {code}:\n{tail(slot.broker.log)}"
+        store.findings = findings(self.store)
+        events = e.read_events(sorted(self.folder.glob("*.events")))
+        return e.History(events=events, store=store, rules=RULES)
+
+    def _damaged(self, history: e.History) -> e.History:
+        """Flip a bit of a file that the brokers left, and read the store again."""
+        folder = self.folder / "store"
+        files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".spare")
+        file = self.dice.choice([path for path in files if path.stat().st_size])
+        data = bytearray(file.read_bytes())
+        at = self.dice.randrange(len(data))
+        data[at] ^= 1 << self.dice.randrange(8)
+        file.write_bytes(data)
+        self.faults["flip a bit"] += 1
+        name = f"bit of byte {at} of {file.relative_to(folder)}"
+        store = self._read_damaged(findings(self.store, notes=True))
+        damage = e.Damaged(at=time.monotonic(), file=name)
+        return e.History(events=(*history.events, damage), store=store, rules=history.rules)
+
+    def _read_damaged(self, found: tuple[str, ...]) -> e.Store:
+        slot = self.slots[0]
+        self.start_successor(slot)
+        report = slot.broker.wait_report()
+        if "listening" not in report:
+            return e.Store(refusal=str(report.get("text", "no report")), findings=found)
+        slot.listen_port = slot.broker.port
+        if slot.proxy is not None:
+            slot.proxy.target = slot.broker.port
+        try:
+            store = read_store(self.url, RULES)
+        except OpenDataError as exc:
+            return e.Store(refusal=str(exc), findings=found)
+        store.findings, store.runs = found, None
+        return store
+
+    def clean_up(self) -> None:
+        """End all processes, whatever happened."""
+        for process in (*self.clients.values(), *self._ended):
+            process.clean_up()
+        for slot in self.slots:
+            if hasattr(slot, "broker"):
+                slot.broker.clean_up()
+            slot.close()
+        self.record.close()
+
+
+def _users(path: Path) -> Path:
+    own = dict.fromkeys(("configure", "write", "read"), "eve-.*")
+    tables = user_table("root", "x", roles=("admin",)), user_table("eve", "x", {"default": own})
+    return write_users(path, *tables)

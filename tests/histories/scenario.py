@@ -1,0 +1,106 @@
+"""What a seed stands for: a store, brokers, clients, and the faults that strike them in turn."""
+
+from __future__ import annotations
+
+import random
+
+from .events import Plain, Rules
+from .queue_programs import GRAVEYARD, LETTER_ATTEMPTS, LETTERS, ROWS, SECRET
+from .task_programs import QUEUE as TASKS
+
+#: how long a session waits for its client, where a client that is slow must not lose what it holds
+LONG_GRACE_SECONDS = 600.0
+SHORT_GRACE_SECONDS = 0.3
+ORDERS = "orders"
+RULES = {
+    ORDERS: Rules(max_attempts=20),
+    LETTERS: Rules(max_attempts=LETTER_ATTEMPTS, dead_letters=GRAVEYARD),
+    GRAVEYARD: Rules(),
+    ROWS: Rules(),
+    SECRET: Rules(),
+    TASKS: Rules(),
+}
+POOLS = ("prefork", "threads", "solo", "gevent")
+BROKER_FAULTS = (
+    "kill a broker", "kill a broker", "kill a broker twice", "stop a broker", "end a broker", "disk fault",
+    "disk fault", "set the clock",
+)  # fmt: skip
+NETWORK_FAULTS = ("cut the network", "hold the network")
+CLIENT_FAULTS = ("kill a client", "stop a client")
+BUCKET_FAULTS = ("fail the bucket", "hold the bucket")
+
+
+class Client(Plain):
+    """A program of a client, its name, and its further arguments."""
+
+    program: str
+    name: str
+    arguments: tuple[str, ...] = ()
+
+
+class Scenario(Plain):
+    """One run, drawn from a seed.
+
+    Attributes:
+        is_bucket: whether the store is in a bucket, or else in a folder.
+        has_standby: whether a second broker waits.
+        has_users: whether clients log in.
+        has_network: whether clients connect by proxies.
+        is_damaged: whether bytes of the store are changed at the end.
+        grace_seconds: how long a session waits for its client.
+        clients: those that are there from the beginning.
+        faults: their names in order, see :mod:`.strikes`.
+    """
+
+    seed: int
+    is_bucket: bool
+    has_standby: bool
+    has_users: bool
+    has_network: bool
+    is_damaged: bool
+    grace_seconds: float
+    clients: tuple[Client, ...]
+    faults: tuple[str, ...]
+
+
+def draw(seed: int) -> Scenario:
+    """Return the scenario of a seed."""
+    dice = random.Random(f"scenario {seed}")
+    is_bucket, has_network, has_users = (dice.random() < chance for chance in (0.1, 0.3, 0.25))
+    short = not is_bucket and dice.random() < 0.15
+    faults = [*BROKER_FAULTS, *CLIENT_FAULTS]
+    faults += NETWORK_FAULTS * has_network + BUCKET_FAULTS * 2 * is_bucket
+    if is_bucket:
+        faults = [fault for fault in faults if fault != "disk fault"]
+    if short:  # where a session ends soon, a broker's end would end all of them
+        faults = [*CLIENT_FAULTS]
+    return Scenario(
+        seed=seed,
+        is_bucket=is_bucket,
+        has_standby=not short and dice.random() < 0.25,
+        has_users=has_users,
+        has_network=has_network and not short,
+        is_damaged=not is_bucket and dice.random() < 0.15,
+        grace_seconds=SHORT_GRACE_SECONDS if short else LONG_GRACE_SECONDS,
+        clients=_clients(dice, has_users),
+        faults=tuple(dice.choice(faults) for _ in range(dice.randrange(4, 8))),
+    )
+
+
+def _clients(dice: random.Random, has_users: bool) -> tuple[Client, ...]:
+    groups: dict[str, list[tuple[str, ...]]] = {
+        "kombu": [("produce", ORDERS), ("consume", ORDERS), ("consume", ORDERS)],
+        "letters": [("write_letters",), ("read_letters",), ("read_letters",)],
+        "tasks": [("send_tasks",), ("work", dice.choice(POOLS))],
+        "jobs": [("drive_jobs",)],
+        "steering": [("steer",)],
+    }
+    weights = {"kombu": 4, "letters": 4, "tasks": 2, "jobs": 2, "steering": 2}
+    chosen = set(dice.choices(list(weights), list(weights.values()), k=3))
+    programs = [program for group in groups if group in chosen for program in groups[group]]
+    if has_users:
+        programs.append(("trespass",))
+    return tuple(
+        Client(program=program, name=f"{program}{number}", arguments=tuple(arguments))
+        for number, (program, *arguments) in enumerate(programs)
+    )

@@ -1,0 +1,33 @@
+"""Some seeds of ``make faults``: real processes, kills and other faults, and no anomaly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+RUNS = 3
+
+
+@pytest.mark.slow
+def test_a_few_seeds_have_no_anomaly(tmp_path: Path) -> None:
+    record = tmp_path / "record.jsonl"
+    command = [
+        sys.executable,
+        "-m",
+        "tests.histories",
+        "--runs",
+        str(RUNS),
+        "--seconds",
+        "3600",
+        "--record",
+        str(record),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = [msgspec.json.decode(line) for line in record.read_bytes().splitlines()]
+    assert sorted(each["seed"] for each in records) == list(range(RUNS))
+    assert all(each["kills"] and not each["anomalies"] for each in records)
