@@ -1,4 +1,4 @@
-"""The contract's points, the tests that decide them, and the planted bugs that break them."""
+"""The contract's points, the tests that decide them, and the bugs, planted or automatic, that these must find."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.mutants.__main__ import FAST, Mutant, mutants
+from tests.mutants.automatic import TESTS, Survivor, explained
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "site" / "contract_page.py"))
@@ -37,3 +38,17 @@ def test_a_planted_bug_names_fast_tests(mutant: Mutant) -> None:
     for test in mutant.tests:
         assert test.startswith(FAST)
         assert (ROOT / test.split("::")[0]).exists()
+
+
+@pytest.mark.parametrize("module", TESTS)
+def test_a_module_that_is_mutated_has_tests(module: str) -> None:
+    assert (ROOT / "kombu_opendata" / module).exists()
+    assert all((ROOT / "tests" / test).exists() for test in TESTS[module])
+
+
+@pytest.mark.parametrize(("survivor", "reason"), explained().items(), ids=lambda value: getattr(value, "function", ""))
+def test_an_explained_mutant_is_of_code_that_exists(survivor: Survivor, reason: str) -> None:
+    lines = {line.strip() for line in (ROOT / "kombu_opendata" / survivor.module).read_text().splitlines()}
+    assert set(survivor.before.splitlines()) <= lines
+    assert survivor.after != survivor.before
+    assert reason.endswith(".")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 from kombu_opendata import AsyncQueueClient
 from kombu_opendata.web.user_clients import UserBroker, note_ages
@@ -12,7 +13,7 @@ from tests.support.waiting import turns
 def answers(*seconds: float) -> list[int]:
     """Answers that are asked for one after the other, and take so many seconds; the last one takes no time."""
     times = [*seconds, 0.0]
-    asked, now = 0, 0.0
+    asked, now = 0, 1000.0
 
     async def show_dialog() -> int:
         nonlocal asked, now
@@ -90,3 +91,70 @@ def test_a_task_learns_how_much_older_than_usual_its_answers_are() -> None:
     fresh, old = asyncio.run(ages())
     assert max(fresh) == 0.0
     assert max(old) >= 0.1
+
+
+def test_a_result_is_fresh_until_it_is_older_than_the_caller_allows() -> None:
+    now = 1000.0
+
+    async def both() -> list[int]:
+        nonlocal now
+        async with AsyncQueueClient("opendata:///nowhere") as client:
+            broker, numbers = UserBroker(client, now=lambda: now), iter((1, 2))
+
+            async def show_dialog() -> int:
+                return next(numbers)
+
+            results = []
+            for seconds in (0.0, 2.0, 0.5):
+                now += seconds
+                results.append(await broker.recent("figures", 2.0, show_dialog))
+            return results
+
+    assert asyncio.run(both()) == [1, 1, 2]
+
+
+def test_without_patience_a_caller_gets_the_previous_result_and_the_error_of_the_request_is_no_loose_end() -> None:
+    now, loose_ends = 1000.0, []
+
+    async def both() -> int:
+        nonlocal now
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: loose_ends.append(context))
+        async with AsyncQueueClient("opendata:///nowhere") as client:
+            broker = UserBroker(client, now=lambda: now)
+
+            async def show_dialog() -> int:
+                return 1
+
+            gone = asyncio.Event()
+
+            async def fail() -> int:
+                await gone.wait()
+                raise OSError
+
+            await broker.recent("figures", 0.0, show_dialog)
+            now += 1
+            result = await broker.recent("figures", 0.0, fail, patience=0)
+            gone.set()
+            await turns(3)
+            broker.forget_answers()
+            gc.collect()
+            return result
+
+    assert asyncio.run(both()) == 1
+    assert loose_ends == []
+
+
+def test_a_client_is_new_until_the_broker_accepts_its_user() -> None:
+    async def main() -> None:
+        async with AsyncQueueClient("opendata:///nowhere") as client:
+            broker = UserBroker(client, now=lambda: 1000.0)
+            assert broker.client is client
+            assert (broker.was_entered, broker.expects_standby, broker.who, broker.metrics) == (
+                False,
+                False,
+                None,
+                None,
+            )
+            assert broker.last_used_at == 1000.0
+
+    asyncio.run(main())
