@@ -39,6 +39,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .celery_integration.async_publisher import apply_async, apply_async_many
     from .celery_integration.awaitable_result import AwaitableResult
+    from .celery_integration.delay_key import delay_key
     from .celery_integration.jobs import JobHandle, find_job
     from .celery_integration.unique_tasks import Unique
     from .queue_client import AsyncQueueClient, QueueClient
@@ -48,7 +49,7 @@ __all__ = [
     "InvalidMessage", "InvalidURL", "JobHandle", "MessageTooLarge", "NotFound", "OpenDataError", "PreconditionFailed",
     "ProtocolError", "PublishFailed", "QueueClient", "RequestError", "RetryLater", "StartError", "StoreError",
     "StoreFull", "Unique", "UniqueViolation", "Unroutable", "VersionMismatch", "__version__", "apply_async",
-    "apply_async_many", "batch", "find_job",
+    "apply_async_many", "batch", "delay_key", "find_job",
 ]  # fmt: skip
 
 TRANSPORT_ALIASES.update(
@@ -73,6 +74,7 @@ _LAZY = {
     "Unique": "celery_integration.unique_tasks",
     "apply_async": "celery_integration.async_publisher",
     "apply_async_many": "celery_integration.async_publisher",
+    "delay_key": "celery_integration.delay_key",
     "find_job": "celery_integration.jobs",
 }
 

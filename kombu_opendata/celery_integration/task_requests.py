@@ -33,6 +33,9 @@ else:
 
 log = logging.getLogger(__name__)
 
+#: the property in a task's request with the queue and the id of its message
+DELIVERED = "x-opendata-delivered"
+
 #: methods of a consumer that settle a message that can't be run
 _REFUSALS = ("on_unknown_message", "on_unknown_task", "on_invalid_task", "on_decode_error")
 #: methods of a request that are extended
@@ -223,6 +226,7 @@ class ReportingRequest(_Base):
         message = self.message
         if message.run is None:  # Celery checks this before each run
             message.run = _BEGUN
+            message.properties[DELIVERED] = message.lease[:2]  # Celery passes the properties to the task
         revoked = self.opendata_task.revoked(self)
         if revoked:
             self.__end(self.__report_of(TaskState.REVOKED, "it expired" if self.maybe_expire() else ""))

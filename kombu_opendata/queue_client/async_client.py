@@ -322,6 +322,7 @@ class AsyncQueueClient:
     get_queue = _short(QueueClient.get_queue)
     purge = _short(QueueClient.purge)
     alter = _short(QueueClient.alter)
+    delay_key = _short(QueueClient.delay_key)
     pause = _short(QueueClient.pause)
     resume = _short(QueueClient.resume)
     declare_exchange = _short(QueueClient.declare_exchange)

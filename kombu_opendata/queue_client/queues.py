@@ -164,6 +164,14 @@ class QueueAdministration(Base):
         message = m.AlterQueue(0, queue, overrides, list(unset), reset, force, dry_run)
         return self.calls.call(message)
 
+    def delay_key(self, queue: str, seconds: checks.Seconds, *, key: str | None = None) -> datetime | None:
+        """Deliver nothing of a partition, or of the whole queue without a key, for a time; return its end.
+
+        A later end of an earlier delay stays. With 0 seconds, the delay is removed, and the result is None.
+        """
+        delay_ms = checks.milliseconds(seconds, "seconds")
+        return moment(self.calls.call(m.DelayKey(0, checks.name(queue, "the queue's name"), delay_ms, key)).until_ms)
+
     def pause(self, queue: str, *, publishes: bool = False) -> m.QueuePauseReply:
         """Pause a queue: consumers and reads receive nothing until it is resumed. Messages in flight may be settled.
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kombu_opendata import QueueClient
+
 from ..support.broker import EmbeddedBroker
 from ..support.farm import Farm, Heard
 from ..support.ledger import Ledger
@@ -131,6 +133,16 @@ def test_a_retry_comes_again_after_its_countdown(farm: Farm, ledger: Ledger) -> 
     at = [float(words[3]) for words in tries]
     assert at[1] - at[0] >= 0.6
     assert at[2] - at[1] >= 0.6
+
+
+def test_a_task_delays_its_queue(farm: Farm, ledger: Ledger) -> None:
+    farm.send("delay", str(ledger), "delayed", 3600)
+    ledger.wait_for("delayed 0 True")
+    farm.broker.wait_queue("celery", 1, 0)
+    with QueueClient(f"opendata://{farm.broker.folder}") as client:
+        client.delay_key("celery", 0)
+    ledger.wait_for("delayed 1 False")
+    settled(farm)
 
 
 def test_revoked_tasks_do_not_run(farm: Farm, ledger: Ledger) -> None:

@@ -12,6 +12,7 @@ from .consume import ConsumeCalls
 from .dispatch import Context, bind_handlers
 from .exchange_calls import ExchangeCalls
 from .failure_bulk import Bulks
+from .flow_calls import FlowCalls
 from .history_calls import HistoryCalls
 from .metrics_calls import MetricsCalls
 from .publish import PublishCalls
@@ -64,6 +65,7 @@ class InstanceCalls:
             ConsumeCalls(queues, instance.leases, instance.lifecycle, outbox, instance.background, commits, clock),
             AdminCalls(instance.maintenance, directory),
             QueueCalls(queues, instance.maker, engine.repeats, instance.policies, altered, clock, instance.warnings),
+            FlowCalls(queues, clock),
             self._exchange_calls(instance),
             ResultCalls(
                 engine.results, state.results.chords, instance.results, instance.sessions, commits, max_message_bytes

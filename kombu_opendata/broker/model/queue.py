@@ -163,6 +163,10 @@ class BrokerQueue(ConsumedQueue):
         """Set the due time of a message to ``delay_ms`` from now."""
 
     @abstractmethod
+    def delay_flow(self, until_ms: int) -> None:
+        """Deliver nothing of the queue before a time; 0 removes a delay."""
+
+    @abstractmethod
     async def purge(self, call: Call) -> int:
         """Remove all ready and delayed messages; return their number.
 

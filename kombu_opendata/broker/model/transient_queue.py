@@ -18,7 +18,7 @@ from ...storage.records.definitions import QueueOverrides
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.queue_filters import have_same_filter
 from ...storage.routing.topology import Topology
-from ...storage.state.flow_limits import FlowRules, limited
+from ...storage.state.flow_limits import FlowLimits, FlowRules, limited
 from ...storage.state.queue_buckets import DeadlineRules, QueueEntry
 from ...storage.state.queue_counters import QueueCounts
 from ...storage.state.queue_state import QueueState
@@ -184,6 +184,10 @@ class TransientQueue(BrokerQueue):
     def delay(self, entry: QueueEntry, delay_ms: int) -> None:
         now = self._clock.now_ms()
         self.messages.delay(entry, now + delay_ms, now)
+
+    def delay_flow(self, until_ms: int) -> None:
+        self.flow = self.flow or FlowLimits()
+        self.flow.delayed_until_ms = until_ms
 
     async def purge(self, call: Call) -> int:
         entries = list(self.messages.available.values())

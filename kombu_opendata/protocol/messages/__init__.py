@@ -16,6 +16,7 @@ from .admin_messages import *
 from .admin_messages import Prepared, StandbyHello
 from .delivery_messages import *
 from .failure_messages import *
+from .flow_messages import *
 from .history_messages import *
 from .message_base import WireMessage
 from .metrics_messages import *

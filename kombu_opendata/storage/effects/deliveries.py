@@ -298,6 +298,16 @@ class ExtendEffect(MessagesEffect, tag=44):
             messages.touch(entry)
 
 
+class DelayFlowEffect(Effect, tag=90):
+    """Nothing of a queue is delivered before a given time; 0 means that an earlier delay was removed."""
+
+    queue: str
+    until_ms: int
+
+    def apply(self, state: StoreState) -> None:
+        state.delay_flow(state.queues[self.queue], self.until_ms)
+
+
 class DelayEffect(MessagesEffect, tag=45):
     """available: the messages are visible from a given time on."""
 

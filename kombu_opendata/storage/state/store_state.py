@@ -22,7 +22,7 @@ from ..records.store_records import FOREVER, LogRetention
 from ..routing.queue_filters import have_same_filter
 from ..routing.topology import Topology
 from ..slatedb.ffi import WriteBatch
-from .flow_limits import FlowRules, limited
+from .flow_limits import FlowLimits, FlowRules, limited
 from .history_log import HistoryLog
 from .queue_buckets import DeadlineRules, QueueEntry
 from .queue_counters import QueueCounts
@@ -263,6 +263,12 @@ class StoreState:
         """Use tokens of a queue with limits, for deliveries at a time."""
         if queue.flow is not None and queue.flow.take(count, at):
             self.dirty.flow.add(queue.name)
+
+    def delay_flow(self, queue: Queue, until_ms: int) -> None:
+        """Deliver nothing of a queue before a time."""
+        queue.flow = queue.flow or FlowLimits()
+        queue.flow.delayed_until_ms = until_ms
+        self.dirty.flow.add(queue.name)
 
     def record_attempt(self, entry: QueueEntry, consumer: str) -> None:
         """Add a consumer to the message's attempts record.

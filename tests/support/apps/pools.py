@@ -8,6 +8,8 @@ from celery import Task
 from celery.exceptions import SoftTimeLimitExceeded
 from farm import app, pass_gate, work, write  # type: ignore[import-not-found]  # the worker stands beside it
 
+from kombu_opendata import delay_key
+
 
 @app.task(name="farm.stamp")
 def stamp(ledger: str, line: str) -> None:
@@ -37,3 +39,12 @@ def fatal(ledger: str, line: str, first: str) -> None:
 def sign(self: Task, ledger: str, line: str, seconds: float) -> None:
     """Works a while and tells who did it."""
     work(ledger, f"{line} {self.request.hostname}", seconds)
+
+
+@app.task(name="farm.delay", bind=True)
+def delay(self: Task, ledger: str, line: str, seconds: float) -> None:
+    """Delays the queue of its message, or the partition."""
+    until = delay_key(seconds)
+    write(ledger, f"{line} {self.request.retries} {until is not None}")
+    if not self.request.retries and seconds:
+        raise self.retry(countdown=0, args=(ledger, line, 0), max_retries=1)

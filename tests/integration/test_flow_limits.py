@@ -1,0 +1,108 @@
+"""Limits of a queue as its readers see them: slots, tokens and delays, with changes and a restart of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata import QueueClient, errors
+from kombu_opendata.queue_client import Message, QueueOptions
+
+from ..support.broker import EmbeddedBroker
+from ..support.kombu_client import Inbox, connected, drain_until
+
+KINDS = pytest.mark.parametrize("durable", [True, False])
+
+
+def bodies(messages: Iterable[Message]) -> list[Any]:
+    return [message.body for message in messages]
+
+
+@pytest.fixture
+def client(module_store_folder: Path) -> Iterator[QueueClient]:
+    with QueueClient(f"opendata://{module_store_folder}/store") as client:
+        yield client
+
+
+@KINDS
+def test_a_slot_is_free_when_a_message_is_settled(client: QueueClient, name: str, durable: bool) -> None:
+    client.create(name, QueueOptions(concurrency=2, durable=durable))
+    client.send_batch(name, range(5))
+    held = client.read(name, qty=5)
+    assert bodies(held) == [0, 1]
+    assert client.read(name, qty=5) == client.read(name, qty=5, where="task IS NULL") == []
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.read_with_poll, name, max_poll_seconds=60)
+        client.archive(name, held[0])
+        message = waiting.result()
+    assert bodies(message) == [2]
+    client.release(name, message[0])
+    assert bodies(client.read(name, qty=5)) == [2]
+    client.alter(name, {"x-concurrency": 1})
+    client.archive(name, held[1])
+    assert client.read(name, qty=5) == []
+    client.alter(name, {"x-concurrency": 3})
+    assert bodies(client.read(name, qty=5, where="task IS NULL")) == [3, 4]
+
+
+@KINDS
+def test_a_waiting_read_and_a_consumer_get_the_next_token(
+    client: QueueClient, module_store_folder: Path, name: str, durable: bool
+) -> None:
+    client.create(name, QueueOptions(rate="1/h:2", durable=durable))
+    client.send_batch(name, range(6))
+    assert bodies(client.read(name, qty=5)) == [0, 1]
+    assert client.read(name, qty=5) == []
+    client.alter(name, {"x-rate": "5/s:1"})
+    assert bodies(client.read_with_poll(name, max_poll_seconds=60)) == [2]
+    inbox = Inbox()
+    with connected(f"opendata://{module_store_folder}/store") as connection:
+        inbox.consume(connection.default_channel, name)
+        drain_until(connection, lambda: len(inbox.bodies) == 3)
+    assert inbox.bodies == ["3", "4", "5"]
+
+
+@KINDS
+def test_a_delay_of_the_whole_queue(client: QueueClient, name: str, durable: bool) -> None:
+    client.create(name, QueueOptions(durable=durable))
+    client.send_batch(name, range(2))
+    now = datetime.now(UTC)
+    until = client.delay_key(name, timedelta(hours=1))
+    assert until is not None
+    assert until > now + timedelta(minutes=59)
+    assert client.delay_key(name, 60) == until
+    assert client.read(name) == []
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.read_with_poll, name, max_poll_seconds=60)
+        assert client.delay_key(name, 0) is None
+        assert bodies(waiting.result()) == [0]
+    client.delay_key(name, 0.2)
+    assert bodies(client.read_with_poll(name, max_poll_seconds=60)) == [1]
+
+
+def test_a_delay_and_used_tokens_survive_a_kill(client: QueueClient, module_store_folder: Path, name: str) -> None:
+    client.create(name, QueueOptions(rate="1/h:3"))
+    client.create(f"{name}-delayed")
+    client.send_batch(name, range(5))
+    client.send(f"{name}-delayed", 0)
+    client.archive_many(name, client.read(name, qty=2))
+    client.delay_key(f"{name}-delayed", 3600)
+    EmbeddedBroker(module_store_folder / "store").kill()
+    assert bodies(client.read(name, qty=5)) == [2]
+    assert client.read(f"{name}-delayed") == []
+    client.delay_key(f"{name}-delayed", 0)
+    assert bodies(client.read(f"{name}-delayed")) == [0]
+
+
+@pytest.mark.parametrize("seconds", [-1, 31 * 86_400, float("nan")])
+def test_delays_that_are_not_valid(client: QueueClient, name: str, seconds: float) -> None:
+    client.create(name)
+    with pytest.raises(errors.RequestError):
+        client.delay_key(name, seconds)
+    with pytest.raises(errors.NotFound):
+        client.delay_key(f"{name}-unknown", 1)
