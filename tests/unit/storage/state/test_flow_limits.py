@@ -14,6 +14,8 @@ from kombu_opendata.storage.state.flow_limits import NO_LIMITS, FlowLimits, Flow
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SESSION, World, run
 
+pytestmark = pytest.mark.contract(9, 16)
+
 START_MS = 1_769_385_600_000
 RATES = ["1/s", "7/s", "600/m", "100/m:20", "100/m:1", "3000/s", "5/h:3"]
 

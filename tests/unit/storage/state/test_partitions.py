@@ -11,6 +11,8 @@ from kombu_opendata.storage.state.partitions import NEVER, Partition, PartitionR
 from kombu_opendata.storage.state.queue_buckets import Row
 from kombu_opendata.storage.state.queue_state import QueueState
 
+pytestmark = pytest.mark.contract(6, 16)
+
 BY_TENANT = {"x-partition-by": "tenant"}
 
 
