@@ -18,7 +18,8 @@ import kombu_opendata  # noqa: F401 - makes the broker URL known
 from ..client.staging_client import StagingClient
 from ..errors import NotFound, RequestError
 from ..masking import masked
-from ..staging import JobInfo, StagingTarget
+from ..protocol.messages import JobInfo
+from ..staging.job import StagingTarget
 from ..url import did_you_mean, parse
 
 

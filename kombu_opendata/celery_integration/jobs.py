@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Unpack
 
 from ..client.job_calls import WAIT_PATIENCE_SECONDS
-from ..protocol.messages import FailuresRetried, JobCancelled
-from ..staging import JobInfo, JobQueueCounts
+from ..protocol.messages import FailuresRetried, JobCancelled, JobInfo, JobQueueCounts
 from .broker_access import BrokerAccess, BrokerArguments, JobBroker, access_of
 
 

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from ..bucket_credentials import SETTINGS
 from ..errors import RequestError
+
+T = TypeVar("T")
 
 
 def names_of(text: str, option: str) -> tuple[str, ...]:
     """Return names that are separated by commas, or in a JSON array; raise RequestError for other JSON."""
     if text.lstrip().startswith("["):
-        value = json_of(text, option)
-        if isinstance(value, list) and all(isinstance(name, str) for name in value):
-            return tuple(value)
-        raise RequestError(f"the option {option} must be a JSON array of names", option=option)
+        return tuple(json_of(text, option, list[str], "a JSON array of names"))
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def json_of(text: str, option: str) -> Any:
-    """Return the value of an option's JSON; raise RequestError if it is invalid."""
+def json_of(text: str, option: str, kind: type[T], what: str) -> T:
+    """Return the value of an option's JSON; raise RequestError, with what it must be, if it is another."""
     try:
-        return json.loads(text)
+        return msgspec.json.decode(text, type=kind)
     except ValueError as exc:
-        raise RequestError(f"the option {option} is not JSON: {exc}", option=option) from exc
+        raise RequestError(f"the option {option} must be {what}: {exc}", option=option) from exc
+
+
+def check_known(name: str, known: Collection[str]) -> None:
+    """Raise RequestError if there is no such option."""
+    if name not in known:
+        raise RequestError(f"unknown option {name!r}{did_you_mean(name, known)}", option=name)
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
@@ -69,10 +75,15 @@ def bucket_options(settings: Mapping[str, str] | None) -> dict[str, str]:
     return {f"bucket_{name}": value for name, value in (settings or {}).items()}
 
 
+def check_option(name: str, value: Any, is_valid: object, what: str) -> None:
+    """Raise RequestError, with what the value of an option must be, unless it is valid."""
+    if not is_valid:
+        raise RequestError(f"{name} is {value!r:.200} and must be {what}", option=name)
+
+
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Raise RequestError if the value of an option is not one of its choices."""
-    if value not in choices:
-        raise RequestError(f"{name} is {value!r:.200} and must be {' or '.join(map(repr, choices))}", option=name)
+    check_option(name, value, value in choices, " or ".join(map(repr, choices)))
 
 
 def check_column(name: str, columns: Sequence[str], hint: str = "") -> None:

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from ..celery_integration.broker_access import BrokerAccess, BrokerArguments
 from ..celery_integration.jobs import JobHandle, known_job
+from ..protocol.messages import JobInfo
 from ..protocol.task_reports import FAILED, TaskState
-from ..staging import JobInfo
 from .encode.row_encoder import task_id
 from .source import read_table
 from .task_results import RESULT_COLUMNS, backend_results, with_values

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from ..errors import RequestError
 from .arrow_schema import arrow_schema
-from .option_text import BUCKET, bucket_options, bucket_settings_of, check_choice, did_you_mean
+from .option_text import BUCKET, bucket_options, bucket_settings_of, check_choice, check_known
 from .read.tables import BOUNDS, TABLES, bound_options, check_columns, check_table, parse_bounds, schema_of
 from .runtimes import check_worker_python
 
@@ -97,8 +97,7 @@ class OpenDataSource(DataSource):
             raise RequestError(f"a table of Spark's catalog can't be of this format: {_NO_CATALOG}")
         for option in self.options:
             if option.lower() not in _ALL:
-                known = (_READ | _STREAM) - {"path"}
-                raise RequestError(f"unknown option {option!r}{did_you_mean(option, known)}", option=option)
+                check_known(option, (_READ | _STREAM) - {"path"})
         table = self.options.get("table")
         if table is None:
             raise RequestError(
@@ -249,9 +248,7 @@ def read_table(
         RequestError: there is no such table, column or bound.
     """
     for name in unknown:
-        raise RequestError(
-            f"unknown option {name!r}{did_you_mean(name, signature(read_table).parameters)}", option=name
-        )
+        check_known(name, signature(read_table).parameters.keys() - {"unknown"})
     names = ",".join([columns] if isinstance(columns, str) else columns)
     table = check_table(table)
     schema_of(table, names)  # checked here, because Spark hides a source's errors in a traceback

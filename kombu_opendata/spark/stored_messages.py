@@ -21,8 +21,8 @@ from ..celery_integration.broker_access import BrokerArguments, JobBroker, acces
 from ..errors import InvalidMessage, QueueFull
 from ..protocol import messages as m
 from ..protocol.retried_task import retried_task
-from ..staging import BatchInfo, BatchWriter, StagingTarget
-from ..staging.job import MAX_PART
+from ..staging.batch_writer import BatchWriter
+from ..staging.job import MAX_PART, BatchInfo, StagingTarget
 from .encode.row_encoder import partition_prefix
 from .option_text import bucket_options, check_column
 from .result import SubmitResult
@@ -90,26 +90,21 @@ def _write_retried(
     assert context is not None
     partition, attempt = context.partitionId(), context.taskAttemptId() & MAX_PART
     prefix, queues = partition_prefix(job_id, partition), set()
-    with bucket_settings(bucket):
-        writer = BatchWriter(target, job_id, partition, attempt)
-        try:
-            for batch in rows:
-                for id, envelope, queue in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    message = _retried(id, envelope, f"{prefix}{writer.rows:012x}", job_id, queue or "")
-                    queues.add(queue or "")
-                    writer.add(
-                        message.envelope,
-                        message.headers,
-                        exchange=message.exchange,
-                        routing_key=message.routing_key,
-                        priority=message.priority,
-                        created_at_ms=message.created_at_ms,
-                        ttl_ms=message.ttl_ms,
-                    )
-            info = writer.close()
-        except BaseException:
-            writer.abort()
-            raise
+    with bucket_settings(bucket), BatchWriter(target, job_id, partition, attempt) as writer:
+        for batch in rows:
+            for id, envelope, queue in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                message = _retried(id, envelope, f"{prefix}{writer.rows:012x}", job_id, queue or "")
+                queues.add(queue or "")
+                writer.add(
+                    message.envelope,
+                    message.headers,
+                    exchange=message.exchange,
+                    routing_key=message.routing_key,
+                    priority=message.priority,
+                    created_at_ms=message.created_at_ms,
+                    ttl_ms=message.ttl_ms,
+                )
+        info = writer.close()
     yield pa.RecordBatch.from_pydict({"part": [pickle.dumps((info, queues - {""}))]})
 
 

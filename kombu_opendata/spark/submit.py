@@ -17,8 +17,8 @@ from pyspark.sql import Column, DataFrame
 
 from ..celery_integration.broker_access import BrokerAccess, access_of
 from ..errors import RequestError, StartError, from_wire
-from ..staging import JobInfo
-from .encode.plan import JobPlan, JobSettings
+from ..protocol.messages import JobInfo
+from .encode.plan import JobPlan
 from .option_text import bucket_options, check_choice
 from .result import SubmitResult
 from .source import NAME, job_description, register
@@ -159,7 +159,7 @@ class _Call(NamedTuple):
     """Validated arguments of a call."""
 
     arguments: TaskArguments
-    settings: JobSettings
+    settings: dict[str, Any]
     app: Any
     access: BrokerAccess
 
@@ -167,7 +167,7 @@ class _Call(NamedTuple):
         """Return the frame to write and its plan, without templates."""
         app, app_path = (None, self.app) if isinstance(self.app, str) else (self.app, "")
         frame, plan = task_frame(df, self.arguments, app_path)
-        plan.settings = replace(self.settings, on_complete=completion_plan(on_complete, app, app_path))
+        plan = replace(plan, on_complete=completion_plan(on_complete, app, app_path), **self.settings)
         plan.digest = digest_of(plan)
         return frame, plan
 
@@ -177,7 +177,7 @@ class _Call(NamedTuple):
         with self.access.connect() as broker:
             broker.check(plan.declared())
             limit = broker.staging.staging_target().max_message_bytes
-        return frame if self.settings.collects_bad_rows else without_large_rows(frame, limit)
+        return frame if plan.collects_bad_rows else without_large_rows(frame, limit)
 
     def check_known(self, known: JobInfo, frame: DataFrame, plan: JobPlan, duplicates: str) -> None:
         """Raise PreconditionFailed if a job that was committed with the same id is another one."""
@@ -195,7 +195,7 @@ class _Call(NamedTuple):
         if known is None:
             checks.append("the broker has no job of this id, so the tasks would be sent")
         else:
-            if not self.settings.returns_existing:
+            if not self.settings["returns_existing"]:
                 self.check_known(known, frame, plan, duplicates)
             checks.append(f"job {known.job_id!r} was committed before, so nothing would be sent")
         if self.arguments.task_id is not None:
@@ -207,7 +207,7 @@ class _Call(NamedTuple):
     def submit(self, df: DataFrame, job_id: str | None, duplicates: str, on_complete: Any) -> SubmitResult:
         spark, access, has_own_ids = df.sparkSession, self.access, self.arguments.task_id is not None
         known = access.committed_job(job_id)
-        if known is not None and self.settings.returns_existing:
+        if known is not None and self.settings["returns_existing"]:
             return _existing(spark, access, known)
         frame, plan = self.plan(df, on_complete)
         if known is not None:
@@ -236,7 +236,7 @@ class _Call(NamedTuple):
                 if refused := _read_report(report_file).refused:
                     raise from_wire(*refused, {}) from None
                 known = access.committed_job(job_id)  # another driver may have committed it since
-                if known is not None and not self.settings.returns_existing:
+                if known is not None and not self.settings["returns_existing"]:
                     check_same(known, plan.digest)
                 raise
             report = _read_report(report_file)

@@ -13,8 +13,8 @@ from .batch_format import SegmentEntry, Tail, job_folder, parse_batch_uri
 from .folder import Folder
 from .job import INLINE_BYTES, BatchInfo
 
-#: bytes of one read of a verification
-_READ_BYTES = 4 << 20
+#: a writer ends a segment with the envelope after which it is large
+_MAX_PAYLOAD_BYTES = fmt.SEGMENT_BYTES + fmt.MAX_ENVELOPE_BYTES
 
 
 class BatchSource(Protocol):
@@ -176,82 +176,41 @@ class DamagedRows(NamedTuple):
 def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> Iterator[DamagedRows]:
     """Read every byte of an object of ``size`` bytes, and yield its damaged rows.
 
-    ``checksum`` is the one in the commit. The memory use is an index, a frame and 4 MiB. Errors are those of
-    :func:`read_tail`.
+    ``checksum`` is the one in the commit. The memory use is a segment. Errors are those of :func:`read_tail`.
     """
     tail = read_tail(folder, path, size)
     if tail.checksum != checksum:
         raise fmt.corrupt(path, size - 8, f"its checksum is {tail.checksum}, the commit has {checksum}")
     first = 0
     for segment in tail.segments:
-        row = 0
-        payload = _SegmentPayload(folder, path, segment)
+        row, at, offset = 0, 0, segment.payload_offset
         try:
+            if segment.payload_bytes > _MAX_PAYLOAD_BYTES:
+                raise fmt.corrupt(path, offset, f"a segment of {segment.payload_bytes} bytes")
+            (payload,) = folder.read(path, [(offset, segment.payload_bytes)])
             for encoded in read_index(folder, path, segment, tail.version):
                 block = decode_block(encoded, path, segment.payload_bytes, fmt.MAX_ENVELOPE_BYTES)
-                yield from payload.damaged_rows(block, first + row)
+                if at != block.offset:
+                    raise fmt.corrupt(path, offset + at, "a block that does not continue the one before")
+                at += block.frame_bytes or sum(block.lengths)
+                yield from _damaged_rows(payload[block.offset : at], block, path, offset, first + row)
                 row += block.rows
-            payload.check_end(row)
+            if at != segment.payload_bytes or row != segment.rows:
+                text = f"the blocks of a segment have {row} of its {segment.rows} rows and end at its byte {at}"
+                raise fmt.corrupt(path, offset + at, text)
         except DamagedBatch as exc:
             yield DamagedRows(first + row, max(segment.rows - row, 1), exc)
         first += segment.rows
 
 
-class _SegmentPayload:
-    """Payload of a segment, read once and in order."""
-
-    def __init__(self, folder: BatchSource, path: str, segment: SegmentEntry) -> None:
-        self._folder = folder
-        self._path = path
-        self._segment = segment
-        self.at = segment.payload_offset  # the end of the bytes read so far, in the object
-        self._data, self._start = b"", self.at
-
-    def damaged_rows(self, block: IndexBlock, first: int) -> Iterator[DamagedRows]:
-        """Yield the damaged rows of the next block, which begins with row ``first`` of the object.
-
-        Raises:
-            DamagedBatch: the block does not continue the previous one.
-        """
-        if self.at != self._segment.payload_offset + block.offset:
-            raise fmt.corrupt(self._path, self.at, "a block that does not continue the one before")
-        if block.frame_bytes:
-            at = self.at
-            try:
-                data = contents_of(b"".join(self._pieces(block.frame_bytes)), block, self._path, at)
-            except DamagedBatch as exc:
-                yield DamagedRows(first, block.rows, exc)
-                return
-            yield from (self._damaged(first + row) for row in block.damaged_rows(data))
-            return
-        for row, (length, checksum) in enumerate(zip(block.lengths, block.checksums, strict=True)):
-            found, size = 0, 0
-            for piece in self._pieces(length):
-                found, size = crc32(piece, found), size + len(piece)
-            if found != checksum or size < length:
-                yield self._damaged(first + row)
-
-    def _damaged(self, row: int) -> DamagedRows:
-        text = f"the checksum of the envelope of row {row} does not match"
-        return DamagedRows(row, 1, fmt.corrupt(self._path, self.at, text))
-
-    def check_end(self, rows: int) -> None:
-        """Raise DamagedBatch unless the blocks have covered the whole segment."""
-        if self.at != self._segment.index_offset or rows != self._segment.rows:
-            text = f"the blocks of a segment have {rows} of its {self._segment.rows} rows and end at byte {self.at}"
-            raise fmt.corrupt(self._path, self.at, text)
-
-    def _pieces(self, length: int) -> Iterator[bytes]:
-        """Yield the next ``length`` bytes, or fewer if the object became shorter."""
-        end = self.at + length
-        while self.at < end:
-            if self.at >= self._start + len(self._data):
-                size = min(_READ_BYTES, self._segment.index_offset - self.at)
-                (self._data,) = self._folder.read(self._path, [(self.at, size)])
-                self._start = self.at
-                if not self._data:
-                    self.at = end
-                    return
-            piece = self._data[self.at - self._start : end - self._start]
-            self.at += len(piece)
-            yield piece
+def _damaged_rows(stored: bytes, block: IndexBlock, path: str, offset: int, first: int) -> Iterator[DamagedRows]:
+    """Yield the damaged rows of a block with these stored bytes, which begins with row ``first`` of the object."""
+    at = offset + block.offset
+    try:
+        envelopes = contents_of(stored, block, path, at) if block.frame_bytes else stored
+    except DamagedBatch as exc:
+        yield DamagedRows(first, block.rows, exc)
+        return
+    for row in block.damaged_rows(envelopes):
+        text = f"the checksum of the envelope of row {first + row} does not match"
+        yield DamagedRows(first + row, 1, fmt.corrupt(path, at, text))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NoReturn
+from typing import Any, NoReturn, Self
 from zlib import crc32
 
 from msgspec import structs
@@ -23,11 +23,13 @@ from .job import MAX_PART, BatchInfo, StagingTarget, check_job_id
 
 Headers = Mapping[str, "str | Sequence[str | None]"]
 
-_FIELDS = ("exchange", "routing_key", "priority", "created_at_ms", "visible_at_ms", "ttl_ms")
+_DEFAULTS = {
+    "exchange": "", "routing_key": "", "priority": 0, "created_at_ms": 0, "visible_at_ms": 0, "ttl_ms": -1,
+}  # fmt: skip
 
 
 class BatchWriter:
-    """Writer for the batch of one attempt. Use it in one thread; end it with :meth:`close` or :meth:`abort`.
+    """Writer for the batch of one attempt, in one thread. Its block must :meth:`close` it; an error in it aborts it.
 
     Args:
         target: the target that the broker returned.
@@ -59,7 +61,7 @@ class BatchWriter:
         self._path = batch_path(job_id, partition, attempt, token or os.urandom(8).hex())
         self._limit, self._max_segment_bytes = target.max_message_bytes, max_segment_bytes
         self._envelopes: list[bytes] = []
-        self._fields: list[tuple[Mapping[str, str | None], str, str, int, int, int, int]] = []
+        self._fields: list[tuple[Mapping[str, str | None], dict[str, Any]]] = []
         self._pending_bytes = 0
         self._segments: list[SegmentEntry] = []
         self._index: list[bytes] = []  # blocks of the current segment, each preceded by its size
@@ -71,32 +73,27 @@ class BatchWriter:
         self._output: Output | None = None
         self._is_closed = False
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
+        if kind is not None:
+            self.abort()
+
     @property
     def rows(self) -> int:
         return self._written_rows + len(self._envelopes)
 
     # ------------------------------------------------------------------ adding
-    def add(
-        self,
-        envelope: bytes,
-        headers: Mapping[str, str | None],
-        *,
-        exchange: str = "",
-        routing_key: str = "",
-        priority: int = 0,
-        created_at_ms: int = 0,
-        visible_at_ms: int = 0,
-        ttl_ms: int = -1,
-    ) -> None:
+    def add(self, envelope: bytes, headers: Mapping[str, str | None], **fields: Any) -> None:
         """Add one message.
 
         Args:
             envelope: the envelope for the consumer (:mod:`kombu_opendata.protocol.envelope`).
             headers: the metadata headers as texts; the mapping is neither modified nor retained.
-            priority: Kombu's, 0 to 255, higher first.
-            created_at_ms: ms since the epoch; 0 means the time of the commit.
-            visible_at_ms: the message is not delivered before this time; 0 means immediately.
-            ttl_ms: the time after the commit for which the message may be delivered; -1 means no TTL.
+            fields: ``exchange``, ``routing_key``, ``priority`` (Kombu's, 0 to 255, higher first), ``created_at_ms`` (0
+                means the time of the commit), ``visible_at_ms`` (0 means immediately), and ``ttl_ms``, which counts
+                from the commit (-1 means no TTL).
 
         Raises:
             MessageTooLarge: the envelope exceeds the broker's limit. The row was not added.
@@ -109,31 +106,19 @@ class BatchWriter:
         if self._pending_bytes + size > fmt.FRAME_BYTES:
             self._flush()
         self._envelopes.append(envelope)
-        self._fields.append((headers, exchange, routing_key, priority, created_at_ms, visible_at_ms, ttl_ms))
+        self._fields.append((headers, {**_DEFAULTS, **fields}))
         self._pending_bytes += size
         if len(self._envelopes) >= BLOCK_ROWS:
             self._flush()
 
-    def add_many(
-        self,
-        envelopes: Sequence[bytes],
-        headers: Headers,
-        *,
-        exchange: str | Sequence[str] = "",
-        routing_key: str | Sequence[str] = "",
-        priority: int | Sequence[int] = 0,
-        created_at_ms: int | Sequence[int] = 0,
-        visible_at_ms: int | Sequence[int] = 0,
-        ttl_ms: int | Sequence[int] = -1,
-    ) -> None:
-        """Add many messages, as :meth:`add` does. A single value applies to all of them.
+    def add_many(self, envelopes: Sequence[bytes], headers: Headers, **fields: Any) -> None:
+        """Add many messages, as :meth:`add` does. A field is one value for all, or a sequence of as many values.
 
         Raises:
             RequestError: a column has another number of values than there are envelopes.
         """
         self._check_open()
-        field_values = (exchange, routing_key, priority, created_at_ms, visible_at_ms, ttl_ms)
-        rows = PendingRows(envelopes, headers, dict(zip(_FIELDS, field_values, strict=True)))
+        rows = PendingRows(envelopes, headers, {**_DEFAULTS, **fields})
         count = len(envelopes)
         for name, column in chain(rows.fields.items(), headers.items()):
             if not isinstance(column, (str, int)) and len(column) != count:
@@ -170,10 +155,10 @@ class BatchWriter:
         self._check_open()
         if not self._envelopes:
             return
-        maps, *columns = zip(*self._fields, strict=True)
+        maps, fields = zip(*self._fields, strict=True)
         names = dict.fromkeys(chain.from_iterable(maps))
         headers = {name: [each.get(name) for each in maps] for name in names}
-        rows = PendingRows(self._envelopes, headers, dict(zip(_FIELDS, map(list, columns), strict=True)))
+        rows = PendingRows(self._envelopes, headers, {name: [each[name] for each in fields] for name in _DEFAULTS})
         self._envelopes = []
         self._fields = []
         self._pending_bytes = 0
@@ -286,16 +271,12 @@ def merge_inline(infos: Sequence[BatchInfo], target: StagingTarget, job_id: str)
     first = infos[0]
     token = first.uri.rpartition("-")[2].removesuffix(".batch")
     objects = replace(target, inline_bytes=0, inline_rows=0)
-    writer = BatchWriter(objects, job_id, first.partition, first.attempt, token=token)
-    try:
+    with BatchWriter(objects, job_id, first.partition, first.attempt, token=token) as writer:
         for info in infos:
             for _encoded, block, payload in read_inline(info, target.instance, job_id, target.max_message_bytes):
                 at = 0
                 for row, length in enumerate(block.lengths):
-                    fields = {name: value_at(getattr(block, name), row) for name in _FIELDS}
+                    fields = {name: value_at(getattr(block, name), row) for name in _DEFAULTS}
                     writer.add(payload[at : at + length], block.headers_of(row), **fields)
                     at += length
         return writer.close()
-    except BaseException:
-        writer.abort()
-        raise

@@ -15,7 +15,8 @@ from msgspec.structs import asdict
 from kombu_opendata import QueueClient
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.envelope import SPARK_JOB, encode_envelope, metadata_headers
-from kombu_opendata.staging import BatchWriter, JobInfo
+from kombu_opendata.protocol.messages import JobInfo
+from kombu_opendata.staging.batch_writer import BatchWriter
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger

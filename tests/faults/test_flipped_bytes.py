@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import OpenDataError
-from kombu_opendata.staging import StagingTarget
 from kombu_opendata.staging.batch_block import decode_block
 from kombu_opendata.staging.batch_format import EnvelopePlace, parse_batch_uri
 from kombu_opendata.staging.batch_reader import read_index, read_tail
+from kombu_opendata.staging.job import StagingTarget
 from kombu_opendata.storage.commit.journal_format import complete_records
 from kombu_opendata.storage.effects.staged_jobs import StagedChunk
 from kombu_opendata.storage.engine import Engine

@@ -14,7 +14,7 @@ import pytest
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.envelope import decode
 from kombu_opendata.protocol.messages import Outcome
-from kombu_opendata.staging import StagingTarget
+from kombu_opendata.staging.job import StagingTarget
 
 from ..integration.staging.conftest import bodies, consume, when
 from ..integration.staging.test_job_control import RAISED, claim, stage_tasks, task

@@ -18,8 +18,7 @@ import pytest
 from kombu_opendata.client.maintain import maintain
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import OpenDataError
-from kombu_opendata.protocol.messages import Consume
-from kombu_opendata.staging import JobInfo, JobQueueCounts
+from kombu_opendata.protocol.messages import Consume, JobInfo, JobQueueCounts
 from tests.support.waiting import random_moment
 
 from ..support.batches import Sink, as_objects, stage
@@ -135,7 +134,7 @@ def test_a_driver_that_dies_before_the_commit_leaves_nothing_visible(
         "import sys\n"
         "from kombu_opendata.client.staging_client import StagingClient\n"
         "from tests.support.batches import as_objects, stage\n"
-        "from kombu_opendata.staging import BatchWriter\n"
+        "from kombu_opendata.staging.batch_writer import BatchWriter\n"
         f"target = as_objects(StagingClient('opendata://{store_folder}').staging_target())\n"
         "stage(target, 'job', [[b'lost'] * 300] * 2)\n"
         "writer = BatchWriter(target, 'job', 2, 0)\n"

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging import batch_format as fmt
 from kombu_opendata.staging.batch_block import IndexBlock, decode_block
 from kombu_opendata.staging.batch_reader import read_inline
+from kombu_opendata.staging.batch_writer import BatchWriter
 from kombu_opendata.staging.compression import decompress
+from kombu_opendata.staging.job import BatchInfo, StagingTarget
 
 FILES = sorted(Path(__file__).parent.glob("batch_v*.json"))
 

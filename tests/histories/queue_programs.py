@@ -13,7 +13,7 @@ from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import NotFound, OpenDataError
 from kombu_opendata.queue_client import Message, QueueOptions
-from kombu_opendata.staging import BatchWriter
+from kombu_opendata.staging.batch_writer import BatchWriter
 
 from ..support.batches import as_objects, envelope, headers
 from . import events as e

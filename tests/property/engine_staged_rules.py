@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from kombu_opendata.staging import BatchWriter, StagingTarget
 from kombu_opendata.staging.batch_block import cut, decode_block, encode_block
 from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import read_index, read_inline, read_tail
-from kombu_opendata.staging.job import BatchInfo
+from kombu_opendata.staging.batch_writer import BatchWriter
+from kombu_opendata.staging.job import BatchInfo, StagingTarget
 from kombu_opendata.storage.effects.staged_jobs import StagedChunk
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.staged_jobs import END_STATES

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kombu_opendata.errors import CorruptRecord, NewerFormat, RequestError
-from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging.batch_block import value_at
 from kombu_opendata.staging.batch_format import batch_path
 from kombu_opendata.staging.batch_reader import read_inline, verify_object
+from kombu_opendata.staging.batch_writer import BatchWriter
 from kombu_opendata.staging.folder import LocalFolder
+from kombu_opendata.staging.job import BatchInfo, StagingTarget
 
 TARGET = StagingTarget("file:///nowhere/default.staged")
 TOKEN = "0" * 16

@@ -13,8 +13,9 @@ from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.envelope import SPARK_JOB, decode, encode_fields
-from kombu_opendata.protocol.messages import Consume, DeclareQueue, Outcome
-from kombu_opendata.staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
+from kombu_opendata.protocol.messages import Consume, DeclareQueue, JobInfo, Outcome
+from kombu_opendata.staging.batch_writer import BatchWriter
+from kombu_opendata.staging.job import BatchInfo, StagingTarget
 from kombu_opendata.url import parse
 
 

@@ -201,7 +201,7 @@ class JobInfo(Job, array_like=True, frozen=True):
 
 # ------------------------------------------------------------------ broker → client
 class StagingInfo(Numbered, tag=195):
-    """Staging target, see :class:`kombu_opendata.staging.StagingTarget`."""
+    """Staging target, see :class:`kombu_opendata.staging.job.StagingTarget`."""
 
     url: str
     instance: str

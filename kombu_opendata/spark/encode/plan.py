@@ -44,23 +44,6 @@ class ColumnNames:
         return (named | {*self.args, *self.kwargs.values(), *self.headers.values()}) - self.constants.keys()
 
 
-@dataclass(frozen=True)
-class JobSettings:
-    """Settings of a job as a whole.
-
-    Attributes:
-        collects_bad_rows: True if rows that can't be sent are left out; False if the first one is an error.
-        returns_existing: True if a job that was committed with the same id may differ from this one.
-        rate_limit: the number of tasks that the broker adds to queues in a second; 0 for no limit.
-        on_complete: the plan of the task that is sent when all tasks have ended; None if there is none.
-    """
-
-    collects_bad_rows: bool = False
-    returns_existing: bool = False
-    rate_limit: float = 0.0
-    on_complete: JobPlan | None = None
-
-
 @dataclass
 class JobPlan:
     """Plan of a job's tasks without the rows. Picklable: the driver creates a plan, the executors use it."""
@@ -73,7 +56,10 @@ class JobPlan:
     templates: dict[Target, Template] = field(default_factory=dict)  # the templates created so far
     app_path: str = ""  # ``module:attribute`` of the app with which executors create other templates; empty for no app
     closed: bool = False  # True if the driver has created all templates, so that another task or queue is an error
-    settings: JobSettings = JobSettings()
+    collects_bad_rows: bool = False  # True if rows that can't be sent are left out; False if the first one is an error
+    returns_existing: bool = False  # True if a job that was committed with the same id may differ from this one
+    rate_limit: float = 0.0  # the number of tasks that the broker adds to queues in a second; 0 for no limit
+    on_complete: JobPlan | None = None  # the plan of the task that is sent when all tasks have ended
     digest: str = ""  # see :mod:`..write.job_digest`; empty for a job that is not compared
     samples: dict[str, Any] = field(default_factory=dict)  # for each argument, a value of its column's type
     #: the caller's expression for each column, by the column's name in the written frame
@@ -122,7 +108,7 @@ class JobPlan:
 
     def declared(self) -> list[Any]:
         """Return Kombu's queues and exchanges that the existing templates declare, each once."""
-        plans = [self] if self.settings.on_complete is None else [self, self.settings.on_complete]
+        plans = [self] if self.on_complete is None else [self, self.on_complete]
         templates = [template for plan in plans for template in plan.templates.values()]
         return list({repr(entity): entity for template in templates for entity in template.declare}.values())
 

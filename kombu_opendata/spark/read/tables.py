@@ -59,14 +59,14 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, SupportsIndex
 
 from ...errors import RequestError
-from ..option_text import names_of
+from ..option_text import check_option, names_of
 
 _ENTRY = "queue string, message_id long"
 _SETTINGS = "max_attempts int, done_retention_seconds long, failed_retention_seconds long, lease_seconds long"
@@ -204,28 +204,21 @@ def bound_options(**bounds: Any) -> dict[str, str]:
     """Return bounds, without those that are None or empty, as texts of options; raise RequestError for a wrong type."""
     options = {}
     for name, value in bounds.items():
-        try:
-            text = "" if value is None else _text(name, value)
-        except TypeError:
-            raise RequestError(f"{name} is {value!r:.200} and must be {_KINDS[name]}", option=name) from None
+        text = None if value is not None else ""
+        if name in _IDS and isinstance(value, SupportsIndex) and not isinstance(value, bool):
+            text = str(operator.index(value))
+        elif name in _TIMES and isinstance(value, datetime):
+            text = value.isoformat()
+        elif name in _NAMES and isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+            names = list(value)
+            if all(isinstance(item, str) for item in names):
+                text = json.dumps(names) if names else ""
+        elif name == _JOB and isinstance(value, str):
+            text = value
+        check_option(name, value, text is not None, _KINDS[name])
         if text:
             options[name] = text
     return options
-
-
-def _text(name: str, value: Any) -> str:
-    """Return the text of an option; raise TypeError for a value of the wrong kind."""
-    if name in _IDS and not isinstance(value, bool):
-        return str(operator.index(value))
-    if name in _TIMES and isinstance(value, datetime):
-        return value.isoformat()
-    if name in _NAMES and not isinstance(value, (str, bytes)):
-        names = list(value)
-        if all(isinstance(item, str) for item in names):
-            return json.dumps(names) if names else ""
-    if name == _JOB and isinstance(value, str):
-        return value
-    raise TypeError
 
 
 def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
@@ -259,7 +252,7 @@ def _id(texts: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(texts.get(name, default))
     except ValueError as exc:
-        raise RequestError(f"{name} is {texts[name]!r} and must be a message id, a number", option=name) from exc
+        raise RequestError(f"{name} is {texts[name]!r} and must be {_KINDS[name]}", option=name) from exc
 
 
 def _edge(name: str, text: str) -> int:

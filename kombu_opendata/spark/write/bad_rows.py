@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
 
 from ...bucket_credentials import bucket_settings
-from ...staging import JobInfo, StagingTarget
+from ...protocol.messages import JobInfo
 from ...staging.batch_format import bad_rows_index, bad_rows_path
 from ...staging.folder import Folder, Output
 from ...staging.folder_url import open_folder
+from ...staging.job import StagingTarget
 from ..encode.row_encoder import BadRow
 
 _TEXTS = pa.map_(pa.string(), pa.string())
@@ -57,8 +58,11 @@ class BadRowWriter:
         self._output.commit()
         return self._path
 
-    def abort(self) -> None:
-        if self._output is not None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
+        if kind is not None and self._output is not None:
             self._output.abort()
 
 

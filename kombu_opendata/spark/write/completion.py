@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...errors import RequestError
 from ...protocol.job_completion import JOB_ARGUMENT, completion_task
 from ..encode.plan import ColumnNames, JobPlan
 from ..encode.row_encoder import RowEncoder
+from ..option_text import check_option
 from .task_arguments import check_options
 
 #: the number of a partition that no job has: the task's id follows from it and from the job id
@@ -31,9 +31,8 @@ def completion_plan(on_complete: Any, app: Any, app_path: str) -> JobPlan | None
         return None
     signature: Any = {"task": on_complete} if isinstance(on_complete, str) else on_complete
     is_task = isinstance(signature, Mapping) and isinstance(signature.get("task"), str) and signature["task"]
-    if not is_task or signature.get("subtask_type"):  # a chain or group
-        text = f"on_complete is {on_complete!r:.200} and must be a task's name, or the signature of one task"
-        raise RequestError(text, option="on_complete")
+    is_task = is_task and not signature.get("subtask_type")  # which a chain or group has
+    check_option("on_complete", on_complete, is_task, "a task's name, or the signature of one task")
     options = {name: value for name, value in (signature.get("options") or {}).items() if name != "task_id"}
     check_options(options)
     args = {f"args[{at}]": value for at, value in enumerate(signature.get("args") or ())}

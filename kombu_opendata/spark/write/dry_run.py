@@ -11,7 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from ...queue_client.message_models import Message, message_of
-from ...staging import BatchWriter, StagingTarget
+from ...staging.batch_writer import BatchWriter
+from ...staging.job import StagingTarget
 from ..encode.plan import JobPlan
 from ..encode.row_encoder import BadRow, RowEncoder
 

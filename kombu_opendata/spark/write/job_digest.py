@@ -27,7 +27,7 @@ from typing import Any
 from uuid import UUID
 
 from ...errors import PreconditionFailed, RequestError
-from ...staging import JobInfo
+from ...protocol.messages import JobInfo
 from ..encode.plan import JobPlan
 
 _VERSION = "1"

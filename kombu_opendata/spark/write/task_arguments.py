@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from numbers import Real
+from types import NoneType
 from typing import Any
 
 import cloudpickle
@@ -21,9 +23,9 @@ from ...protocol.envelope import SPARK_JOB, SPARK_MESSAGE
 from ...protocol.message_properties import priority_of
 from ...staging.batch_block import MAX_HEADERS
 from ..arrow_schema import arrow_schema, without_void
-from ..encode.plan import ColumnNames, JobPlan, JobSettings, Target
+from ..encode.plan import ColumnNames, JobPlan, Target
 from ..encode.row_encoder import RowEncoder
-from ..option_text import check_choice, check_column, did_you_mean, nearest
+from ..option_text import check_choice, check_column, check_option, did_you_mean, nearest
 from .row_limits import named_column
 
 Args = Sequence[Any] | None
@@ -93,29 +95,25 @@ class TaskArguments:
 
     def check(self, job_id: Any) -> None:
         """Validate the kinds of all arguments, not values in columns; raise RequestError with the remedy."""
-        task = self.task
-        if not task if isinstance(task, str) else not isinstance(task, Column):
-            name = getattr(task, "name", None)
-            hint = f": write {name!r}" if isinstance(name, str) else ""
-            raise RequestError(f"task is {task!r:.200} and must be a task's name or a Column{hint}", option="task")
+        task, name = self.task, getattr(self.task, "name", None)
+        hint = f": write {name!r}" if isinstance(name, str) else ""
+        is_valid: object = isinstance(task, Column) or (isinstance(task, str) and task)
+        check_option("task", task, is_valid, f"a task's name or a Column{hint}")
         for name, columns in (("args", self.args), ("kwargs", self.kwargs)):
             if isinstance(columns, (str, Column)):
-                raise RequestError(
-                    f"{name} is one column and must be a list of them: write {name}=[{columns!r}]", option=name
-                )
-            is_mapping = name == "kwargs" and isinstance(columns, Mapping)
-            if columns is not None and not is_mapping and not isinstance(columns, (list, tuple)):
-                what = "a list" if name == "args" else "a list, or a mapping of keywords"
-                raise RequestError(f"{name} is {columns!r:.200} and must be {what}", option=name)
-        for name, value in (("queue", self.queue), ("task_id", self.task_id), ("job_id", job_id)):
-            kinds = (str,) if name == "job_id" else (str, Column)
-            if value is not None and not isinstance(value, kinds):
-                raise RequestError(f"{name} is {value!r:.200} and must be a text", option=name)
+                text = f"{name} is one column and must be a list of them: write {name}=[{columns!r}]"
+                raise RequestError(text, option=name)
+        check_option("args", self.args, isinstance(self.args, (list, tuple, NoneType)), "a list")
+        is_valid = isinstance(self.kwargs, (list, tuple, Mapping, NoneType))
+        check_option("kwargs", self.kwargs, is_valid, "a list, or a mapping of keywords")
+        texts = {"queue": self.queue, "task_id": self.task_id, "job_id": job_id}
+        for name, value in texts.items():
+            is_column = isinstance(value, Column) and name != "job_id"
+            check_option(name, value, is_column or isinstance(value, (str, NoneType)), "a text")
             if isinstance(value, str) and not value:
                 raise RequestError(f"{name} is empty: write a text, or leave it out", option=name)
         for name, mapping in (("headers", self.headers), ("properties", self.properties)):
-            if mapping is not None and not isinstance(mapping, Mapping):
-                raise RequestError(f"{name} is {mapping!r:.200} and must map names to values", option=name)
+            check_option(name, mapping, isinstance(mapping, (Mapping, NoneType)), "a mapping of names to values")
         for name, mapping in (("headers", self.headers), ("kwargs", self.kwargs), ("properties", self.properties)):
             for key in mapping if isinstance(mapping, Collection) else ():
                 if not isinstance(key, str):
@@ -141,18 +139,14 @@ def check_options(options: Mapping[str, Any]) -> None:
             hint = " (write eta=, a column of timestamps)" if option == "countdown" else ""
             raise RequestError(f"{option} can't be a column: it is the same for all rows{hint}", option=option)
     for option in _TEXTS:
-        if not isinstance(options.get(option), (str, type(None))):
-            raise RequestError(f"{option} is {options[option]!r:.200} and must be a text", option=option)
+        check_option(option, options.get(option), isinstance(options.get(option), (str, NoneType)), "a text")
     for option in ("link", "link_error"):
         callbacks = options.get(option)
-        if not all(isinstance(each, Mapping) for each in maybe_list(callbacks) or ()):
-            raise RequestError(
-                f"{option} is {callbacks!r:.200} and must be a signature, or a list of them", option=option
-            )
+        is_valid = all(isinstance(each, Mapping) for each in maybe_list(callbacks) or ())
+        check_option(option, callbacks, is_valid, "a signature, or a list of them")
     for option, unit in _NUMBERS.items():
         number = options.get(option)
-        if not isinstance(number, (Real, type(None))) or isinstance(number, bool):
-            raise RequestError(f"{option} is {number!r:.200} and must be a number{unit}", option=option)
+        check_option(option, number, number is None or _is_number(number), f"a number{unit}")
     priority_of(options.get("priority"))
 
 
@@ -186,30 +180,27 @@ def check_properties(properties: Mapping[str, Any]) -> None:
 
 
 def _check_time(option: str, value: Any) -> None:
-    if value is None or isinstance(value, (Column, datetime)):
-        return
-    if option == "expires" and isinstance(value, Real) and not isinstance(value, bool):
-        return
-    try:
-        datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        kinds = "a datetime, a text in ISO 8601" + (", a number of seconds" if option == "expires" else "")
-        raise RequestError(
-            f"{option} is {value!r:.200} and must be {kinds}, or a column of timestamps", option=option
-        ) from None
+    is_valid: object = isinstance(value, (Column, datetime, NoneType)) or (option == "expires" and _is_number(value))
+    with suppress(TypeError, ValueError):
+        is_valid = is_valid or datetime.fromisoformat(value)
+    kinds = "a datetime, a text in ISO 8601" + (", a number of seconds" if option == "expires" else "")
+    check_option(option, value, is_valid, f"{kinds}, or a column of timestamps")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def job_settings(
     *, bad_rows: Any = "fail", if_exists: Any = "error_if_different", rate_limit: Any = None
-) -> JobSettings:
-    """Return the settings of a job; raise RequestError for a value that can't be."""
+) -> dict[str, Any]:
+    """Return the settings of a job as fields of its plan; raise RequestError for a value that can't be."""
     check_choice("bad_rows", bad_rows, ("fail", "collect"))
     check_choice("if_exists", if_exists, ("error_if_different", "return"))
-    is_number = isinstance(rate_limit, Real) and not isinstance(rate_limit, bool)
-    if rate_limit is not None and not (is_number and 0 < rate_limit < math.inf):
-        text = f"rate_limit is {rate_limit!r:.200} and must be a number above 0, of tasks in a second"
-        raise RequestError(text, option="rate_limit")
-    return JobSettings(bad_rows == "collect", if_exists == "return", float(rate_limit or 0))
+    is_valid = rate_limit is None or (_is_number(rate_limit) and 0 < rate_limit < math.inf)
+    check_option("rate_limit", rate_limit, is_valid, "a number above 0, of tasks in a second")
+    collects, returns = bad_rows == "collect", if_exists == "return"
+    return {"collects_bad_rows": collects, "returns_existing": returns, "rate_limit": float(rate_limit or 0)}
 
 
 #: limit for the tasks and queues for which the driver uses an app

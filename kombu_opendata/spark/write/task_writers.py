@@ -18,8 +18,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from ...bucket_credentials import bucket_settings
 from ...celery_integration.broker_access import BrokerAccess, load_app
 from ...errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, wire_code
-from ...staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
-from ...staging.job import MAX_JOB_ID_BYTES, check_job_id
+from ...protocol.messages import JobInfo
+from ...staging.batch_writer import BatchWriter
+from ...staging.job import MAX_JOB_ID_BYTES, BatchInfo, StagingTarget, check_job_id
 from ..encode.plan import JobPlan
 from ..encode.row_encoder import RowEncoder
 from .bad_rows import BadRowWriter, delete_bad_rows, write_index
@@ -72,21 +73,15 @@ class _JobWriter:
         partition, attempt = context.partitionId(), context.taskAttemptId() & _MAX_ATTEMPT
         target = self._target
         bad = BadRowWriter(target, job_id, partition, attempt)
-        if plan.settings.collects_bad_rows and plan.app_path:
+        if plan.collects_bad_rows and plan.app_path:
             load_app(plan.app_path)  # its absence is no error of a row
-        refuse = bad.add if plan.settings.collects_bad_rows else None
+        refuse = bad.add if plan.collects_bad_rows else None
         encoder = RowEncoder(plan, job_id, partition, _now_ms, target.max_message_bytes, refuse)
-        writer = BatchWriter(target, job_id, partition, attempt)
-        with bucket_settings(self._access.bucket):
-            try:
-                for batch in batches:
-                    for messages in encoder.encode(batch):
-                        writer.add_many(**messages._asdict(), created_at_ms=_now_ms())
-                info, bad_path = writer.close(), bad.close()
-            except BaseException:
-                writer.abort()
-                bad.abort()
-                raise
+        with bucket_settings(self._access.bucket), bad, BatchWriter(target, job_id, partition, attempt) as writer:
+            for batch in batches:
+                for messages in encoder.encode(batch):
+                    writer.add_many(**messages._asdict(), created_at_ms=_now_ms())
+            info, bad_path = writer.close(), bad.close()
         declare = {entity: None for template in encoder.used.values() for entity in template.declare}
         return Written(job_id, info, tuple(declare), bad.rows, bad_path)
 
@@ -102,10 +97,10 @@ class _JobWriter:
             totals = sum(info.rows for info in sent), len(sent), sum(info.bytes for info in sent)
             with bucket_settings(self._access.bucket):
                 write_index(self._target, job_id, totals, digest, bad_paths)
-        rate_limit, on_complete = plan.settings.rate_limit, b""
-        if plan.settings.on_complete is not None:
-            entities |= {repr(entity): entity for entity in plan.settings.on_complete.declared()}
-            on_complete = completion_envelope(plan.settings.on_complete, job_id, _now_ms())
+        rate_limit, on_complete = plan.rate_limit, b""
+        if plan.on_complete is not None:
+            entities |= {repr(entity): entity for entity in plan.on_complete.declared()}
+            on_complete = completion_envelope(plan.on_complete, job_id, _now_ms())
 
         def commit() -> JobInfo:
             with self._access.connect() as broker:
@@ -115,7 +110,7 @@ class _JobWriter:
                 )
 
         job = _patiently(commit)
-        if not job.added and plan.digest and not plan.settings.returns_existing:
+        if not job.added and plan.digest and not plan.returns_existing:
             check_same(job, plan.digest, rows)  # another driver may have committed it while this one was writing
         return job
 
@@ -154,7 +149,7 @@ class TaskWriter(_JobWriter, DataSourceArrowWriter):
 
     def __init__(self, plan: JobPlan, access: BrokerAccess, job_id: str, report_path: str) -> None:
         super().__init__(plan, access)
-        if not plan.settings.returns_existing and (known := access.committed_job(job_id)):
+        if not plan.returns_existing and (known := access.committed_job(job_id)):
             check_same(known, plan.digest)
         self._job_id = job_id
         self._report_path = report_path

@@ -41,7 +41,7 @@ import pyarrow as pa
 from ...celery_integration.broker_access import BrokerAccess, access_of
 from ...errors import RequestError
 from ..encode.plan import ColumnNames, JobPlan
-from ..option_text import BUCKET, bucket_settings_of, check_column, did_you_mean, json_of, names_of
+from ..option_text import BUCKET, bucket_settings_of, check_column, check_known, json_of, names_of
 from .completion import completion_plan
 from .job_digest import digest_of
 from .task_arguments import check_options, check_properties, job_settings
@@ -88,7 +88,7 @@ def parse_write_options(
     for name in sorted(texts.keys() - known - _SPARKS):
         if name in _KNOWN:
             raise RequestError(f"the option {name} has no effect here: give it to the call as an argument", option=name)
-        raise RequestError(f"unknown option {name!r}{did_you_mean(name, _KNOWN | BUCKET.keys())}", option=name)
+        check_known(name, _KNOWN | BUCKET.keys())
     if texts.get("job_id") == "":
         raise RequestError("the option job_id is empty: name the job, or leave the option out", option="job_id")
     if "plan" in texts:
@@ -123,9 +123,9 @@ def _plan(texts: Mapping[str, str], names: list[str]) -> JobPlan:
     app_path = texts.get("app", "")
     given = {name: texts[name] for name in ("bad_rows", "if_exists") if name in texts}
     settings = job_settings(**given, rate_limit=_number(texts.get("rate_limit")))
-    settings = replace(settings, on_complete=completion_plan(texts.get("on_complete"), None, app_path))
+    completion = completion_plan(texts.get("on_complete"), None, app_path)
     task, queue = texts.get("task", ""), texts.get("queue", "")
-    plan = JobPlan(columns, task, queue, options, app_path=app_path, settings=settings)
+    plan = JobPlan(columns, task, queue, options, app_path=app_path, on_complete=completion, **settings)
     plan.digest = digest_of(plan)
     return plan
 
@@ -146,16 +146,8 @@ def _keywords(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _json_names(texts: Mapping[str, str], name: str) -> dict[str, str]:
-    columns = _json_object(texts, name)
-    if not all(isinstance(column, str) for column in columns.values()):
-        raise RequestError(f"the option {name} must be a JSON object that maps names to columns", option=name)
-    return columns
+    return json_of(texts.get(name, "{}"), name, dict[str, str], "a JSON object that maps names to columns")
 
 
 def _json_object(texts: Mapping[str, str], name: str) -> dict[str, Any]:
-    if name not in texts:
-        return {}
-    value = json_of(texts[name], name)
-    if not isinstance(value, dict):
-        raise RequestError(f"the option {name} must be a JSON object", option=name)
-    return value
+    return json_of(texts.get(name, "{}"), name, dict[str, Any], "a JSON object")

@@ -167,7 +167,7 @@ class StagedJob:
 
     @property
     def state(self) -> str:
-        """The state, named as in :class:`kombu_opendata.staging.JobInfo`."""
+        """The state, named as in :class:`.JobInfo`."""
         if self.settled_at_ms:
             return "settled"
         return "routed" if self.is_routed else "routing"

@@ -21,7 +21,7 @@ from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import Outcome
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
-from kombu_opendata.staging import BatchWriter
+from kombu_opendata.staging.batch_writer import BatchWriter
 
 from ...support.processes import children, wait_until
 from ...support.raw import RawClient

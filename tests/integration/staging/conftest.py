@@ -11,8 +11,9 @@ import pytest
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.messages import (
     Consume,
+    JobInfo,
 )
-from kombu_opendata.staging import JobInfo, StagingTarget
+from kombu_opendata.staging.job import StagingTarget
 
 from ...support.batches import Sink, as_objects
 from ...support.processes import children, wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 from kombu_opendata.client.maintain import maintain
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.offline import open_store
-from kombu_opendata.staging import StagingTarget
+from kombu_opendata.staging.job import StagingTarget
 
 from ...support.backups import back_up, command
 from ...support.batches import Sink, as_objects, stage

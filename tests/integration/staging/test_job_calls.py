@@ -13,7 +13,7 @@ from celery import Celery
 
 from kombu_opendata import AsyncQueueClient, QueueClient, find_job
 from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError
-from kombu_opendata.staging import JobInfo
+from kombu_opendata.protocol.messages import JobInfo
 
 from ...support.batches import Sink, commit_job
 from ...support.broker import EmbeddedBroker

@@ -17,7 +17,8 @@ from kombu_opendata.protocol.messages import (
     Publish,
 )
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
-from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
+from kombu_opendata.staging.batch_writer import BatchWriter
+from kombu_opendata.staging.job import BatchInfo, StagingTarget
 
 from ...support.batches import Sink, headers, stage
 from ...support.broker import EmbeddedBroker

@@ -12,10 +12,12 @@ import pytest
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.messages import (
     DeleteQueue,
+    JobInfo,
+    JobQueueCounts,
     ListJobs,
     PurgeQueue,
 )
-from kombu_opendata.staging import JobInfo, JobQueueCounts, StagingTarget
+from kombu_opendata.staging.job import StagingTarget
 
 from ...support import history_calls as history_queries
 from ...support.batches import Sink, as_objects, stage

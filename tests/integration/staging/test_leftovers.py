@@ -17,9 +17,10 @@ from kombu_opendata.errors import (
 from kombu_opendata.protocol.messages import (
     PurgeQueue,
 )
-from kombu_opendata.staging import BatchWriter, StagingTarget
 from kombu_opendata.staging.batch_format import bad_rows_index, bad_rows_path, job_folder, parse_batch_uri
+from kombu_opendata.staging.batch_writer import BatchWriter
 from kombu_opendata.staging.folder_url import open_folder
+from kombu_opendata.staging.job import StagingTarget
 
 from ...support.batches import Sink, stage
 from ...support.broker import EmbeddedBroker

@@ -12,10 +12,11 @@ from kombu_opendata import QueueClient
 from kombu_opendata.cli.root import main
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import DamagedBatch
-from kombu_opendata.protocol.messages import Outcome
+from kombu_opendata.protocol.messages import JobInfo, Outcome
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
-from kombu_opendata.staging import BatchWriter, JobInfo, StagingTarget
 from kombu_opendata.staging.batch_format import HEADER_BYTES, parse_batch_uri
+from kombu_opendata.staging.batch_writer import BatchWriter
+from kombu_opendata.staging.job import StagingTarget
 
 from ...support.batches import Sink, envelope, headers
 from ...support.broker import EmbeddedBroker

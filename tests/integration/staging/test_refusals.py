@@ -24,13 +24,14 @@ from kombu_opendata.protocol.messages import (
     CommitJob,
     GetJob,
     Hello,
+    JobQueueCounts,
     ListJobs,
     PauseQueue,
     Publish,
     ResumeQueue,
 )
-from kombu_opendata.staging import JobQueueCounts, StagingTarget
 from kombu_opendata.staging.batch_format import parse_batch_uri
+from kombu_opendata.staging.job import StagingTarget
 
 from ...support.batches import Sink, envelope, stage
 from ...support.broker import EmbeddedBroker

@@ -14,9 +14,12 @@ from kombu_opendata.protocol.messages import (
     Bind,
     DeclareExchange,
     DeclareQueue,
+    JobInfo,
+    JobQueueCounts,
     Outcome,
 )
-from kombu_opendata.staging import BatchWriter, JobInfo, JobQueueCounts, StagingTarget
+from kombu_opendata.staging.batch_writer import BatchWriter
+from kombu_opendata.staging.job import StagingTarget
 
 from ...support.batches import Sink, envelope, headers, stage
 from ...support.broker import EmbeddedBroker

@@ -13,12 +13,13 @@ import pytest
 
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import CorruptRecord, NotFound, StoreError
-from kombu_opendata.protocol.messages import Consume
-from kombu_opendata.staging import BatchWriter, JobQueueCounts, StagingTarget
+from kombu_opendata.protocol.messages import Consume, JobQueueCounts
 from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import check_batch
+from kombu_opendata.staging.batch_writer import BatchWriter
 from kombu_opendata.staging.bucket_folder import BucketFolder
 from kombu_opendata.staging.folder_url import open_folder
+from kombu_opendata.staging.job import StagingTarget
 
 from ...support.batches import Sink, as_objects, envelope, headers, stage
 from ...support.processes import children, wait_until

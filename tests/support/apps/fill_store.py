@@ -19,7 +19,8 @@ from kombu_opendata import QueueClient
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.envelope import encode_fields
 from kombu_opendata.queue_client import QueueOptions
-from kombu_opendata.staging import BatchWriter, StagingTarget
+from kombu_opendata.staging.batch_writer import BatchWriter
+from kombu_opendata.staging.job import StagingTarget
 from tests.support.processes import wait_until
 
 STAGED = 300

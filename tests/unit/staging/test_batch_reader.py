@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import DamagedBatch, NewerFormat
-from kombu_opendata.staging import BatchInfo, StagingTarget
 from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import DamagedRows, read_tail, verify_object
 from kombu_opendata.staging.folder import LocalFolder
+from kombu_opendata.staging.job import BatchInfo, StagingTarget
 
 from ...support.batches import stage
 

@@ -13,12 +13,12 @@ from zlib import crc32
 import pytest
 
 from kombu_opendata.errors import InvalidMessage, MessageTooLarge, RequestError, StoreUnwritable
-from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging.batch_block import IndexBlock, decode_block
 from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import check_batch, read_envelopes, read_index, read_tail
-from kombu_opendata.staging.batch_writer import merge_inline, write_object
+from kombu_opendata.staging.batch_writer import BatchWriter, merge_inline, write_object
 from kombu_opendata.staging.folder_url import open_folder
+from kombu_opendata.staging.job import BatchInfo, StagingTarget
 
 Rows = list[dict[str, Any]]
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import CorruptRecord, InvalidURL
-from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging.batch_format import job_folder, parse_batch_uri
 from kombu_opendata.staging.batch_reader import check_batch
+from kombu_opendata.staging.batch_writer import BatchWriter
 from kombu_opendata.staging.folder import LocalFolder
 from kombu_opendata.staging.folder_url import open_folder
+from kombu_opendata.staging.job import BatchInfo, StagingTarget
 
 
 def batch() -> BatchInfo:

@@ -7,7 +7,7 @@ from opendata_jobs import JobOperator, JobSensor
 
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.protocol.envelope import encode_fields
-from kombu_opendata.staging import BatchWriter
+from kombu_opendata.staging.batch_writer import BatchWriter
 
 URL = "{{ conn.opendata.get_uri() }}"
 

@@ -13,7 +13,8 @@ from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope, metadata_headers
-from kombu_opendata.staging import BatchWriter, StagingTarget
+from kombu_opendata.staging.batch_writer import BatchWriter
+from kombu_opendata.staging.job import StagingTarget
 from kombu_opendata.storage.effects.staged_jobs import FollowStagedEffect
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records.staged_jobs import DEAD_LETTERED

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import PreconditionFailed
-from kombu_opendata.staging import BatchWriter, StagingTarget
 from kombu_opendata.staging.batch_block import cut, decode_block, encode_block
 from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import read_index, read_tail
+from kombu_opendata.staging.batch_writer import BatchWriter
+from kombu_opendata.staging.job import StagingTarget
 from kombu_opendata.storage.effects.staged_jobs import StagedChunk
 from kombu_opendata.storage.records import active, keys
 from kombu_opendata.storage.records.keys import RecordKind
