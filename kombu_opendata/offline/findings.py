@@ -106,6 +106,7 @@ CODES: dict[str, Code] = {
     "bucket-order": Code(_I, "a broker may overlook the bucket", _REPORT),
     "bucket-overfull": Code(_N, "a broker works with it, but more slowly", "nothing"),
     "bucket-empty": Code(_N, "it only takes space", "nothing"),
+    "partition-missing": Code(_N, "its messages are delivered after a broker has moved them", "nothing"),
     "filter-differs": Code(_I, "readers of the records see a different filter than the broker", "bind the queue again"),
     "settings-implausible": Code(_I, "the queue behaves in a way that cannot be intended", "declare it again"),
     "binding-orphan": Code(_N, "the binding has no effect", "nothing"),

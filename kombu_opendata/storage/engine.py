@@ -32,6 +32,7 @@ from .operations.definitions import Definitions
 from .operations.message_operations import Operations
 from .operations.moves import Moves
 from .operations.queue_loader import QueueLoader
+from .operations.repartitioner import Repartitioner
 from .operations.repeated_requests import Idempotency, RepeatedCalls
 from .operations.staged_jobs import Staging
 from .operations.task_results import ResultStore
@@ -95,6 +96,7 @@ class Engine:
         self.definitions = Definitions(parts, operations, self.loader, self.idempotency, self.repeats)
         buckets = self.buckets = SettledBuckets(parts)
         self.pages = QueuePages(parts, buckets)
+        self.repartitioner = Repartitioner(parts, operations, self.loader, self.pages)
         self.settled_moves = SettledMoves(parts, buckets)
         self.moves = Moves(parts, buckets, self.pages, self.loader, self.repeats)
         self.router = Router(parts, buckets)
@@ -185,6 +187,7 @@ class Engine:
         self.upkeep.close()
         self.router.close()
         self.loader.close()
+        self.repartitioner.close()
         commits = self.commits
         deadline = asyncio.get_running_loop().time() + self.settings.close_seconds
         try:

@@ -22,6 +22,7 @@ from kombu_opendata.storage.records import (
     idempotency,
     keys,
     metadata,
+    partition,
     payload,
     results,
     routes_block,
@@ -85,6 +86,11 @@ FORMATS = {
         st.tuples(u64, i64, i64, i64, u32, st.lists(st.tuples(texts, texts), max_size=4).map(tuple)),
         lambda value: metadata.encode(*value),
         lambda value: metadata.Metadata(*value),
+    ),
+    "partition": Format(
+        keys.partition_key("q", 7),
+        st.tuples(texts, texts, i64, i64).map(lambda fields: partition.PartitionRecord(*fields)),
+        partition.encode,
     ),
     "handled failures": Format(
         keys.handled_failures_key(3),

@@ -105,9 +105,9 @@ A column that is not a list has the same value in each row.
 #: the fields of keys as pages name them; the default is that of the reader
 KEY_FIELDS = {
     "name": "queue TB", "bucket": "bucket u64", "id": "id u64", "queue": "queue TB", "routing_key": "routing key TB",
-    "digest": "digest, 8 bytes", "session": "session, 16 bytes", "chunk": "number u32", "result": "name TB",
-    "expires_at_ms": "time u64", "chord": "group TB", "header_index": "index u32", "hash": "hash, 16 bytes",
-    "owner": "key of a result or part TB",
+    "digest": "digest, 8 bytes", "session": "session, 16 bytes", "chunk": "number u32", "partition": "number u32",
+    "result": "name TB", "expires_at_ms": "time u64", "chord": "group TB", "header_index": "index u32",
+    "hash": "hash, 16 bytes", "owner": "key of a result or part TB",
 }  # fmt: skip
 KEY_NAMES = {
     RecordKind.EXCHANGE: "exchange TB", RecordKind.BINDING: "exchange TB", RecordKind.STAGED_JOB: "job id TB",

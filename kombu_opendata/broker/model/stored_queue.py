@@ -15,6 +15,7 @@ from ...storage.messages.payloads import Payloads
 from ...storage.operations.definitions import Definitions
 from ...storage.operations.message_operations import Operations
 from ...storage.operations.queue_loader import QueueLoader
+from ...storage.operations.repartitioner import Repartitioner
 from ...storage.operations.repeated_requests import Call
 from ...storage.operations.task_runs import TaskRuns
 from ...storage.read import queue_pages
@@ -38,6 +39,7 @@ class Storage(NamedTuple):
     operations: Operations
     definitions: Definitions
     loader: QueueLoader
+    repartitioner: Repartitioner
     payloads: Payloads
     pages: QueuePages
     collector: Collector
@@ -65,11 +67,13 @@ class StoredQueue(BrokerQueue):
         self._cold_received: dict[int, int] = {}  # of the oldest and the newest message, if they are not in memory
         if stored.overrides != NO_OVERRIDES:
             self._take_over(stored.overrides, arguments)
+        self._storage.repartitioner.start(stored, self._wake)
 
     def override(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
         self._storage.definitions.override_queue(self.name, overrides)
         self.limits, self.flow = self.stored.limits, self.stored.flow
         self._take_over(overrides, arguments)
+        self._storage.repartitioner.start(self.stored, self._wake)
 
     def state(self) -> Queue:
         return self.stored
@@ -77,6 +81,11 @@ class StoredQueue(BrokerQueue):
     # ------------------------------------------------------------------ delivering
     def next_entry(self, now: int) -> tuple[QueueEntry | None, bool]:
         messages, payloads = self.messages, self._payloads
+        if messages.partitions is not None:
+            chosen = self._loader.next_entry(self.stored, now, self._wake)
+            if messages.partitions.misplaced:
+                self._storage.repartitioner.start(self.stored, self._wake)
+            return chosen
         entry = None if messages.cold else messages.peek(now)
         if entry is None or entry.deadline:
             return self._loader.next_entry(self.stored, now, self._wake)
@@ -119,6 +128,21 @@ class StoredQueue(BrokerQueue):
         report: TaskReport | None = None,
         delay_ms: int = -1,
         lease_expired: bool = False,
+    ) -> None:
+        partitions = self.messages.partitions
+        self._end(entry, outcome, holder, report, delay_ms, lease_expired)
+        if partitions is not None and partitions.has_unblocked:
+            partitions.has_unblocked = False
+            self._wake(self.name)
+
+    def _end(
+        self,
+        entry: QueueEntry,
+        outcome: int,
+        holder: str,
+        report: TaskReport | None,
+        delay_ms: int,
+        lease_expired: bool,
     ) -> None:
         stored, operations = self.stored, self._operations
         if report is not None and outcome == _ACK:

@@ -26,6 +26,7 @@ class QueueFacts:
         extras: the kinds of its other records.
         buckets: the numbers of its stored buckets, by kind.
         filled: the numbers of its buckets that are not empty, by kind.
+        partitions: the numbers of its partitions.
     """
 
     name: str
@@ -35,6 +36,7 @@ class QueueFacts:
     extras: set[RecordKind] = field(default_factory=set)
     buckets: dict[RecordKind, list[int]] = field(default_factory=dict)
     filled: dict[RecordKind, list[int]] = field(default_factory=dict)
+    partitions: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)

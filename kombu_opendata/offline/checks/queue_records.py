@@ -9,13 +9,14 @@ from ...storage.engine_sizes import SIZES
 from ...storage.records import keys
 from ...storage.records.definitions import NO_OVERRIDES
 from ...storage.records.keys import ParsedKey, RecordKind
+from ...storage.state.cold_summaries import PARTITION_BITS
 from ..records.message_facts import IN_FLIGHT, entries_of, span_of
 from .family import Family, QueueFacts
 
 _ACTIVE, _DONE, _FAILED = RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED
 _ARCHIVED = RecordKind.ARCHIVED_FAILED
-#: records that a queue may have, with nothing to check
-_EXTRAS = RecordKind.QUEUE_COUNTS, RecordKind.FLOW
+#: further records that a queue may have
+_EXTRAS = RecordKind.QUEUE_COUNTS, RecordKind.FLOW, RecordKind.PARTITION
 #: buckets that every queue has
 _BUCKETS = {_ACTIVE: keys.active_key, _DONE: keys.done_key, _FAILED: keys.failed_key}
 #: entries of a full bucket, by kind
@@ -43,6 +44,8 @@ class QueueFamily(Family):
             queue.overrides = value
         elif key.kind in _EXTRAS:
             queue.extras.add(key.kind)
+            if key.kind is RecordKind.PARTITION:
+                queue.partitions.add(key.partition or 0)
         else:
             self._bucket(queue, key, raw, value)
 
@@ -93,8 +96,15 @@ class QueueFamily(Family):
             firsts = {_DONE: queue.options.first_done_bucket, _FAILED: queue.options.first_failed_bucket}
             for kind, first in firsts.items():
                 self._settled_order(queue, kind, first)
-        numbers = sorted(queue.buckets.get(_ACTIVE, ()))
-        for number in set(numbers[:-1]) - set(queue.filled.get(_ACTIVE, ())) - {0}:
+        numbers = queue.buckets.get(_ACTIVE, ())
+        partitions = {number >> PARTITION_BITS for number in numbers}
+        if self.context.sees(RecordKind.PARTITION):
+            for missing in sorted(partitions - queue.partitions - {0}):
+                text = f"partition {missing} of queue {queue.name!r} has messages and no record"
+                key = keys.partition_key(queue.name, missing)
+                self.add("partition-missing", text, key=key, queue=queue.name)
+        last = max((number for number in numbers if not number >> PARTITION_BITS), default=0)
+        for number in set(numbers) - set(queue.filled.get(_ACTIVE, ())) - {0, last}:
             key = keys.active_key(queue.name, number)
             text = f"active bucket {number} of queue {queue.name!r} is empty but not the last one"
             self.add("bucket-empty", text, key=key, queue=queue.name)

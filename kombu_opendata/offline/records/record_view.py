@@ -116,6 +116,7 @@ QUEUE_PREFIXES = {
     RecordKind.QUEUE_COUNTS: keys.queue_counts_key,
     RecordKind.OVERRIDES: keys.overrides_key,
     RecordKind.FLOW: keys.flow_key,
+    RecordKind.PARTITION: keys.partition_key,
 }
 
 

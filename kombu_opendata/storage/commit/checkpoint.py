@@ -17,6 +17,7 @@ from ..records import (
     dead_letter,
     definitions,
     keys,
+    partition,
     payload,
     routing_cursor,
     session_records,
@@ -24,10 +25,12 @@ from ..records import (
     store_records,
 )
 from ..records.definitions import NO_OVERRIDES, FlowRecord, QueueConfig
+from ..records.partition import PartitionRecord
 from ..records.routes_block import KEPT, KEPT_IN_CHUNKS
 from ..records.session_records import SessionLeases
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
+from ..state.partitions import Partitions
 from ..state.queue_buckets import QueueEntry
 from ..state.settled_list import LISTS, ListName, bucket_key
 from ..state.store_state import DeletedQueue, Dirty, LogState, Queue, StoreState
@@ -95,8 +98,21 @@ def _put_queue(queue: Queue, batch: WriteBatch) -> None:
         batch.delete(keys.active_key(queue.name, number))
     messages.dirty.clear()
     messages.dropped.clear()
+    if messages.partitions is not None:
+        _put_partitions(queue.name, messages.partitions, batch)
+        messages.drop_partitions()
     for which in LISTS:
         _put_log(queue, which, batch)
+
+
+def _put_partitions(queue: str, partitions: Partitions, batch: WriteBatch) -> None:
+    for number in partitions.changed:
+        each = partitions.get(number)
+        record = None
+        if each is not None:
+            record = PartitionRecord(each.by, each.key, *(each.flow.state if each.flow is not None else ()))
+        _put_or_delete(batch, keys.partition_key(queue, number), record, partition.encode)
+    partitions.changed.clear()
 
 
 def _put_counts(queue: Queue, batch: WriteBatch) -> None:
@@ -178,6 +194,8 @@ def _records_of(queue: Queue, dirty: Dirty) -> frozenset[bytes]:
     if name in dirty.flow:
         queue_keys.add(keys.flow_key(name))
     queue_keys.update(keys.active_key(name, number) for number in queue.messages.dirty)
+    if queue.messages.partitions is not None:
+        queue_keys.update(keys.partition_key(name, number) for number in queue.messages.partitions.changed)
     for which in LISTS:
         queue_keys.update(bucket_key(name, which, number) for number in queue.settled_list(which).dirty)
     return frozenset(queue_keys)
@@ -225,6 +243,7 @@ async def _delete_queue_records(
     queue_keys = [key(name) for key in _KEYS_OF_QUEUES]
     for prefix, loaded_buckets in (
         (keys.active_key(name), None),
+        (keys.partition_key(name), None),
         (keys.done_key(name), deleted.buckets["done"]),
         (keys.failed_key(name), deleted.buckets["failed"]),
         (keys.archived_failed_key(name), deleted.buckets["archived_failed"]),

@@ -10,12 +10,22 @@ from itertools import repeat
 from ..clock import Clock
 from ..effects import codec
 from ..effects.codec import Commit
-from ..records import active, dead_letter, definitions, keys, routing_cursor, session_records, settled, store_records
+from ..records import (
+    active,
+    dead_letter,
+    definitions,
+    keys,
+    partition,
+    routing_cursor,
+    session_records,
+    settled,
+    store_records,
+)
 from ..records.kinds import U64
 from ..records.store_records import StoreHeader
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
-from ..state.cold_summaries import Summary
+from ..state.cold_summaries import PARTITION_BITS, Summary
 from ..state.flow_limits import FlowLimits
 from ..state.history_log import HistoryLog
 from ..state.settled_list import ListName, bucket_key
@@ -109,7 +119,7 @@ async def _rows(store: Reads, prefix: bytes) -> list[Row]:
 _SETTINGS = (
     keys.RecordKind.OPTIONS, keys.RecordKind.CONFIG, keys.RecordKind.ARCHIVED_FAILED, keys.RecordKind.QUEUE_COUNTS,
     keys.RecordKind.EXCHANGE, keys.RecordKind.BINDING, keys.RecordKind.PRODUCER, keys.RecordKind.REMOVAL,
-    keys.RecordKind.OVERRIDES, keys.RecordKind.FLOW,
+    keys.RecordKind.OVERRIDES, keys.RecordKind.FLOW, keys.RecordKind.PARTITION,
 )  # fmt: skip
 _LIST_READ_AHEAD_BYTES = 256 << 10
 
@@ -117,7 +127,9 @@ _LIST_READ_AHEAD_BYTES = 256 << 10
 async def _load_settings(store: Reads, state: StoreState) -> None:
     """Load the newest time, message ids, queues with settled lists, exchanges, bindings and sessions' last calls."""
     rows_by_kind = await asyncio.gather(*(_rows(store, kind.prefix) for kind in _SETTINGS))
-    option_rows, configs, archived, counts, exchanges, bindings, producers, removals, changes, flow = rows_by_kind
+    option_rows, configs, archived, counts, exchanges, bindings, producers, removals, changes, flow, partitions = (
+        rows_by_kind
+    )
     await _load_marks(store, state)
     await _load_queues(store, state, option_rows, dict(configs))
     for key, value in changes:
@@ -131,6 +143,7 @@ async def _load_settings(store: Reads, state: StoreState) -> None:
             limits = limited_queue.flow = limited_queue.flow or FlowLimits()
             limits.full_at_ns, limits.delayed_until_ms = definitions.decode_flow(key, value)
     _load_archives(state, archived)
+    _load_partitions(state, partitions)
     for key, value in counts:
         counted_queue = state.queues.get(keys.parse(key).name or "")
         if counted_queue is not None:
@@ -228,6 +241,20 @@ async def _tails(
         start = whole[1]
 
 
+def _load_partitions(state: StoreState, rows: Iterable[Row]) -> None:
+    for key, value in rows:
+        parsed = keys.parse(key)
+        if (queue := state.queues.get(parsed.name or "")) is not None:
+            record = partition.decode(key, value)
+            opened = queue.messages.open_partition(parsed.partition or 0, record.by, record.key)
+            if record.full_at_ns or record.delayed_until_ms:
+                opened.flow = FlowLimits()
+                opened.flow.full_at_ns, opened.flow.delayed_until_ms = record.full_at_ns, record.delayed_until_ms
+    for queue in state.queues.values():
+        if queue.messages.partitions is not None:
+            queue.messages.partitions.changed.clear()
+
+
 def _load_archives(state: StoreState, rows: Iterable[Row]) -> None:
     """Load the tails of the lists of archived messages, which few queues have.
 
@@ -259,14 +286,21 @@ async def _load_active(store: Reads, state: StoreState, needed_buckets: Wanted, 
                 prefix = keys.active_key(parsed.name or "")
             if queue is None:
                 continue
-            tails[queue.name] = (number, key, value)
+            partition_number = number >> PARTITION_BITS
+            if not partition_number:
+                tails[queue.name] = (number, key, value)
             is_needed = number == 0 or (queue.name, number) in needed_buckets
             columns = None if is_needed else active.decode_columns(key, value)
             if columns is not None:
+                if partition_number:
+                    queue.messages.restore_tail(number, len(columns.ids), value)
                 queue.messages.note_cold(number, Summary.of_columns(columns, now))
                 continue
             available, in_flight = active.decode(key, value)
-            if is_needed or in_flight:
+            is_loaded = is_needed or bool(in_flight)
+            if partition_number:
+                queue.messages.restore_tail(number, len(available) + len(in_flight), b"" if is_loaded else value)
+            if is_loaded:
                 queue.messages.restore(number, available, in_flight, now)
             else:
                 queue.messages.note_cold(number, Summary.of(available, now))

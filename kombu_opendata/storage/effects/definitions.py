@@ -71,6 +71,28 @@ class AlterQueueEffect(Effect, tag=70):
         state.override_queue(self.queue, QueueOverrides(self.paused, self.paused_at_ms, self.arguments))
 
 
+class OpenPartitionEffect(Effect, tag=80):
+    """A queue has a new partition, for messages with this value of its expression."""
+
+    queue: str
+    number: int
+    by: str
+    key: str
+
+    def apply(self, state: StoreState) -> None:
+        state.queues[self.queue].messages.open_partition(self.number, self.by, self.key)
+
+
+class ClosePartitionsEffect(Effect, tag=81):
+    """Partitions without messages were deleted."""
+
+    queue: str
+    numbers: list[int]
+
+    def apply(self, state: StoreState) -> None:
+        state.queues[self.queue].messages.close_partitions(self.numbers)
+
+
 class DeclareExchangeEffect(Effect, tag=11):
     """An exchange was created."""
 

@@ -97,6 +97,17 @@ class MoveSettledEffect(Effect, tag=42):
         return ((self.queue, self.which, self.bucket),)
 
 
+class RelocateEffect(MessagesEffect, tag=82):
+    """Available messages moved to buckets of other partitions of their queue; ``targets`` has one for each message."""
+
+    targets: list[int]
+
+    def apply(self, state: StoreState) -> None:
+        messages = state.queues[self.queue].messages
+        for id, target in zip(self.pairs[::2], self.targets, strict=True):
+            messages.relocate(messages.available[id], target, self.at_ms)
+
+
 class MoveWaitingEffect(MessagesEffect, tag=75):
     """Available messages of a queue were moved to ``target``, or copied, in which case ``pairs`` is empty."""
 

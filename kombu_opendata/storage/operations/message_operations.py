@@ -6,12 +6,13 @@ No client may see a change before :class:`~kombu_opendata.storage.commit.commits
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ...errors import InvalidMessage
 from ...protocol.queue_arguments import UNLIMITED_ATTEMPTS
 from ..clock import Clock
 from ..commit.commits import Commits
+from ..effects.definitions import ClosePartitionsEffect, OpenPartitionEffect
 from ..effects.deliveries import (
     AckEffect,
     ArchiveEffect,
@@ -44,6 +45,8 @@ from ..state.store_state import Queue, StoreState
 
 #: message ids of one SeqBlock, as in OpenData-Log
 BLOCK_IDS = 4096
+#: empty partitions of a queue above which they are deleted when a new one is opened
+_MANY_EMPTY = 1024
 
 
 class Operations:
@@ -127,7 +130,10 @@ class Operations:
         value = metadata.encode(id, created_at, now, visible_at, retention, headers)
         for queue in queues:
             messages = queue.messages
-            bucket = messages.tail if messages.tail_used < messages.bucket_entries else messages.place()
+            if messages.partitions is not None:
+                bucket = self.place(queue, headers)
+            else:
+                bucket = messages.tail if messages.tail_used < messages.bucket_entries else messages.place()
             effect.places.append((queue.name, bucket))
         effect.apply(self._state)
         self._effects.append(effect)
@@ -136,6 +142,25 @@ class Operations:
         commits.new_bytes += len(envelope)
         commits.stage(id, value, envelope)
         return id
+
+    def place(self, queue: Queue, headers: Mapping[str, str]) -> int:
+        """Return the bucket for a new message of a queue with partitions; opens the message's partition."""
+        messages = queue.messages
+        partitions = messages.partitions
+        assert partitions is not None
+        by = partitions.rules.by
+        if not by:
+            return messages.place()
+        key = partitions.rules.key_of(headers)
+        partition = partitions.by_key.get(key)
+        if partition is None:
+            if len(partitions.empty) > _MANY_EMPTY:
+                numbers = partitions.closable(self._clock.now_ms())
+                if numbers:
+                    self._commits.apply(ClosePartitionsEffect(queue.name, numbers))
+            self._commits.apply(OpenPartitionEffect(queue.name, partitions.free_number(), by, key))
+            partition = partitions.by_key[key]
+        return messages.place_in(partition)
 
     # ------------------------------------------------------------------ consuming
     def claim(

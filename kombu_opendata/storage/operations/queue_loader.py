@@ -64,6 +64,8 @@ log = logging.getLogger(__name__)
 #: seconds after which the read of a queue is retried
 _RETRY_SECONDS = 1.0
 _READ_AHEAD_BYTES = 256 << 10
+#: buckets of different partitions that are read together
+_BUCKETS_OF_A_READ = 64
 #: the session that fails messages whose payloads are lost
 _BROKER_SESSION = bytes(16)
 
@@ -88,11 +90,10 @@ class QueueLoader(EngineService):
         """
         messages = queue.messages
         queue.at_hand -= 1
-        if queue.at_hand < self._load_below and queue.name not in self._loading and messages.cold.next() is not None:
+        if queue.at_hand < self._load_below and queue.name not in self._loading and messages.has_cold_ready:
             self._load(queue, wake)  # ahead of need
         while True:
-            entry = messages.peek(now)
-            cold_bucket = messages.cold.wanted(now, entry)
+            entry, cold_bucket = messages.next(now)
             if cold_bucket is not None or (entry is not None and self._payloads.find(entry.id) is None):
                 self._load(queue, wake)
                 return None, True
@@ -171,6 +172,8 @@ class QueueLoader(EngineService):
         """Load about ``count`` of the next messages, and their payloads; return the number of messages."""
         now = self._clock.now_ms()
         messages = queue.messages
+        if messages.partitions is not None:
+            return await self._load_partitions(queue, count)
         number = messages.cold.wanted(now, messages.peek(now))
         enough, upcoming_count = 0, -1
         while True:
@@ -186,6 +189,26 @@ class QueueLoader(EngineService):
             upcoming_count = len(upcoming)
             enough = len(messages.available) + count - upcoming_count
             number = messages.cold.next()
+        return await self._load_payloads(queue, upcoming)
+
+    async def _load_partitions(self, queue: Queue, count: int) -> int:
+        """Load the next messages of a queue with partitions, as :meth:`_load_some`."""
+        messages = queue.messages
+        upcoming, buckets = messages.upcoming_in_partitions(count)
+        piece = TimeSlice()
+        for at in range(0, len(buckets), _BUCKETS_OF_A_READ):
+            part = buckets[at : at + _BUCKETS_OF_A_READ]
+            summaries = [messages.cold.get(number) for number in part]
+            values = await self._store.get_many([keys.active_key(queue.name, number) for number in part])
+            for number, summary, value in zip(part, summaries, values, strict=True):
+                self._restore(queue, number, summary, value)
+            await piece.pause()
+        if buckets:
+            upcoming, _buckets = messages.upcoming_in_partitions(count)
+        return await self._load_payloads(queue, upcoming)
+
+    async def _load_payloads(self, queue: Queue, upcoming: list[QueueEntry]) -> int:
+        """Load the payloads of these messages; return their number."""
         errors = await self._payloads.load([entry.id for entry in upcoming])
         queue.at_hand = len(upcoming) - len(errors)
         for id, exc in errors.items():

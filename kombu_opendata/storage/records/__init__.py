@@ -23,6 +23,7 @@ from . import (
     idempotency,
     keys,
     metadata,
+    partition,
     payload,
     results,
     routes_block,
@@ -86,6 +87,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.HANDLED_FAILURES: failures.decode_handled,
     RecordKind.OVERRIDES: definitions.decode_overrides,
     RecordKind.FLOW: definitions.decode_flow,
+    RecordKind.PARTITION: partition.decode,
 }
 
 

@@ -33,7 +33,7 @@ HASH_BYTES = 16
 
 U8 = struct.Struct(">B")  # space of a history index
 U16 = struct.Struct(">H")  # page of a run
-U32 = struct.Struct(">I")  # chunk number
+U32 = struct.Struct(">I")  # chunk number, or partition
 U64 = struct.Struct(">Q")  # message id or bucket
 
 
@@ -214,6 +214,7 @@ class RecordKind(enum.Enum):
     HANDLED_FAILURES = "handled failures", b"\x01\x34", _history(block=U64)
     OVERRIDES = "overrides", b"\x01\x35", _NAME
     FLOW = "flow", b"\x01\x3c", _NAME
+    PARTITION = "partition", b"\x01\x38", _NAME, _integer("partition", U32)
 
 
 _SEQ_BLOCK = RecordKind.SEQ_BLOCK.prefix
@@ -237,6 +238,8 @@ class ParsedKey(NamedTuple):
     #: the digest of the arguments of a binding to a headers exchange
     digest: bytes | None = None
     session: bytes | None = None
+    #: the number of a queue's partition
+    partition: int | None = None
     #: the number of a chunk
     chunk: int | None = None
     #: the name of a result, or of a chord's part

@@ -34,6 +34,7 @@ from ...protocol.queue_arguments import OTHER_PARTITIONS, PARTITION_BY, PARTITIO
 from ...selectors import compile_expression
 from ..records import active
 from .cold_summaries import PARTITION_BITS, ColdSummaries
+from .flow_limits import FlowLimits
 from .queue_buckets import QueueBucket, QueueEntry, Row
 
 #: the time of a partition that waits for an event
@@ -104,13 +105,12 @@ class Partition:
         in_flight: the number of messages in flight.
         is_blocked: True if the partition waits for its limits, or for its messages to be moved.
         blocked_until: the time at which it is unblocked; :data:`NEVER` if an event unblocks it.
-        held_until: the time until which a consumer has delayed the partition, which the store has; 0: none.
-        next_token_at: the time at which the token bucket of its rate is full again, which the store has; 0: none.
+        flow: the limits of the partition, whose state is in its record; None if there never were any.
     """
 
     __slots__ = (
-        "blocked_until", "by", "held_until", "in_flight", "is_blocked", "key", "levels", "next_token_at", "number",
-        "ready", "stride", "tag", "tail", "tail_rows", "tail_used", "waiting",
+        "blocked_until", "by", "flow", "in_flight", "is_blocked", "key", "levels", "number", "ready", "stride", "tag",
+        "tail", "tail_rows", "tail_used", "waiting",
     )  # fmt: skip
 
     def __init__(self, number: int, by: str, key: str, weight: int = 1) -> None:
@@ -119,7 +119,8 @@ class Partition:
         self.ready: list[tuple[int, int]] = []
         self.waiting = self.in_flight = 0
         self.is_blocked = False
-        self.blocked_until = self.held_until = self.next_token_at = 0
+        self.blocked_until = 0
+        self.flow: FlowLimits | None = None
         self.stride = 1 / weight
         self.tag = 0.0  # of its last place in a level
         self.levels = 0  # a bit for each priority in whose level it is
@@ -176,6 +177,7 @@ class Partitions(dict[int, Partition]):
         changed: numbers of partitions whose records the next checkpoint writes or deletes.
         empty: partitions that have become empty and may be deleted.
         misplaced: numbers of partitions whose messages have to be moved, found by :meth:`choose`.
+        may_load: False if :meth:`upcoming` found no cold bucket, and no partition became active since.
         has_unblocked: True if a partition was unblocked by an event; the caller clears it.
     """
 
@@ -188,7 +190,7 @@ class Partitions(dict[int, Partition]):
         self.changed: set[int] = set()
         self.empty: dict[int, Partition] = {}
         self.misplaced: set[int] = set()
-        self.has_unblocked = False
+        self.has_unblocked, self.may_load = False, True
         self._levels: dict[int, Level] = {}
         self._priorities: list[int] = []  # of the levels
         self._blocked: list[tuple[int, int, Partition]] = []  # a heap of (until, order, partition)
@@ -217,6 +219,7 @@ class Partitions(dict[int, Partition]):
     def close(self, number: int) -> None:
         """Remove a partition without messages."""
         partition = self.pop(number)
+        partition.is_blocked, partition.blocked_until = True, -1  # for its places in levels
         self.empty.pop(number, None)
         self.misplaced.discard(number)
         self.changed.add(number)
@@ -270,6 +273,7 @@ class Partitions(dict[int, Partition]):
         tag = max(level.virtual_time, partition.tag) if partition.levels == 0 and partition.tag else level.virtual_time
         partition.levels |= bit
         partition.tag = 0.0
+        self.may_load = True
         self._order += 1
         heappush(level.heap, (tag, self._order, partition))
 
@@ -402,6 +406,9 @@ class Partitions(dict[int, Partition]):
             cursors: dict[int, Iterator[QueueEntry | int]] = {}
             while heap and count > 0:
                 tag, order, partition = heap[0]
+                if partition.is_blocked:
+                    heappop(heap)
+                    continue
                 cursor = cursors.get(partition.number)
                 if cursor is None:
                     cursor = cursors[partition.number] = self._following(partition, priority)
@@ -417,6 +424,7 @@ class Partitions(dict[int, Partition]):
                     entries.append(item)
                 count -= messages
                 heapreplace(heap, (tag + messages * partition.stride, order, partition))
+        self.may_load = bool(buckets) or count <= 0
         return entries, buckets
 
     def _following(self, partition: Partition, priority: int) -> Iterator[QueueEntry | int]:

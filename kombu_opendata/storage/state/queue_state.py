@@ -136,6 +136,14 @@ class QueueState:
             self.dropped.discard(number)
             bucket.stored = True
 
+    def restore_tail(self, number: int, used: int, rows: bytes) -> None:
+        """Make a stored bucket of a partition its tail; ``rows`` is the bucket's record if that stays cold."""
+        if self.partitions is None or number >> PARTITION_BITS not in self.partitions:
+            self.open_partition(number >> PARTITION_BITS, "", "")  # its record is lost
+        assert self.partitions is not None
+        partition = self.partitions.of_bucket(number)
+        partition.tail, partition.tail_used, partition.tail_rows = number, used, rows
+
     def partition(self, rules: PartitionRules) -> None:
         """Change the rules by which messages have partitions. Messages elsewhere must be moved."""
         if self.partitions is None:
@@ -260,6 +268,17 @@ class QueueState:
             entries = (entry for entry in self.buckets[number].available.values() if entry is not best)
             upcoming += sorted(entries, key=_order)
         return upcoming[:count]
+
+    @property
+    def has_cold_ready(self) -> bool:
+        """True if a cold bucket may have a message that is ready."""
+        if self.partitions is not None:
+            return bool(self.cold) and self.partitions.may_load
+        return self.cold.next() is not None
+
+    def upcoming_in_partitions(self, count: int) -> tuple[list[QueueEntry], list[int]]:
+        """Return about ``count`` of the next messages of all partitions, and the cold buckets among them."""
+        return ([], []) if self.partitions is None else self.partitions.upcoming(count)
 
     def next_visible_at(self) -> int | None:
         """Return the time at which the next delayed message becomes visible, or the next partition is unblocked."""

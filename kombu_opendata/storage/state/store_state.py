@@ -24,6 +24,7 @@ from ..routing.topology import Topology
 from ..slatedb.ffi import WriteBatch
 from .flow_limits import FlowLimits, FlowRules, limited
 from .history_log import HistoryLog
+from .partitions import PartitionRules
 from .queue_buckets import DeadlineRules, QueueEntry
 from .queue_counters import QueueCounts
 from .queue_state import QueueState
@@ -91,6 +92,7 @@ class Queue:
         self.limits = DeadlineRules.of(options.arguments)
         self.flow = limited(None, FlowRules.of(options.arguments), 0)
         self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes, changed=changed, sizes=sizes)
+        self.messages.partition(PartitionRules.of(options.arguments))
         self.at_hand = 0  # estimate of the messages whose payloads were loaded ahead and that are not delivered yet
         new_list = partial(SettledList, name, changed=changed, bucket_entries=sizes.settled_entries)
         self.done, self.failed, self.archived_failed = new_list(), new_list(), new_list(optional=True)
@@ -105,6 +107,7 @@ class Queue:
         self.dead_letters_to = dead_letters_to(self.options.arguments)
         self.messages.count_bytes(self.limits.counts_bytes)
         self.flow = limited(self.flow, FlowRules.of(self.options.arguments), at)
+        self.messages.partition(PartitionRules.of(self.options.arguments))
 
     def settled_list(self, which: ListName) -> SettledList:
         if which == "done":

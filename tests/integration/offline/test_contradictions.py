@@ -151,6 +151,10 @@ BROKEN: dict[str, tuple[str, Break]] = {
             | {keys.active_key("many", max(rich.plain.buckets(A_QUEUE, "many")) + 6): active.encode([], [])}
         ),
     ),
+    "a partition without its record": (
+        "partition-missing",
+        lambda _: {keys.active_key("many", 1 << 32): active.encode([], [])},
+    ),
     "done messages before the first bucket": ("bucket-order", lambda rich: first_bucket(rich, "settled", done=2)),
     "a list that begins after its end": ("bucket-order", lambda rich: first_bucket(rich, "a", failed=9)),
     "an active record that does not decode": ("record-corrupt", lambda _: {keys.active_key("many"): b"\1\0"}),
