@@ -38,6 +38,8 @@ LOG_NAME = "broker.log"
 RESTORE_NAME = "restore.incomplete"
 
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+#: control characters; and surrogates, which stand for bytes of a command line or a file's name that are not UTF-8
+_UNUSABLE = re.compile("[\0-\x1f\ud800-\udfff]")
 _STORE_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 #: schemes of object stores, whose URLs are for the broker
 STORE_SCHEMES = frozenset({"s3", "s3a", "az", "abfs", "abfss", "adl", "azure", "gs", "gcs", "http", "https"})
@@ -114,8 +116,8 @@ class Address:
 
 def parse(url: str) -> Address:
     """Return the address in a broker URL; for an invalid URL, raise InvalidURL with the remedy."""
-    if any(ord(c) < 32 for c in url):
-        raise invalid(url, "it has control characters; percent-encode them")
+    if _UNUSABLE.search(url):
+        raise invalid(url, "it has control characters, or bytes that are not UTF-8; percent-encode them")
     scheme, _, rest = url.partition("://")
     if SCHEME.match(url) is None:
         raise invalid(url, "it is not a URL; write opendata:///absolute/folder or opendata://host:port")
@@ -210,8 +212,8 @@ def embedded(folder: str) -> Address:
     url = f"opendata://{folder}"
     if not folder.startswith("/"):
         raise invalid(url, "the folder must be absolute")
-    if any(ord(c) < 32 for c in folder):
-        raise invalid(url, "the folder's name has control characters")
+    if _UNUSABLE.search(folder):
+        raise invalid(url, "the folder's name has control characters, or bytes that are not UTF-8")
     clean = "/" + posixpath.normpath(folder).lstrip("/")
     if clean == "/":
         raise invalid(url, "it names no folder")

@@ -172,7 +172,7 @@ def _load(path: Path, data: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as exc:
         place = data.count(b"\n", 0, exc.start) + 1
         raise wrong(path, "is not UTF-8: save it with that encoding", place) from exc
-    except tomllib.TOMLDecodeError as exc:
+    except (ValueError, RecursionError) as exc:  # of wrong TOML, numbers with too many digits, and deep nesting
         old = _OLD_LINE.search(data)
         if old is not None:
             text = (

@@ -31,6 +31,8 @@ def write(path: Path, text: str) -> Path:
         ("[users.alice]\n", 0, "gives user 'alice' neither a secret nor certificates"),
         (f'{ALICE}\n[users.alice]\nroles = ["admin"]\n', 4, "is not valid TOML"),
         ("[users.alice\n", 1, "is not valid TOML"),
+        (f"a = {'[' * 3000}", 0, "is not valid TOML"),
+        (f"a = {'9' * 5000}", 0, "is not valid TOML"),
         (f'{ALICE}roles = ["boss"]\n', 0, r"wrong about user 'alice': Invalid enum value 'boss'"),
         (f"{ALICE}role = []\n", 0, "wrong about user 'alice': Object contains unknown field `role`: do you mean roles"),
         (f"{ALICE}limits = {{ connections = 0 }}\n", 0, "wrong about user 'alice': Expected `int` >= 1"),
@@ -43,8 +45,8 @@ def write(path: Path, text: str) -> Path:
         (f"{ALICE}[instances.default.limits]\nqueue = 10\n", 0, "wrong about instance 'default': .*do you mean queues"),
     ],
     ids=[
-        "old", "plain secret", "cut hash", "costly hash", "no login", "twice", "syntax", "role", "key", "limit",
-        "pattern", "look-ahead", "table", "certificate twice", "no table", "nobody", "instance",
+        "old", "plain secret", "cut hash", "costly hash", "no login", "twice", "syntax", "nesting", "digits", "role",
+        "key", "limit", "pattern", "look-ahead", "table", "certificate twice", "no table", "nobody", "instance",
     ],
 )  # fmt: skip
 def test_a_file_that_can_not_be_used(tmp_path: Path, text: str, line: int, said: str) -> None:
