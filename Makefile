@@ -19,7 +19,7 @@ BENCH = $(if $(PEERS),,--out docs/benchmarks.md --samples docs/benchmarks/sample
   $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-downstream coverage faults mutants mutation lint format types bench pictures docs build sbom lock clean
+.PHONY: help demo test test-long test-downstream coverage faults fuzz mutants mutation lint format types bench pictures docs build sbom lock clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,6 +57,10 @@ mutants: $(VENV)/.test ## plant the bugs of tests/mutants one at a time, and see
 
 mutation: $(VENV)/.mutation ## let mutmut change the twelve hardest modules; one of them: MODULE=web/user_clients.py; a fifth: ARGS="--numbers 37"
 	$(BIN)/python -m tests.mutants.automatic $(MODULE) $(ARGS)
+
+# RECORD=yes adds a run to docs/reliability.md.
+fuzz: $(VENV)/.fuzz ## mutate what strangers may send, guided by coverage; some of it: TARGET=wire SECONDS=60
+	$(BIN)/python -m tests.fuzzing $(TARGET) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(RECORD),--record) $(ARGS)
 
 test-pythons: $(VENV)/.dev ## the clients and a worker with each Python of 3.12 and 3.13 that is installed, also by pyenv
 	@path="$$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.1[23].*/bin 2>/dev/null | paste -sd: -):$$PATH"; \
@@ -99,7 +103,7 @@ sbom: $(VENV)/.dev ## what a user installs with all extras but Spark, as Cyclone
 
 lock: $(VENV)/.dev ## the newest versions that pyproject.toml allows, into constraints.txt
 	$(BIN)/uv pip compile --quiet --universal --upgrade --no-annotate --no-header --python-version 3.11 \
-	  --extra dev --extra downstream --extra mutation --output-file constraints.txt pyproject.toml
+	  --extra dev --extra downstream --extra fuzz --extra mutation --output-file constraints.txt pyproject.toml
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .venv-downstream build dist site .coverage* coverage.json *.egg-info .tox .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
@@ -132,6 +136,11 @@ $(VENV)/.downstream: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.mutation: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing mutmut into $(VENV) …"
 	@$(PIP) install --quiet $(LOCKED) --editable '.[mutation]'
+	@touch $@ $(VENV)/.test $(VENV)/.demo
+
+$(VENV)/.fuzz: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing what fuzzes into $(VENV) …"
+	@$(PIP) install --quiet $(LOCKED) --editable '.[test,fuzz]'
 	@touch $@ $(VENV)/.test $(VENV)/.demo
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python

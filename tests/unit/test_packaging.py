@@ -46,7 +46,7 @@ def test_tox_has_each_python_of_the_classifiers() -> None:
 def test_the_sbom_has_each_extra_of_users_but_spark() -> None:
     recipe = (ROOT / "Makefile").read_text().split("\nsbom:")[1].split("\n\n")[0]
     (extras,) = re.findall(r"'\.\[([^]]+)\]'", recipe)
-    of_developers = {"dev", "docs", "downstream", "mutation", "test"}
+    of_developers = {"dev", "docs", "downstream", "fuzz", "mutation", "test"}
     assert extras.split(",") == sorted(set(PROJECT["optional-dependencies"]) - of_developers - {"spark"})
 
 
