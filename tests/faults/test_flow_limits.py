@@ -14,7 +14,7 @@ from ..support.ledger import Ledger
 from ..support.processes import Children, wait_until
 from ..support.workers import Worker, sender
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.contract(16)]
 
 TASKS = 12
 SLOTS = 3

@@ -16,6 +16,8 @@ from kombu_opendata.queue_client import Message, QueueOptions
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import Inbox, connected, drain_until
 
+pytestmark = pytest.mark.contract(16)
+
 KINDS = pytest.mark.parametrize("durable", [True, False])
 
 

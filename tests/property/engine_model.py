@@ -27,7 +27,11 @@ OVERRIDDEN = {
     "x-retry-delay": ("retry_delay_ms", 0),
     "x-dead-letter-exchange": ("has_dead_letters", False),
     "x-max-length-bytes": ("counts_bytes", False),
+    "x-rate": ("rate", None),
 }
+
+#: rates in the rules: the time of a token, and the tokens of a full bucket
+RATES_MS = {"60/m:2": (1000, 2), "2/h:1": (1_800_000, 1)}
 
 
 @dataclass
@@ -86,9 +90,13 @@ class ModelQueue:
     declared: tuple[Any, ...] = ()
     counts_bytes: bool = True
     expired: list[int] = field(default_factory=list)  # what `next` removed, until the ledger has it
+    rate: str | None = None
+    full_at_ms: float = 0  # when all tokens of the rate are there
+    delayed_until: int = 0
 
-    def override(self, overrides: QueueOverrides) -> None:
+    def override(self, overrides: QueueOverrides, now: int) -> None:
         """Settings that are not overridden are as they were declared."""
+        self.rate = overrides.arguments.get("x-rate")
         names = "max_attempts", "done_retention", "failed_retention", "ttl_ms", "retry_delay_ms", "has_dead_letters"
         self.declared = self.declared or tuple(getattr(self, name) for name in names)
         for name, value in zip(names, self.declared, strict=True):
@@ -99,6 +107,8 @@ class ModelQueue:
             setattr(self, name, default if value is None else value)
         if self.max_attempts == -1:
             self.max_attempts = UNLIMITED_ATTEMPTS
+        token_ms, tokens = RATES_MS[self.rate] if self.rate else (0, 0)
+        self.full_at_ms = min(self.full_at_ms, now + tokens * token_ms)
 
     def dead_letter(self, id: int, reason: str) -> None:
         if self.has_dead_letters:
@@ -133,6 +143,8 @@ class ModelQueue:
         message.token, message.session = max(now, message.visible_at), session
         message.lease_until = message.token + 1000 * self.lease_seconds
         self.in_flight[message.id] = message
+        if self.rate:
+            self.full_at_ms = max(self.full_at_ms, message.token - 50) + RATES_MS[self.rate][0]
 
     def put_back(self, message: Message, now: int, costs_attempt: bool) -> bool:
         """Returns whether it is available again; otherwise it has failed."""

@@ -19,7 +19,7 @@ from kombu_opendata.storage.records.definitions import QueueOverrides
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.settled_list import list_name
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
-from tests.property.engine_model import Message, ModelQueue, StoredMessage
+from tests.property.engine_model import RATES_MS, Message, ModelQueue, StoredMessage
 from tests.property.engine_store import PRODUCER, CrashableEngine
 
 NAMES = ("a", "b", "c")
@@ -49,6 +49,7 @@ OVERRIDES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "x-retry-delay": st.sampled_from([None, 0, 700]),
         "x-dead-letter-exchange": st.none(),
         "x-max-length-bytes": st.none(),
+        "x-rate": st.sampled_from([None, *RATES_MS]),
     },
 )
 
@@ -109,10 +110,18 @@ class EngineRules(CrashableEngine):
         if name in self.model.queues:
             overrides = QueueOverrides(paused, self.clock.now_ms() if paused else 0, arguments)
             queue, expected = self.engine.state.queues[name], self.model.queues[name]
-            expected.override(overrides)
+            expected.override(overrides, self.engine.state.newest_ms)
             if expected.counts_bytes and not queue.messages.counts_bytes:
                 self.run(measure_bytes(self.engine.store, queue.messages))
             self.engine.definitions.override_queue(name, overrides)
+            self.end(commit)
+
+    @rule(name=TERMS, ms=st.sampled_from([0, 1, 3000]), commit=st.booleans())
+    def delay_flow(self, name: str, ms: int, commit: bool) -> None:
+        if name in self.model.queues:
+            until = self.clock.now_ms() + ms if ms else 0
+            self.engine.operations.delay_flow(self.engine.state.queues[name], until)
+            self.model.queues[name].delayed_until = until
             self.end(commit)
 
     @rule(name=TERMS, binding=st.sampled_from(BINDINGS), commit=st.booleans())

@@ -25,6 +25,7 @@ from kombu_opendata.storage.history import query
 from kombu_opendata.storage.records.definitions import NO_OVERRIDES
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.slatedb import object_store
+from kombu_opendata.storage.state.flow_limits import FlowLimits
 from kombu_opendata.storage.state.settled_list import LISTS
 from tests.property.engine_by_id import ByIdRules
 from tests.property.engine_rules import RAISED, SESSIONS
@@ -86,10 +87,18 @@ class EngineMachine(ByIdRules, StagedRules):
             assert {place for place in leased if place[1] == name} == {
                 (m.session, name, m.id) for m in expected.in_flight.values()
             }
+            self.compare_limits(name, queue.flow or FlowLimits())
             for which in LISTS:
                 assert self.run(self.settled_rows(queue, which)) == getattr(expected, which)
             ids = expected.ids()
             assert len(ids) == len(set(ids))
+
+    def compare_limits(self, name: str, flow: FlowLimits) -> None:
+        """Times in the past are as good as any other."""
+        expected, now, running = self.model.queues[name], self.clock.now_ms(), self.engine.state.running
+        assert max(flow.full_at_ns, (now - 50) * 1_000_000) == 1_000_000 * max(expected.full_at_ms, now - 50)
+        assert max(flow.delayed_until_ms, now) == max(expected.delayed_until, now)
+        assert running.by_queue.get(name, 0) == sum(lease[0] == name for lease in self.model.running)
 
     async def reported(self) -> list[tuple[int, int, str]]:
         """The attempts with a report, which have their errors."""
