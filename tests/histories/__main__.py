@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
@@ -37,12 +39,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
     parser.add_argument("--record", type=Path, help="append a line of JSON for each run to this file")
     options = parser.parse_args()
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())  # the runs that have begun end
     with Machine() as machine, ThreadPoolExecutor(options.jobs) as threads:
         ends = time.monotonic() + options.seconds
         seeds = range(options.seed, options.seed + options.runs)
 
         def run(seed: int) -> dict[str, Any] | None:
-            return run_seed(machine, seed) if time.monotonic() < ends else None
+            return None if stopped.is_set() or time.monotonic() > ends else run_seed(machine, seed)
 
         records = []
         for record in in_turn(threads, run, seeds, options.jobs):

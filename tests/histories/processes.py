@@ -17,9 +17,10 @@ from typing import Any
 
 from ..support.processes import tail
 from .broker_program import BrokerSetup, run_broker
+from .fork_server import end_with_parent
 
 READY_SECONDS = 60
-_PRELOADED = ["tests.histories.all_programs", "tests.histories.broker_program"]
+_PRELOADED = ["tests.histories.fork_server", "tests.histories.fork_server_start"]
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
@@ -55,7 +56,8 @@ class Fork:
     def signal(self, number: int) -> None:
         """Send a signal to a process that may have ended already."""
         if self.process.is_alive():
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
@@ -87,6 +89,7 @@ class Fork:
 
 def _run(log: Path, main: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     os.setsid()
+    end_with_parent()
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import kombu_opendata  # noqa: F401 - registers the transport
 from kombu_opendata.transport.kombu_message import DELIVERY_COUNT
 
 from . import events as e
-from .recorder import Recorder, body_of, digest
+from .recorder import NO_ANSWER, Recorder, body_of, digest
 
 #: as Any: the package says it is typed, but most of its functions are not
 kombu: Any = _kombu
@@ -56,10 +57,24 @@ def pause(dice: random.Random) -> None:
     time.sleep(dice.random() * 0.02)
 
 
+def persist(call: Callable[[], object]) -> None:
+    """Repeat a client's first call until its broker is there."""
+    deadline = time.monotonic() + PATIENT["reconnect_timeout"]
+    while True:
+        try:
+            call()
+            return
+        except NO_ANSWER:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
 def produce(run: Run, name: str, queue: str) -> None:
     """Publish with Kombu, with priorities."""
     dice, record = run.begin(name)
     with kombu.Connection(run.url, transport_options={**PATIENT, "consumer_name": name}) as connection:
+        persist(connection.connect)
         producer = connection.Producer()
         declared = kombu.Queue(queue, durable=True)
         number = 0
@@ -89,6 +104,7 @@ def consume(run: Run, name: str, queue: str) -> None:
         record.returned(call, outcome="sent")
 
     with kombu.Connection(run.url, transport_options={**PATIENT, "consumer_name": name}) as connection:
+        persist(connection.connect)
         declared = kombu.Queue(queue, durable=True, channel=connection.default_channel)
         with connection.Consumer([declared], callbacks=[received], prefetch_count=dice.choice((1, 10, 50))):
             while not run.drained.exists():

@@ -11,14 +11,14 @@ from typing import Any
 from kombu_opendata import QueueClient
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.staging_client import StagingClient
-from kombu_opendata.errors import NotFound, OpenDataError
+from kombu_opendata.errors import NotFound
 from kombu_opendata.queue_client import Message, QueueOptions
 from kombu_opendata.staging.batch_writer import BatchWriter
 
 from ..support.batches import as_objects, envelope, headers
 from . import events as e
-from .programs import PATIENT, Run, pause
-from .recorder import Recorder, body_of, digest
+from .programs import PATIENT, Run, pause, persist
+from .recorder import NO_ANSWER, Recorder, body_of, digest
 
 LETTERS, GRAVEYARD, STEERED, ROWS, SECRET = "letters", "graveyard", "steered", "rows", "secret-plans"
 EXCHANGE = "steering"
@@ -27,7 +27,9 @@ RETENTION = "x-done-retention"
 
 
 def connected(run: Run, name: str, url: str = "") -> QueueClient:
-    return QueueClient(url or run.url, name=name, **PATIENT)
+    client = QueueClient(url or run.url, name=name, **PATIENT)
+    persist(client.heartbeat)
+    return client
 
 
 def write_letters(run: Run, name: str) -> None:
@@ -59,7 +61,7 @@ def send_letter(dice: random.Random, record: Recorder, client: QueueClient, key:
         calls = [record.called(publish(key, body)) for key in keys]
         try:
             ids = client.send_batch(LETTERS, [body] * len(keys), [{"key": key} for key in keys])
-        except (OpenDataError, OSError):
+        except NO_ANSWER:
             return
         for call, id in zip(calls, ids, strict=True):
             record.returned(call, id)
@@ -88,7 +90,7 @@ def read_letters(run: Run, name: str) -> None:
             requested_at = record.now()
             try:
                 found = client.read_with_poll(LETTERS, 600, dice.choice((1, 1, 3)), max_poll_seconds=0.2)
-            except (OpenDataError, OSError):
+            except NO_ANSWER:
                 continue
             if not found and run.end.exists():
                 pause(dice)
@@ -172,6 +174,7 @@ def drive_jobs(run: Run, name: str) -> None:
     with connected(run, f"{name}-queues") as queues:
         queues.create(ROWS)
     with StagingClient(run.url, Options(name=name, start_timeout=60, reconnect_timeout=60)) as client:
+        persist(client.staging_target)
         number = 0
         while not run.end.exists():
             job, number = f"{name}-{number}", number + 1
@@ -181,7 +184,7 @@ def drive_jobs(run: Run, name: str) -> None:
                 target = client.staging_target()
                 target = as_objects(target) if dice.random() < 0.5 else target
                 batches = [stage_rows(target, job, part, rows) for part, rows in enumerate(parts)]
-            except (OpenDataError, OSError):
+            except NO_ANSWER:
                 continue
             if dice.random() < 0.2:
                 record.run(e.AbortJob(job=job, keys=keys), partial(client.abort_job, job))
@@ -229,6 +232,6 @@ def trespass(run: Run, name: str) -> None:
             }  # fmt: skip
             for what, call in lists.items():
                 number = record.called(e.Forbidden(action=what, secrets=(SECRET,)))
-                with suppress(OpenDataError, OSError):
+                with suppress(*NO_ANSWER):
                     record.returned(number, str(call()), "refused")
             pause(dice)

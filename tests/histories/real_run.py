@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import tempfile
 import time
 from collections import Counter
@@ -214,17 +215,17 @@ class RealRun:
         self._wait_until_quiet()
         (self.folder / "drained").touch()
         for name, client in self.clients.items():
-            if self.programs[name].program == "work":
-                client.signal(15)
-            self._wait_for(client)
+            if is_worker := self.programs[name].program == "work":
+                client.signal(signal.SIGTERM)
+            self._wait_for(client, *([-signal.SIGTERM] if is_worker else []))  # it may not have begun
 
-    def _wait_for(self, client: Fork) -> None:
+    def _wait_for(self, client: Fork, *other_codes: int) -> None:
         def has_ended() -> bool:
             self.replace_ended()
             return not client.is_running
 
         wait_until(has_ended, SECONDS, lambda: f"the end of {client.name}:\n{self.state()}")
-        assert client.wait() == 0, f"{client.name}:\n{tail(client.log)}"
+        assert client.wait() in (0, *other_codes), f"{client.name}:\n{tail(client.log)}"
 
     def _wait_until_quiet(self) -> None:
         """Until nothing was recorded for a moment: what is left then is in the store."""

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kombu.exceptions import OperationalError
+
 from kombu_opendata.errors import (
     AccessRefused,
     InvalidMessage,
@@ -34,6 +36,8 @@ REFUSALS = (
     QueuePaused,
     StaleLease,
 )
+#: what leaves the outcome of a call unknown
+NO_ANSWER = (OpenDataError, OperationalError, OSError)
 T = TypeVar("T")
 
 
@@ -70,7 +74,7 @@ class Recorder:
         except REFUSALS as exc:
             self.returned(number, str(exc), "refused")
             return None
-        except (OpenDataError, OSError):
+        except NO_ANSWER:
             return None
         self.returned(number, reply(answer))
         return answer

@@ -12,12 +12,10 @@ from typing import Any
 
 from celery import Celery, chord
 
-from kombu_opendata.errors import OpenDataError
-
 from . import events as e
 from .programs import PATIENT, Run, pause
 from .queue_programs import connected
-from .recorder import Recorder
+from .recorder import NO_ANSWER, Recorder
 
 QUEUE = "celery"
 #: the environment of a worker: its name, the folder of its events, and its broker
@@ -118,7 +116,7 @@ def send_chord(record: Recorder, key: str) -> list[str]:
     header = [late.si("succeeded").set(task_id=part) for part in parts]
     try:
         chord(header)(collect.s().set(task_id=f"{key}-callback"))
-    except (OpenDataError, OSError):
+    except NO_ANSWER:
         return parts
     for call in (*calls, started):
         record.returned(call)
