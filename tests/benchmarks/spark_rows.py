@@ -157,6 +157,13 @@ def spark(barrier: Waiter, peer: Peer, home: Path, rows: int) -> dict[str, float
 
 
 # ---------------------------------------------------------------------- one job, with memory
+def memory_of_driver() -> dict[str, float]:
+    """The resident MB of the driver's Python, and of its JVM, whose heap grows up to its limit before it is freed."""
+    names = {pid: Path(f"/proc/{pid}/comm") for pid in tree_of(os.getpid())[1:]}
+    java = [pid for pid, name in names.items() if name.exists() and name.read_text() == "java\n"]
+    return {"driver": memory_mb(os.getpid()), "JVM": sum(map(memory_mb, java))}
+
+
 def one_job(
     _barrier: Waiter, peer: Peer, rows: int, partitions: int, consume: int, is_varied: bool
 ) -> dict[str, float]:
@@ -172,8 +179,8 @@ def one_job(
         session = new_session(Path(scratch), "local[2]")
         try:
             submit_tasks(frame(session, WARM_UP), TASK, broker_url=url, queue="warm-up").wait_routed(60)
-            broker, driver = server_pid(peer), tree_of(os.getpid())
-            before = memory_mb(broker), sum(map(memory_mb, driver))
+            broker = server_pid(peer)
+            before, ours = memory_mb(broker), memory_of_driver()
             cpu, cpu_before = cpu_seconds(broker), tree_cpu_seconds(os.getpid())
             start = time.monotonic()
             data = frame(session, rows, partitions)
@@ -187,9 +194,9 @@ def one_job(
                 "Spark CPU (µs a row)": (tree_cpu_seconds(os.getpid()) - cpu_before) / rows * 1e6,
                 "broker CPU (µs a row)": (cpu_seconds(broker) - cpu) / rows * 1e6,
                 "staged (bytes a row)": routed_job.bytes / rows,
-                "broker grew (MB)": memory_mb(broker, "VmHWM") - before[0],
-                "driver grew (MB)": sum(map(memory_mb, driver)) - before[1],
+                "broker grew (MB)": memory_mb(broker, "VmHWM") - before,
             }
+            found |= {f"{name} grew (MB)": mb - ours[name] for name, mb in memory_of_driver().items()}
             if consume:
                 sink = Sink(url)
                 sink.connection.consume(Consume(0, 1, "sink", "rows", False, False, {}))

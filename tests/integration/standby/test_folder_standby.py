@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import NotActive
+from kombu_opendata.protocol.envelope import decode
 from kombu_opendata.protocol.framing import PREAMBLE, FrameReader, broker_messages, frame
-from kombu_opendata.protocol.messages import Failed, StandbyHello, prove
+from kombu_opendata.protocol.messages import Delivery, Failed, Outcome, StandbyHello, prove
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.queue_client import QueueClient
 
+from ...support.batches import Sink, as_objects, stage
 from ...support.kombu_client import Inbox, connected, declare, drain_quiet, drain_until, send, take
 from ...support.pair import Pair, greet, url
-from ...support.processes import children
+from ...support.processes import children, wait_until
 from ...support.served import COMMAND
 
 
@@ -110,3 +114,37 @@ def test_a_standby_whose_clock_is_wrong_keeps_what_clients_hold(pair: Pair, cloc
         drain_until(waiting, lambda: inbox)
         assert inbox.bodies == ["later"]
         inbox[0].ack()
+
+
+def test_a_job_goes_on_at_the_standby_with_its_counts(pair: Pair) -> None:
+    """It is being routed, some of its tasks have raised, and others run."""
+    first = pair.start()
+    pair.wait_active(first)
+    second = pair.start()
+    pair.wait_connected(first)
+    sink = Sink(f"opendata://127.0.0.1:{first.port},127.0.0.1:{second.port}")
+    sink.declare("q")
+    client, rows = StagingClient(sink.connection), [b"%d" % number for number in range(400)]
+    client.commit_job("job", stage(as_objects(client.staging_target()), "job", [rows]), rate_limit=200)
+    wait_until(lambda: client.job_status("job").routed >= 40, 60, lambda: str(client.job_status("job")))
+    found: list[Delivery] = []
+
+    def claim(count: int) -> list[Delivery]:
+        claimed = [sink.connection.get(1, "q", no_ack=False) for _ in range(count)]
+        found.extend(delivery for delivery in claimed if delivery is not None)
+        return found[-count:]
+
+    for delivery in claim(20):
+        sink.connection.settle_task(1, Outcome.ACK, delivery.lease, TaskReport(TaskState.RAISED))
+    held = claim(20)
+    assert client.job_status("job").state == "routing"
+    first.kill()
+    pair.wait_active(second)
+    wait_until(lambda: client.job_status("job").state == "routed", 60, lambda: str(client.job_status("job")))
+    for delivery in [*held, *claim(360)]:
+        sink.connection.settle_task(1, Outcome.ACK, delivery.lease, TaskReport(TaskState.SUCCEEDED))
+    wait_until(lambda: client.job_status("job").has_ended, 60, lambda: str(client.job_status("job")))
+    tasks = client.job_status("job").tasks
+    assert (tasks.total, tasks.raised, tasks.succeeded) == (400, 20, 380)
+    assert sorted(decode(delivery.envelope)[0] for delivery in found) == sorted(rows)
+    sink.close()
