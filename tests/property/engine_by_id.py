@@ -1,16 +1,21 @@
-"""What the queue client does to the engine: leases for a time, messages ended by their ids, idempotency keys."""
+"""What clients do to the engine by ids and keys: leases for a time, ends by id, idempotency keys, unique messages."""
 
 from __future__ import annotations
+
+from itertools import filterfalse
 
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from kombu_opendata.storage.records.idempotency import Sending, name_of
-from tests.property.engine_model import Message, ModelQueue
+from kombu_opendata.protocol.unique_key import UNTIL_DONE, UNTIL_STARTED, OnConflict, UniqueKey
+from kombu_opendata.storage.operations.unique_keys import Holder, decide
+from kombu_opendata.storage.records.idempotency import Sending, name_of, unique_name_of
+from tests.property.engine_model import Message, ModelQueue, StoredMessage, UniqueHolder
 from tests.property.engine_replay_rules import ReplayRules
-from tests.property.engine_rules import TERMS
+from tests.property.engine_rules import MESSAGE_TTLS, ROUTES, TERMS
 
 READER = b"\0timed" + bytes(10)
+UNIQUE = tuple(unique_name_of(key) for key in ("first", "second"))
 KEYS = tuple(name_of("", "a", key) for key in ("first", "second"))
 WAITS = st.sampled_from([0, 1, 500, 5000])
 
@@ -169,3 +174,93 @@ class ByIdRules(ReplayRules):
             expected = self.model.keys.get(key)
             assert known
             assert sending == (expected if expected is not None and expected.expires_at_ms > now else None)
+
+    # ------------------------------------------------------------------ unique keys
+    def holder(self, key: bytes) -> Holder | None:
+        """As the broker finds it."""
+        is_known, holder = self.engine.unique_keys.find(key)
+        if not is_known:
+            self.run(self.engine.unique_keys.load(key))
+            is_known, holder = self.engine.unique_keys.find(key)
+        assert is_known
+        return holder
+
+    @rule(
+        key=st.sampled_from(UNIQUE),
+        route=st.sampled_from(ROUTES),
+        until=st.sampled_from([UNTIL_DONE, UNTIL_DONE, UNTIL_STARTED, 700]),
+        mode=st.sampled_from(OnConflict),
+        task=st.sampled_from(["", "t", "u"]),
+        pinned=st.booleans(),
+        delay=st.sampled_from([0, 0, 500]),
+        ttl=MESSAGE_TTLS,
+        commit=st.booleans(),
+    )
+    def publish_unique(
+        self,
+        key: bytes,
+        route: tuple[str, str],
+        until: int,
+        mode: OnConflict,
+        task: str,
+        pinned: bool,
+        delay: int,
+        ttl: int,
+        commit: bool,
+    ) -> None:
+        names, now, unique = self.engine.state.topology.route(*route), self.clock.now_ms(), self.model.unique
+        if not names or self.is_undefined(key):
+            return
+        holder, before = self.holder(key), self.model.holder(key, now)
+        request = UniqueKey("", until, mode, pinned)
+        decision = decide(request, task, holder)
+        waits = before is not None and any(before.id in self.model.queues[name].available for name in names)
+        if before is not None and mode in (OnConflict.RETURN, OnConflict.ERROR):
+            assert not decision.stores
+        if not decision.stores:
+            return
+        assert decision.takes == (before is None or decision.replaces or (bool(task) and task == before.task))
+        assert not decision.replaces or (mode == OnConflict.REPLACE and before is not None and not before.is_pinned)
+        assert not (waits and mode == OnConflict.REPLACE) or before is None or decision.replaces or before.is_pinned
+        id = self.engine.operations.publish(
+            [self.engine.state.queues[name] for name in names],
+            b"unique",
+            {"n": "unique", "exchange": route[0], "routing_key": route[1], "priority": "0"},
+            priority=255,
+            created_at=now,
+            visible_at=now + delay if delay else -1,
+            ttl_ms=ttl,
+            session=b"",
+            seq=0,
+            total=len(names),
+        )
+        self.model.envelopes[id] = b"unique"
+        deadline = now + ttl if ttl >= 0 else 0
+        self.model.stored_messages[id] = StoredMessage(*route, 255, now + delay, deadline)
+        for name in names:
+            self.model.queues[name].publish(Message(id, 255, now + delay, deadline), now)
+        if decision.takes:
+            self.engine.unique_keys.take(key, request, id, task, [self.engine.state.queues[name] for name in names])
+            end = {UNTIL_DONE: "done", UNTIL_STARTED: "started"}.get(until, now + until)
+            unique[key] = UniqueHolder(id, task, tuple(names), end, pinned)
+        if decision.replaces and holder is not None and before is not None:
+            self.engine.unique_keys.remove(holder)
+            for name in before.queues:
+                if name in self.model.queues and self.model.queues[name].available.pop(before.id, None) is not None:
+                    self.model.ledger.end(before.id, "removed")
+        self.end(commit)
+
+    def is_undefined(self, key: bytes) -> bool:
+        """A message that was moved or redriven may hold its key again, or not."""
+        return key in self.model.unique and self.model.unique[key].id in self.model.added_again
+
+    @rule()
+    def sweep_keys(self) -> None:
+        self.run(self.engine.idempotency.sweep(self.clock.now_ms()))
+
+    @invariant()
+    def unique_keys_are_held_as_long_as_their_messages(self) -> None:
+        now = self.clock.now_ms()
+        for key in filterfalse(self.is_undefined, UNIQUE):
+            holder, expected = self.holder(key), self.model.holder(key, now)
+            assert (holder and holder.message_id) == (expected and expected.id)

@@ -295,6 +295,17 @@ class TaskLedger:
 
 
 @dataclass
+class UniqueHolder:
+    """A message that took a unique key; ``until`` is a time, "started" or "done"."""
+
+    id: int
+    task: str
+    queues: tuple[str, ...]
+    until: int | str
+    is_pinned: bool
+
+
+@dataclass
 class Model:
     """Everything; copied at a commit, put back at a crash."""
 
@@ -311,11 +322,30 @@ class Model:
     producers: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)  # last number, id, queues
     stored: set[int] = field(default_factory=set)  # numbers of publishes
     keys: dict[bytes, Sending] = field(default_factory=dict)  # idempotency keys
+    unique: dict[bytes, UniqueHolder] = field(default_factory=dict)  # the last message that took each unique key
+    added_again: set[int] = field(default_factory=set)  # messages that an operator or a cursor put into a queue
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # of each queue, as the engine says at a commit
     running: dict[tuple[str, int, int], tuple[bytes, int]] = field(default_factory=dict)  # by lease: session, attempt
     ended: list[tuple[int, int, str]] = field(default_factory=list)  # attempts with a report: id, number, state
     #: collected rows since the last checkpoint: a crash brings them back
     swept: dict[tuple[str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def holder(self, key: bytes, now: int) -> UniqueHolder | None:
+        """Who holds a unique key: decided by where the message is."""
+        holder = self.unique.get(key)
+        if holder is None or isinstance(holder.until, int):
+            return holder if holder is not None and now < holder.until else None
+        for name in holder.queues:
+            queue = self.queues.get(name)
+            if queue is None:
+                continue
+            waiting = queue.available.get(holder.id)
+            if waiting is not None and not waiting.is_expired(now):
+                return holder
+            runs = holder.id in queue.in_flight or any(lease[:2] == (name, holder.id) for lease in self.running)
+            if holder.until == "done" and runs:
+                return holder
+        return None
 
     def needed(self) -> set[int]:
         """The messages that some queue still has in some state."""

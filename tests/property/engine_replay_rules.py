@@ -129,6 +129,7 @@ class ReplayRules(EngineRules):
         now, stored = self.clock.now_ms(), self.model.stored_messages[id]
         message = Message(id, stored.priority, visible_at, stored.deadline)
         queue.publish(message, now)
+        self.model.added_again.add(id)
         message.visible_at = max(visible_at, now + was_here)
         message.returned = message.visible_at == now + 1
 

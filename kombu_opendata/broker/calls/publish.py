@@ -13,7 +13,8 @@ from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
 from ...storage.operations.staged_jobs import Staging
 from ...storage.operations.task_results import ResultStore
-from ...storage.operations.unique_keys import UniqueKeys
+from ...storage.operations.unique_keys import Holder, UniqueKeys, decide
+from ...storage.records.idempotency import unique_name_of
 from ...storage.routing.topology import Topology
 from ..access.rights import Rights
 from ..delivery.instance_core import Traffic
@@ -88,41 +89,42 @@ class PublishCalls(BrokerCalls):
         """Publish a message with a unique key, after its key and the holder were read, unless they are in memory."""
         assert msg.unique is not None
         msg.unique.check()
-        if not all(stored_in([queue]) for queue in targets):
+        if any(queue.stored is None for queue in targets):
             raise RequestError("a unique message needs durable queues", exchange=msg.exchange)
-        if self._unique_keys.find(msg.unique.key)[0]:
-            call.reply(self._store_unique(call.session, msg, targets))
+        name = unique_name_of(msg.unique.key)
+        is_known, holder = self._unique_keys.find(name)
+        if is_known:
+            call.reply(self._store_unique(call.session, msg, targets, name, holder))
         else:
-            call.run(msg.rid, self._load_and_publish(call.session, msg))
+            call.run(msg.rid, self._load_and_publish(call.session, msg, name))
 
-    async def _load_and_publish(self, session: Session, msg: m.Publish) -> m.PublishConfirm:
-        assert msg.unique is not None
-        await self._unique_keys.load(msg.unique.key)
+    async def _load_and_publish(self, session: Session, msg: m.Publish, name: bytes) -> m.PublishConfirm:
+        await self._unique_keys.load(name)
         # after a reconnect the client repeats the publish, so it may have been stored during the read
-        return self._repeated(msg, session) or self._store_unique(session, msg, self.targets(msg))
+        if (answer := self._repeated(msg, session)) is not None:
+            return answer
+        targets = self.targets(msg)
+        if not targets:
+            return m.PublishConfirm(msg.rid, 0, 0)
+        return self._store_unique(session, msg, targets, name, self._unique_keys.find(name)[1])
 
-    def _store_unique(self, session: Session, msg: m.Publish, targets: list[BrokerQueue]) -> m.PublishConfirm:
+    def _store_unique(
+        self, session: Session, msg: m.Publish, targets: list[BrokerQueue], name: bytes, holder: Holder | None
+    ) -> m.PublishConfirm:
         """Publish a message with a unique key, unless another message holds the key."""
         keys, unique, task_id = self._unique_keys, msg.unique, msg.headers.get("id", "")
         assert unique is not None
-        if not targets:
-            return m.PublishConfirm(msg.rid, 0, 0)
-        _is_known, holder = keys.find(unique.key)
-        replaces = takes = holder is None
-        if holder is not None:
-            mode = unique.on_conflict
-            takes = mode == OnConflict.KEEP and bool(task_id) and holder.task_id == task_id  # its retry
-            replaces = mode == OnConflict.REPLACE and holder.is_replaceable and bool(holder.waiting)
-            if mode == OnConflict.ERROR:
+        decision = decide(unique, task_id, holder)
+        if holder is not None and not decision.stores:
+            if unique.on_conflict == OnConflict.ERROR:
                 text = f"task {holder.task_id!r}, message {holder.message_id}, holds the unique key {unique.key!r}"
                 values = {"key": unique.key, "task_id": holder.task_id, "message_id": holder.message_id}
                 raise UniqueViolation(f"{text}: nothing was stored", **values)
-            if not replaces and mode != OnConflict.KEEP:
-                return m.PublishConfirm(msg.rid, holder.message_id, 0, holder.task_id)
+            return m.PublishConfirm(msg.rid, holder.message_id, 0, holder.task_id)
         id = self.store(msg, targets, session)
-        if takes or replaces:
-            keys.take(unique, id, task_id, [queue.stored for queue in targets if queue.stored is not None])
-        if replaces and holder is not None:
+        if decision.takes:
+            keys.take(name, unique, id, task_id, stored_in(targets))
+        if holder is not None and decision.replaces:
             keys.remove(holder)
         return self._confirm(msg, targets, id)
 

@@ -106,6 +106,9 @@ class AckEffect(MessagesEffect, tag=4):
             runs = self.runs
             for place, id in enumerate(self.pairs[::2]):
                 state.staged.ended(self.queue, id, DONE, runs[3 * place] if runs else 0, at)
+        if state.idempotency.unique:
+            for id in self.pairs[::2]:
+                state.idempotency.ended(id)
 
 
 def acknowledge(state: StoreState, queue: Queue, entry: QueueEntry, at: int) -> None:

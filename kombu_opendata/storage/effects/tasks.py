@@ -90,6 +90,8 @@ def finish(state: StoreState, lease: Lease, at: int, report: TaskReport) -> Runn
         state.history.finished(lease[0], task, state.session_names.get(session, ""), at, report)
     if state.staged.active:
         state.staged.finished(task.message_id, report.state, at)
+    if state.idempotency.unique:
+        state.idempotency.ended(task.message_id)
     return task
 
 

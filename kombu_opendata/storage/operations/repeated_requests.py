@@ -25,17 +25,18 @@ until the session ends or was not used for long: of two simultaneous calls of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from ..clock import TimeSlice
 from ..effects.publishes import NoteRemovalEffect, SentUniqueEffect, SentWithKeyEffect
 from ..engine_parts import EngineParts, EngineService
 from ..records import idempotency, keys
-from ..records.idempotency import DIGEST_BYTES, Sending
+from ..records.idempotency import DIGEST_BYTES, Sending, Until
 from ..records.session_records import Removal
 
-#: records that one sweep reads
+#: records that a sweep reads together, and at least
 _SWEEP_ROWS = 2000
 _NAME = slice(2, None)
 #: keys that are read together
@@ -85,6 +86,8 @@ class Idempotency(EngineService):
         Raises:
             StoreError: the store can't be read.
         """
+        if self._keys.stored is None:
+            await self.look()
         all_names = [_drop_name(queue), *names] if queue else list(names)
         for start in range(0, len(all_names), _LOADED_AT_ONCE):
             batch = [name for name in all_names[start : start + _LOADED_AT_ONCE] if not self._keys.find(name)[0]]
@@ -103,11 +106,13 @@ class Idempotency(EngineService):
         self._keys.keep(name, sending)
 
     async def look(self) -> None:
-        """Check if there are any keys, for :meth:`drop_queue`."""
+        """Check if there are any keys."""
         if not self._keys.used:
             first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
             if await self._store.scan(first, last, limit=1):
                 self._keys.used = True
+            elif self._keys.stored is None:
+                self._keys.end_sweep()  # of an empty store
 
     def drop_queue(self, queue: str) -> None:
         """Make the keys of earlier publishes to this queue invalid, in the commit that deletes it."""
@@ -117,24 +122,55 @@ class Idempotency(EngineService):
         self.remember(_drop_name(queue), Sending((last_id,), expires_at, bytes(DIGEST_BYTES), ((queue,),)))
 
     async def sweep(self, now: int) -> int:
-        """Read up to 2,000 records after those of the last call, and delete the expired ones; return their number.
+        """Read the records after those of the last call, and delete the unneeded ones; return their number.
 
-        A key that was used again since is in memory with its new time, which counts.
+        It reads more records if there are more new keys, so the unneeded ones remain a fraction of all. The first call
+        after a startup reads all records, for the names of stored keys.
         """
-        start = keys.idempotency_key(self._swept_to) if self._swept_to else None
+        pace, deleted_count = TimeSlice(), 0
+        rows_left = _SWEEP_ROWS + 2 * max(self._keys.added, 0)
+        self._keys.added = 0
+        while rows_left > 0 or self._keys.stored is None:
+            deleted_count += await self._sweep_rows(now)
+            rows_left -= _SWEEP_ROWS
+            if not self._swept_to:
+                break
+            await pace.pause()
+        return deleted_count
+
+    async def _sweep_rows(self, now: int) -> int:
+        """Sweep some records. A key that was used again since is in memory with its new time, which counts."""
+        start = keys.idempotency_key(self._swept_to) + b"\0" if self._swept_to else None
         first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
+        if start is None:
+            self._keys.begin_sweep()
         rows = await self._store.scan(start or first, last, limit=_SWEEP_ROWS)
         self._swept_to = rows[-1][0][_NAME] if len(rows) == _SWEEP_ROWS else b""
-        expired_count = 0
+        running, deleted_count = self._state.running.ids(), 0
         for key, value in rows:
             name = key[_NAME]
             is_known, sending = self._keys.find(name)
             if not is_known:
                 sending = idempotency.decode(key, value)
-            if sending is not None and sending.expires_at_ms <= now:
+            if sending is not None and (sending.expires_at_ms <= now or self._is_over(sending, running)):
                 self._keys.put(name, None)
-                expired_count += 1
-        return expired_count
+                deleted_count += 1
+            else:
+                self._keys.found(name)
+        if not self._swept_to:
+            self._keys.end_sweep()
+        return deleted_count
+
+    def _is_over(self, sending: Sending, running: Collection[int]) -> bool:
+        """Return True if a unique key's message has ended, so that it can never hold the key again."""
+        hold, id = sending.hold, sending.ids[0]
+        if hold is None or hold.until == Until.TIME or id in running:
+            return False
+        for name, bucket in zip(sending.queues[0], hold.buckets, strict=True):
+            queue = self._state.queues.get(name)
+            if queue is not None and (bucket in queue.messages.cold or queue.messages.find(id) is not None):
+                return False
+        return True
 
 
 def _drop_name(queue: str) -> bytes:

@@ -13,12 +13,15 @@ a time       was published less than this time ago
 
 So nothing has to release a key: each end of a message, also of a kind that is added later, ends the hold in the same
 commit, and a crash leaves both or neither. A release that is written at each end would cost a look-up for each
-acknowledgement, and an end without it would lock the key. A message that was moved, redriven or dead-lettered is at
-another place, and holds nothing.
+acknowledgement, and an end without it would lock the key. A message that was moved or dead-lettered is at another
+place, and holds nothing; one that was redriven may be in its old bucket, and hold its key again if that is free.
 
 **Deciding without awaiting.** As in :mod:`.repeated_requests`, :meth:`UniqueKeys.find` does not read. If the key, or
 the bucket of its holder, is not in memory, the caller awaits :meth:`UniqueKeys.load` and tries again; then it publishes
 and calls :meth:`UniqueKeys.take` without an await in between, so that all are in one commit.
+
+**Records without a holder.** An acknowledgement, or the end of a task, deletes the record if it is in memory
+(:meth:`.IdempotencyState.ended`); :meth:`.Idempotency.sweep` deletes the others. This frees space, and decides nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...protocol.unique_key import MAX_SECONDS, UNTIL_STARTED, UniqueKey
+from ...protocol.unique_key import MAX_SECONDS, UNTIL_STARTED, OnConflict, UniqueKey
 from ..engine_parts import EngineParts, EngineService
-from ..records.idempotency import DIGEST_BYTES, Sending, UniqueHold, Until, unique_name_of
+from ..records.idempotency import DIGEST_BYTES, Sending, UniqueHold, Until
 from ..state.queue_buckets import QueueEntry
 from ..state.store_state import Queue
 from .message_operations import Operations
@@ -47,6 +50,26 @@ class Holder(NamedTuple):
     is_replaceable: bool
 
 
+class Decision(NamedTuple):
+    """The outcome of a publish: a message that takes the key, one without it, or none."""
+
+    stores: bool
+    takes: bool = False
+    replaces: bool = False  # the holder is removed
+
+
+def decide(unique: UniqueKey, task_id: str, holder: Holder | None) -> Decision:
+    """Return the outcome of a publish of a task (empty: of another message), if ``holder`` has the key."""
+    mode = unique.on_conflict
+    if holder is None:
+        return Decision(True, takes=True)
+    if mode == OnConflict.KEEP:
+        return Decision(True, takes=bool(task_id) and holder.task_id == task_id)  # as its retry
+    if mode == OnConflict.REPLACE and holder.is_replaceable and holder.waiting:
+        return Decision(True, takes=True, replaces=True)
+    return Decision(False)
+
+
 class UniqueKeys(EngineService):
     """The unique keys of one instance."""
 
@@ -56,9 +79,9 @@ class UniqueKeys(EngineService):
         super().__init__(parts)
         self._operations, self._loader, self._idempotency = operations, loader, idempotency
 
-    def find(self, key: str) -> tuple[bool, Holder | None]:
-        """Return True if the key is known, and the message that holds it, if any."""
-        is_known, sending = self._idempotency.find(unique_name_of(key))
+    def find(self, name: bytes) -> tuple[bool, Holder | None]:
+        """Return True if the key with this hash is known, and the message that holds it, if any."""
+        is_known, sending = self._idempotency.find(name)
         if sending is None or sending.hold is None:
             return is_known, None
         id, hold, (queues, *_) = sending.ids[0], sending.hold, sending.queues
@@ -79,15 +102,14 @@ class UniqueKeys(EngineService):
                 waiting.append((queue, entry))
         return True, Holder(id, hold.task_id, waiting, hold.is_replaceable) if is_held else None
 
-    async def load(self, key: str) -> None:
+    async def load(self, name: bytes) -> None:
         """Read a key and the bucket of its holder, until :meth:`find` knows them.
 
         Raises:
             StoreError: the store can't be read.
         """
-        name = unique_name_of(key)
         with self._idempotency.held([name]):
-            while not self.find(key)[0]:
+            while not self.find(name)[0]:
                 await self._idempotency.load([name])
                 _is_known, sending = self._idempotency.find(name)
                 if sending is not None and sending.hold is not None:
@@ -96,8 +118,8 @@ class UniqueKeys(EngineService):
                         if queue is not None and bucket in queue.messages.cold:
                             await self._loader.load_bucket(queue, bucket)
 
-    def take(self, unique: UniqueKey, id: int, task_id: str, queues: Sequence[Queue]) -> None:
-        """Let a message that was just published to these queues hold a key, in its commit."""
+    def take(self, name: bytes, unique: UniqueKey, id: int, task_id: str, queues: Sequence[Queue]) -> None:
+        """Let a message that was just published to these queues hold the key with this hash, in its commit."""
         places = [(queue.name, entry.bucket) for queue in queues if (entry := queue.messages.find(id)) is not None]
         if not places:  # a full queue has dropped it
             return
@@ -107,7 +129,7 @@ class UniqueKeys(EngineService):
         names, buckets = zip(*places, strict=True)
         hold = UniqueHold(until, not unique.pinned, task_id, buckets)
         expires_at = self._clock.now_ms() + ms
-        self._idempotency.remember(unique_name_of(unique.key), Sending((id,), expires_at, _NO_DIGEST, (names,), hold))
+        self._idempotency.remember(name, Sending((id,), expires_at, _NO_DIGEST, (names,), hold))
 
     def remove(self, holder: Holder) -> None:
         """Remove a holder that waits, because the message that was just published replaces it."""

@@ -18,9 +18,8 @@ buckets             u32 each   2 only: of the message, in each of its queues
 
 The key of the record has a hash of exchange, routing key and idempotency key (:func:`name_of`). The deletion of a queue
 is recorded in the same form, with an empty exchange, the queue's name as the routing key, an empty idempotency key, and
-the newest message id at that time. A unique key has no destination: its hash is that of the empty exchange, an empty
-routing key, and the key after a zero byte. The message holds the key until the time, or as long as it is in its buckets
-(:mod:`..operations.unique_keys`). The format is defined here.
+the newest message id at that time. A unique key has no destination: see :func:`unique_name_of`. Its message holds the
+key until the time, or as long as it is in its buckets (:mod:`..operations.unique_keys`). The format is defined here.
 """
 
 from __future__ import annotations
@@ -75,23 +74,23 @@ def name_of(exchange: str, routing_key: str, key: str) -> bytes:
 
 
 def unique_name_of(key: str) -> bytes:
-    """Return the hash that represents a unique key."""
-    return name_of("", "", f"\0{key}")
+    """Return the hash that represents a unique key: BLAKE2b of its text, personalized to differ from other hashes."""
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES, person=b"unique").digest()
 
 
 def encode(sending: Sending) -> bytes:
     if len(sending.digest) != DIGEST_BYTES:
         raise RequestError(f"a digest has {DIGEST_BYTES} bytes, not {len(sending.digest)}")
-    head = (len(sending.ids), sending.expires_at_ms, sending.digest)
-    fixed = field_types.pack_versioned(_FIXED, "messages, expires at, digest", *head)
+    version = field_types.VERSION if sending.hold is None else _UNIQUE_VERSION
+    head = (version, len(sending.ids), sending.expires_at_ms, sending.digest)
+    fixed = field_types.pack(_FIXED, "version, messages, expires at, digest", *head)
     parts = [fixed, field_types.array_count(len(sending.queues), "destinations")]
     for names in sending.queues:
         parts += field_types.array_count(len(names), "queues"), *map(field_types.utf8, names)
     parts.append(field_types.pack_column("q", sending.ids))
     if sending.hold is not None:
-        parts[0] = bytes((_UNIQUE_VERSION,)) + fixed[1:]
         until, is_replaceable, task_id, buckets = sending.hold
-        flags = field_types.pack(_UNTIL, "until, flags", until, int(is_replaceable))
+        flags = field_types.pack(_UNTIL, "until, flags", until, is_replaceable)
         parts += flags, field_types.utf8(task_id), field_types.pack_column("I", buckets)
     return b"".join(parts)
 

@@ -15,7 +15,7 @@ from ..engine_sizes import SIZES, EngineSizes
 from ..records import idempotency, keys, store_records
 from ..records.dead_letter import REVOKED, DeadLetter
 from ..records.definitions import NO_OVERRIDES, QueueOverrides
-from ..records.idempotency import Sending
+from ..records.idempotency import Sending, Until
 from ..records.routing_cursor import Cursor
 from ..records.session_records import Producer, Removal
 from ..records.store_records import FOREVER, LogRetention
@@ -24,6 +24,7 @@ from ..routing.topology import Topology
 from ..slatedb.ffi import WriteBatch
 from .flow_limits import FlowLimits, FlowRules, limited
 from .history_log import HistoryLog
+from .name_filter import NameFilter
 from .partitions import PartitionRules
 from .queue_buckets import DeadlineRules, QueueEntry
 from .queue_counters import QueueCounts
@@ -173,16 +174,56 @@ class IdempotencyState(WriteBackCache[Sending]):
 
     Attributes:
         used: True if there is a key in memory, or if the last :meth:`.Idempotency.look` found one.
+        stored: the names that the store may have, or None while they are unknown. So a new key needs no read.
+        added: the number of keys that were added since the last sweep, and not removed by :meth:`ended`.
+        unique: the unique keys whose message is in one queue, by message id.
     """
 
     def __init__(self) -> None:
         super().__init__(lambda sending: 100 + 40 * len(sending.ids) + 60 * sum(map(len, sending.queues)))
         self.used = False
+        self.stored: NameFilter | None = None
+        self._next_stored = NameFilter()  # all that were added since the last sweep began, and those that it found
+        self.added = 0
+        self.unique: dict[int, bytes] = {}
+
+    def find(self, name: bytes) -> tuple[bool, Sending | None]:
+        is_known, sending = super().find(name)
+        return is_known or (self.stored is not None and name not in self.stored), sending
 
     def remember(self, name: bytes, sending: Sending) -> None:
         """Add the publish under a key."""
         self.used = True
+        self.added += 1
         self.put(name, sending)
+        self._next_stored.add(name)
+        if self.stored is not None and self.stored is not self._next_stored:
+            self.stored.add(name)
+        if sending.hold is not None and sending.hold.until != Until.TIME and len(sending.hold.buckets) == 1:
+            self.unique[sending.ids[0]] = name
+
+    def ended(self, id: int) -> None:
+        """Delete the unique key of a message that its only queue no longer needs, if the key is in memory."""
+        name = self.unique.pop(id, None)
+        if name is not None:
+            _is_known, sending = super().find(name)
+            if sending is not None and sending.ids[0] == id:
+                self.put(name, None)
+                self.added -= 1
+
+    def begin_sweep(self) -> None:
+        """Begin to collect the names that the store may have: those to come, and those that it will get."""
+        self._next_stored = NameFilter(2 * self._next_stored.count)
+        for name in (*self._pending, *self._flushing):
+            self._next_stored.add(name)
+
+    def found(self, name: bytes) -> None:
+        """Record a name that the store has."""
+        self._next_stored.add(name)
+
+    def end_sweep(self) -> None:
+        """Use the collected names, as the whole store was read since :meth:`begin_sweep`."""
+        self.stored = self._next_stored
 
     def snapshot(self, batch: WriteBatch) -> None:
         """Add the changes to a checkpoint's batch."""
