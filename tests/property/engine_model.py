@@ -333,8 +333,10 @@ class Model:
     def holder(self, key: bytes, now: int) -> UniqueHolder | None:
         """Who holds a unique key: decided by where the message is."""
         holder = self.unique.get(key)
-        if holder is None or isinstance(holder.until, int):
-            return holder if holder is not None and now < holder.until else None
+        if holder is None:
+            return None
+        if isinstance(holder.until, int):
+            return holder if now < holder.until else None
         for name in holder.queues:
             queue = self.queues.get(name)
             if queue is None:

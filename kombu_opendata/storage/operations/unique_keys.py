@@ -86,15 +86,15 @@ class UniqueKeys(EngineService):
             return is_known, None
         id, hold, (queues, *_) = sending.ids[0], sending.hold, sending.queues
         waiting, is_held, now = [], hold.until == Until.TIME, self._clock.now_ms()
-        for name, bucket in zip(queues, hold.buckets, strict=True):
-            queue = self._state.queues.get(name)
+        for queue_name, bucket in zip(queues, hold.buckets, strict=True):
+            queue = self._state.queues.get(queue_name)
             if queue is None:
                 continue
             if bucket in queue.messages.cold:
                 return False, None
             entry = queue.messages.find(id)
             if entry is None or entry.bucket != bucket:
-                is_held = is_held or (hold.until == Until.DONE and self._state.running.find(name, id) is not None)
+                is_held = is_held or (hold.until == Until.DONE and self._state.running.find(queue_name, id) is not None)
             elif id in queue.messages.in_flight:
                 is_held = is_held or hold.until == Until.DONE
             elif not entry.deadline or entry.deadline > now:

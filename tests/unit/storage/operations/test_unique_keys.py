@@ -1,0 +1,266 @@
+"""Unique keys of the engine: who holds one after each end of a message, and after a crash beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
+from kombu_opendata.protocol.unique_key import UNTIL_DONE, UNTIL_STARTED, OnConflict, UniqueKey
+from kombu_opendata.storage.operations import repeated_requests
+from kombu_opendata.storage.operations.unique_keys import Decision, Holder, decide
+from kombu_opendata.storage.records import keys
+from kombu_opendata.storage.records.idempotency import unique_name_of
+from kombu_opendata.storage.state.name_filter import NameFilter
+from kombu_opendata.storage.state.store_state import QueueSettings
+from tests.support.engine import SMALL_BUCKETS, World, run
+
+NAME = unique_name_of("key")
+TTL_MS = 5000
+SUCCEEDED, LOST = TaskReport(TaskState.SUCCEEDED), TaskReport(TaskState.LOST)
+
+
+def publish(world: World, until_ms: int = UNTIL_DONE, *, name: bytes = NAME, queue: str = "q") -> int:
+    id = world.publish(queue, ttl_ms=TTL_MS)
+    world.engine.unique_keys.take(name, UniqueKey("key", until_ms), id, "task", [world.queue(queue)])
+    return id
+
+
+async def holder(world: World, name: bytes = NAME) -> int | None:
+    await world.engine.unique_keys.load(name)
+    is_known, found = world.engine.unique_keys.find(name)
+    assert is_known
+    return found and found.message_id
+
+
+async def acknowledge(world: World, name: str) -> None:
+    entry = await world.claim(name)
+    world.engine.operations.ack(world.queue(name), [entry])
+
+
+async def end_task(world: World, name: str, report: TaskReport = SUCCEEDED) -> None:
+    entry = await world.claim(name)
+    world.engine.task_runs.start(world.queue(name), [entry])
+    assert await holder(world, unique_name_of(name)) == entry.id
+    world.engine.task_runs.finish((name, entry.id, entry.claimed_at), report)
+
+
+async def lose_task(world: World, name: str) -> None:
+    await end_task(world, name, LOST)
+
+
+async def reject(world: World, name: str) -> None:
+    entry = await world.claim(name)
+    world.engine.operations.fail(world.queue(name), [entry], "consumer")
+
+
+async def run_out_of_attempts(world: World, name: str) -> None:
+    for _ in range(2):
+        entry = await world.claim(name)
+        assert await holder(world, unique_name_of(name)) == entry.id
+        world.engine.operations.put_back(world.queue(name), [entry], "consumer", costs_attempt=True)
+        world.clock.advance(2)
+
+
+async def expire(world: World, name: str) -> None:
+    entry = await world.next(name)
+    assert entry is not None
+    world.engine.operations.remove(world.queue(name), [entry], "expired")
+
+
+async def purge(world: World, name: str) -> None:
+    await world.engine.definitions.purge(world.queue(name))
+
+
+async def drop(world: World, name: str) -> None:
+    await world.engine.collector.drop_oldest(world.queue(name), lambda: len(world.queue(name).messages) > 0)
+
+
+async def delete(world: World, name: str) -> None:
+    queue = world.queue(name)
+    world.engine.operations.delete(queue, list(queue.messages.available.values()))
+
+
+async def archive(world: World, name: str) -> None:
+    queue = world.queue(name)
+    world.engine.operations.archive(queue, list(queue.messages.available.values()), "operator")
+
+
+async def delete_queue(world: World, name: str) -> None:
+    await world.engine.definitions.delete_queue(world.queue(name))
+
+
+async def declare_again(world: World, name: str) -> None:
+    await delete_queue(world, name)
+    world.engine.definitions.declare_queue(name, QueueSettings())
+    world.publish(name)
+
+
+async def pass_deadline(world: World, name: str) -> None:
+    """The last end, as the others need their messages."""
+    world.clock.advance(TTL_MS)
+
+
+ENDS = [
+    acknowledge, end_task, lose_task, reject, run_out_of_attempts, expire, purge, drop, delete, archive, delete_queue,
+    declare_again, pass_deadline,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "in_memory"])
+def test_each_end_of_its_message_releases_a_key(is_stored: bool, tmp_path: Path) -> None:
+    """Each in a queue and with a key of its name; the keys are read again if ``is_stored``."""
+
+    async def steps(world: World) -> None:
+        names = [end.__name__ for end in ENDS]
+        for name in names:
+            world.engine.definitions.declare_queue(name, QueueSettings(max_attempts=2))
+            publish(world, name=unique_name_of(name), queue=name)
+        await world.engine.commits.commit()
+        if is_stored:
+            await world.engine.commits.checkpoint()
+            await world.crash()
+        for end, name in zip(ENDS, names, strict=True):
+            assert await holder(world, unique_name_of(name)) is not None, name
+            await end(world, name)
+            assert await holder(world, unique_name_of(name)) is None, name
+        await world.engine.commits.commit()
+        await world.crash()
+        assert {name: await holder(world, unique_name_of(name)) for name in names} == dict.fromkeys(names)
+        await world.engine.idempotency.sweep(world.clock.now_ms())
+        await world.engine.commits.checkpoint()
+        rows = await world.engine.store.scan(*keys.kind_range(keys.RecordKind.IDEMPOTENCY))
+        assert len(rows) == 3, "the key of the message that has only passed its deadline, and two deleted queues"
+
+    run(tmp_path / "s", steps)
+
+
+def test_a_key_until_the_start_is_held_while_the_message_waits(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        id = publish(world, UNTIL_STARTED)
+        entry = await world.claim("q")
+        assert await holder(world) is None
+        await world.engine.idempotency.sweep(world.clock.now_ms())
+        world.engine.operations.put_back(world.queue("q"), [entry], "consumer", costs_attempt=False)
+        assert await holder(world) == id
+        await acknowledge(world, "q")
+        assert await holder(world) is None
+
+    run(tmp_path / "s", steps)
+
+
+def test_a_time_counts_from_the_publish_whatever_becomes_of_the_message(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        id = publish(world, 1000)
+        await acknowledge(world, "q")
+        await world.engine.commits.checkpoint()
+        await world.crash()
+        world.clock.advance(999)
+        await world.engine.idempotency.sweep(world.clock.now_ms())
+        assert await holder(world) == id
+        world.clock.advance(1)
+        assert await holder(world) is None
+
+    run(tmp_path / "s", steps)
+
+
+def test_a_crash_takes_the_key_with_its_message(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        first = publish(world)
+        await world.engine.commits.commit()
+        await acknowledge(world, "q")
+        publish(world)
+        await world.crash()
+        assert await holder(world) == first
+
+    run(tmp_path / "s", steps)
+
+
+def test_a_holder_in_a_cold_bucket_is_found(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        names = [unique_name_of(str(number)) for number in range(40)]
+        ids = [publish(world, name=name) for name in names]
+        await world.engine.commits.checkpoint()
+        await world.crash()
+        assert world.queue("q").messages.cold
+        assert not world.engine.unique_keys.find(names[20])[0]
+        assert [await holder(world, name) for name in names] == ids
+        world.clock.advance(TTL_MS)
+        assert await holder(world, names[30]) is None
+
+    run(tmp_path / "s", steps, SMALL_BUCKETS)
+
+
+def test_a_new_key_needs_no_read_once_the_stored_names_are_known(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        find = world.engine.unique_keys.find
+        assert not find(NAME)[0]
+        await holder(world)
+        names = [unique_name_of(str(number)) for number in range(10)]
+        for name in names:
+            assert find(name) == (True, None)
+            publish(world, name=name)
+        await world.engine.commits.checkpoint()
+        await world.crash()
+        find = world.engine.unique_keys.find
+        assert not find(NAME)[0]
+        await world.engine.idempotency.sweep(world.clock.now_ms())
+        assert find(NAME) == (True, None)
+        assert not any(find(name)[0] for name in names)
+        assert None not in [await holder(world, name) for name in names]
+
+    run(tmp_path / "s", steps)
+
+
+def test_a_sweep_reads_more_records_if_there_are_more_new_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated_requests, "_SWEEP_ROWS", 3)
+
+    async def steps(world: World) -> None:
+        await holder(world)
+        for number in range(20):
+            publish(world, 1, name=unique_name_of(str(number)))
+        await world.engine.commits.checkpoint()
+        world.clock.advance(1)
+        assert await world.engine.idempotency.sweep(world.clock.now_ms()) == 20
+        await world.engine.commits.checkpoint()
+        assert not await world.engine.store.scan(*keys.kind_range(keys.RecordKind.IDEMPOTENCY))
+
+    run(tmp_path / "s", steps)
+
+
+def test_names_that_were_added_are_in_the_filter_and_few_others() -> None:
+    names = [unique_name_of(str(number)) for number in range(20_000)]
+    added = NameFilter(10_000)
+    for name in names[:10_000]:
+        added.add(name)
+    assert all(name in added for name in names[:10_000])
+    assert sum(name in added for name in names[10_000:]) < 300
+
+
+@pytest.mark.parametrize(
+    ("mode", "task", "waits", "is_replaceable", "decision"),
+    [
+        (OnConflict.RETURN, "t", True, True, Decision(False)),
+        (OnConflict.ERROR, "t", True, True, Decision(False)),
+        (OnConflict.REPLACE, "u", True, True, Decision(True, takes=True, replaces=True)),
+        (OnConflict.REPLACE, "u", False, True, Decision(False)),
+        (OnConflict.REPLACE, "u", True, False, Decision(False)),
+        (OnConflict.KEEP, "t", False, False, Decision(True, takes=True)),
+        (OnConflict.KEEP, "u", True, True, Decision(True)),
+        (OnConflict.KEEP, "", True, True, Decision(True)),
+    ],
+)
+def test_the_outcome_of_a_conflict(
+    mode: OnConflict, task: str, waits: bool, is_replaceable: bool, decision: Decision, tmp_path: Path
+) -> None:
+    async def steps(world: World) -> None:
+        publish(world)
+        _is_known, found = world.engine.unique_keys.find(NAME)
+        assert found is not None
+        assert found.waiting
+        held = Holder(1, "t" if task else "", found.waiting if waits else [], is_replaceable)
+        assert decide(UniqueKey("key", on_conflict=mode), task, held) == decision
+        assert decide(UniqueKey("key", on_conflict=mode), task, None) == Decision(True, takes=True)
+
+    run(tmp_path / "s", steps)
