@@ -101,6 +101,27 @@ def test_a_delay_and_used_tokens_survive_a_kill(client: QueueClient, module_stor
     assert bodies(client.read(f"{name}-delayed")) == [0]
 
 
+def test_a_partition_is_limited_and_delayed_by_itself(client: QueueClient, name: str) -> None:
+    client.create(name, QueueOptions(partition_by="tenant", partition_concurrency=1))
+    for tenant in ("a", "a", "b"):
+        client.send(name, tenant, headers={"tenant": tenant})
+    held = client.read(name, qty=5)
+    assert sorted(bodies(held)) == ["a", "b"]
+    assert client.read(name, qty=5, where={"tenant": "a"}) == []
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.read_with_poll, name, max_poll_seconds=60, where={"tenant": "a"})
+        client.archive_many(name, held)
+        client.archive_many(name, waiting.result())
+    for tenant in ("a", "b"):
+        client.send(name, tenant, headers={"tenant": tenant})
+    client.delay_key(name, 3600, key="a")
+    assert bodies(client.read(name, qty=5)) == ["b"]
+    client.delay_key(name, 0, key="a")
+    assert bodies(client.read(name, qty=5)) == ["a"]
+    with pytest.raises(errors.NotFound, match="no partition with the key 'c'"):
+        client.delay_key(name, 1, key="c")
+
+
 @pytest.mark.parametrize("seconds", [-1, 31 * 86_400, float("nan")])
 def test_delays_that_are_not_valid(client: QueueClient, name: str, seconds: float) -> None:
     client.create(name)

@@ -120,7 +120,7 @@ class EngineRules(CrashableEngine):
     def delay_flow(self, name: str, ms: int, commit: bool) -> None:
         if name in self.model.queues:
             until = self.clock.now_ms() + ms if ms else 0
-            self.engine.operations.delay_flow(self.engine.state.queues[name], until)
+            self.engine.operations.delay_flow(self.engine.state.queues[name], -1, until)
             self.model.queues[name].delayed_until = until
             self.end(commit)
 

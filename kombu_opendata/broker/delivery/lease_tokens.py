@@ -151,7 +151,7 @@ class LeaseTable:
 
     def _free_slot(self, queue: BrokerQueue | None) -> None:
         """Wake a queue with limits after the end of a running task."""
-        if queue is not None and queue.flow is not None:
+        if queue is not None and (queue.flow is not None or queue.messages.partitions is not None):
             self._queues.wake(queue)
 
     # ------------------------------------------------------------------ ending

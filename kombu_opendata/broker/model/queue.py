@@ -163,8 +163,8 @@ class BrokerQueue(ConsumedQueue):
         """Set the due time of a message to ``delay_ms`` from now."""
 
     @abstractmethod
-    def delay_flow(self, until_ms: int) -> None:
-        """Deliver nothing of the queue before a time; 0 removes a delay."""
+    def delay_flow(self, partition: int, until_ms: int) -> None:
+        """Deliver nothing of a partition before a time; -1 is the queue, and a time of 0 removes a delay."""
 
     @abstractmethod
     async def purge(self, call: Call) -> int:

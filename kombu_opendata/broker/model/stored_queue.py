@@ -182,8 +182,8 @@ class StoredQueue(BrokerQueue):
     def delay(self, entry: QueueEntry, delay_ms: int) -> None:
         self._operations.delay(self.stored, (entry,), delay_ms)
 
-    def delay_flow(self, until_ms: int) -> None:
-        self._operations.delay_flow(self.stored, until_ms)
+    def delay_flow(self, partition: int, until_ms: int) -> None:
+        self._operations.delay_flow(self.stored, partition, until_ms)
         self.flow = self.stored.flow
 
     async def purge(self, call: Call) -> int:

@@ -185,7 +185,7 @@ class TransientQueue(BrokerQueue):
         now = self._clock.now_ms()
         self.messages.delay(entry, now + delay_ms, now)
 
-    def delay_flow(self, until_ms: int) -> None:
+    def delay_flow(self, partition: int, until_ms: int) -> None:
         self.flow = self.flow or FlowLimits()
         self.flow.delayed_until_ms = until_ms
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from itertools import repeat
+from itertools import chain, repeat
 
 from ..clock import Clock
 from ..effects import codec
@@ -26,7 +26,7 @@ from ..records.store_records import StoreHeader
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
 from ..state.cold_summaries import PARTITION_BITS, Summary
-from ..state.flow_limits import FlowLimits
+from ..state.flow_limits import PARTITION, FlowLimits, FlowRules
 from ..state.history_log import HistoryLog
 from ..state.settled_list import ListName, bucket_key
 from ..state.store_state import Queue, QueueSettings, StoreState
@@ -78,6 +78,11 @@ async def rebuild(
         _load_cursors(store, state),
         _load_settled(store, state, commits),
     )
+    for (name, _id, _token), task in chain.from_iterable(map(dict.items, state.running.by_session.values())):
+        if task.partition and name in state.queues:
+            partitions = state.queues[name].messages.partitions
+            if partitions is not None and task.partition in partitions:
+                partitions[task.partition].running += 1
     state.staged.upgrade(id for _queue, id, _token in state.running.by_lease)
     state.history = history
     for effects in commits:
@@ -248,7 +253,7 @@ def _load_partitions(state: StoreState, rows: Iterable[Row]) -> None:
             record = partition.decode(key, value)
             opened = queue.messages.open_partition(parsed.partition or 0, record.by, record.key)
             if record.full_at_ns or record.delayed_until_ms:
-                opened.flow = FlowLimits()
+                opened.flow = FlowLimits(FlowRules.of(queue.options.arguments, PARTITION))
                 opened.flow.full_at_ns, opened.flow.delayed_until_ms = record.full_at_ns, record.delayed_until_ms
     for queue in state.queues.values():
         if queue.messages.partitions is not None:

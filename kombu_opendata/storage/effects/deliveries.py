@@ -302,13 +302,17 @@ class ExtendEffect(MessagesEffect, tag=44):
 
 
 class DelayFlowEffect(Effect, tag=90):
-    """Nothing of a queue is delivered before a given time; 0 means that an earlier delay was removed."""
+    """Nothing of a partition is delivered before a given time; 0 means that an earlier delay was removed.
+
+    The partition -1 is the whole queue.
+    """
 
     queue: str
+    partition: int
     until_ms: int
 
     def apply(self, state: StoreState) -> None:
-        state.delay_flow(state.queues[self.queue], self.until_ms)
+        state.delay_flow(state.queues[self.queue], self.partition, self.until_ms)
 
 
 class DelayEffect(MessagesEffect, tag=45):

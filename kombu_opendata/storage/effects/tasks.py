@@ -29,7 +29,9 @@ class StartEffect(MessagesEffect, tag=60):
             waited = at - entry.visible_at if 0 < entry.visible_at < at else 0
             if waited > MAX_WAITED_MS:
                 waited = MAX_WAITED_MS
-            task = RunningTask(id, entry.claimed_at, at, waited, entry.attempts)
+            partitions = queue.messages.partitions
+            partition = 0 if partitions is None else partitions.started(entry)
+            task = RunningTask(id, entry.claimed_at, at, waited, entry.attempts, partition)
             state.running.start(entry.session, self.queue, task)
             acknowledge(state, queue, entry, at)
             if state.staged.active:
@@ -86,6 +88,10 @@ def finish(state: StoreState, lease: Lease, at: int, report: TaskReport) -> Runn
     if run is None:
         return None
     session, task = run
+    if task.partition and lease[0] in state.queues:
+        partitions = state.queues[lease[0]].messages.partitions
+        if partitions is not None:
+            partitions.finished(task.partition)
     if state.history is not None:
         state.history.finished(lease[0], task, state.session_names.get(session, ""), at, report)
     if state.staged.active:

@@ -308,9 +308,9 @@ class Operations:
         at = self._clock.now_ms()
         self._commits.apply(DelayEffect(queue.name, at, _pairs(entries), at + delay_ms))
 
-    def delay_flow(self, queue: Queue, until_ms: int) -> None:
-        """Deliver nothing of a queue before a time; 0 removes a delay."""
-        self._commits.apply(DelayFlowEffect(queue.name, until_ms))
+    def delay_flow(self, queue: Queue, partition: int, until_ms: int) -> None:
+        """Deliver nothing of a partition before a time; -1 is the queue, and a time of 0 removes a delay."""
+        self._commits.apply(DelayFlowEffect(queue.name, partition, until_ms))
 
     def release(self, queue: Queue, entries: Collection[QueueEntry], consumer: str, delay_ms: int) -> None:
         """Move messages from in flight to available in ``delay_ms``, without counting an attempt."""

@@ -115,7 +115,7 @@ class Repartitioner(EngineService):
 
     def _finish(self, queue: Queue, partitions: Partitions) -> None:
         """Delete the partitions that were emptied; let the others deliver that received messages during the run."""
-        numbers = [number for number, each in partitions.empty.items() if not partitions.fits(each)]
+        numbers = [number for number, each in partitions.empty.items() if not (each.running or partitions.fits(each))]
         if numbers:
             self._commits.apply(ClosePartitionsEffect(queue.name, numbers))
         for number in partitions.misplaced & partitions.keys():

@@ -47,9 +47,10 @@ running tasks    type       tasks that the session acknowledged at their start, 
 version          u8         1
 queues           u32        number of queues, each once
 -- queue         ``Utf8``
--- count         u32        number of tasks
+-- count         u32        number of tasks; highest bit: their partitions follow, too
 -- tasks         columns    message id u64, claimed at i64, started at i64,
                             waited ms u32, number of the attempt u16
+-- partitions    u32 each   of the queue; 0: none
 ===============  =========  ================================================================
 
 The formats are defined here.
@@ -219,6 +220,7 @@ class RunningTask(msgspec.Struct, array_like=True, frozen=True, gc=False):
         claimed_at_ms: also the token of its message's lease.
         waited_ms: the time for which its message was ready before the start of the task.
         number: the number of the attempt, as in the history log.
+        partition: the number of the queue's partition in which it has a slot; 0 if there is none.
     """
 
     message_id: int
@@ -226,15 +228,19 @@ class RunningTask(msgspec.Struct, array_like=True, frozen=True, gc=False):
     started_at_ms: int
     waited_ms: int
     number: int
+    partition: int = 0
 
 
 def encode_running_tasks(tasks: Mapping[str, Iterable[RunningTask]]) -> bytes:
     parts = [field_types.pack_versioned(_TASKS, "queues", len(tasks))]
     for queue, queue_tasks in tasks.items():
         rows = list(map(msgspec.structs.astuple, queue_tasks))
-        columns = zip(*rows, strict=True) if rows else ((),) * len(_TASK_COLUMNS)
-        parts += field_types.utf8_escaped(queue), _COUNT.pack(len(rows))
+        *columns, partitions = zip(*rows, strict=True) if rows else ((),) * (len(_TASK_COLUMNS) + 1)
+        count = len(rows) | (_HIGHEST_BIT if any(partitions) else 0)
+        parts += field_types.utf8_escaped(queue), _COUNT.pack(count)
         parts.append(field_types.pack_columns(_TASK_COLUMNS, columns))
+        if any(partitions):
+            parts.append(field_types.pack_column("I", partitions))
     return b"".join(parts)
 
 
@@ -247,7 +253,11 @@ def decode_running_tasks(key: bytes, value: bytes) -> dict[str, list[RunningTask
         if queue in tasks_by_queue:
             raise field_types.corrupt(key, offset, "a queue that occurs twice")
         (count,) = field_types.read(_COUNT, key, value, start)
+        with_partitions, count = count & _HIGHEST_BIT, count & ~_HIGHEST_BIT
         columns, offset = field_types.read_columns(_TASK_COLUMNS, key, value, start + _COUNT.size, count)
+        if with_partitions:
+            partitions, offset = field_types.read_column("I", key, value, offset, count)
+            columns = [*columns, partitions]
         tasks_by_queue[queue] = list(map(RunningTask, *columns))
     field_types.check_end(key, value, offset)
     return tasks_by_queue

@@ -27,6 +27,8 @@ from ...protocol.rate import Rate
 UNLIMITED = 1 << 62
 _MS = 1_000_000
 _MAX_SLACK_NS = 50 * _MS
+#: the beginning of the arguments with the limits of partitions
+PARTITION = "x-partition-"
 
 
 class FlowRules(NamedTuple):
@@ -42,9 +44,12 @@ class FlowRules(NamedTuple):
     burst: int = 0
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> FlowRules:
-        """Return the limits; an invalid one, which a version without checks accepted, counts as missing."""
-        concurrency, text = arguments.get("x-concurrency"), arguments.get("x-rate")
+    def of(cls, arguments: Mapping[str, Any], prefix: str = "x-") -> FlowRules:
+        """Return the limits of a queue, or of its partitions by their prefix :data:`PARTITION`.
+
+        An invalid limit, which a version without checks accepted, counts as missing.
+        """
+        concurrency, text = arguments.get(f"{prefix}concurrency"), arguments.get(f"{prefix}rate")
         concurrency = concurrency if type(concurrency) is int and concurrency > 0 else 0
         if text is None or not Rate.is_valid(text):
             return cls(concurrency)
@@ -117,12 +122,12 @@ class FlowLimits:
         return opens_at
 
     def reason(self, used: int, now_ms: int) -> str:
-        """Return what forbids a delivery now: ``delay``, ``concurrency`` or ``rate``; empty if nothing does."""
+        """Return what forbids a delivery now: ``delay``, ``rate`` or ``concurrency``; empty if nothing does."""
         if self.room(used, now_ms):
             return ""
         if self.delayed_until_ms > now_ms:
             return "delay"
-        return "concurrency" if 0 < self.rules.concurrency <= used else "rate"
+        return "rate" if self.opens_at_ms(now_ms) > now_ms else "concurrency"
 
     def is_idle(self, now_ms: int) -> bool:
         """Return True if there is nothing to remember: all tokens are available, and there is no delay."""

@@ -27,14 +27,14 @@ from bisect import insort
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush, heapreplace, nsmallest
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ...errors import RequestError
 from ...protocol.queue_arguments import OTHER_PARTITIONS, PARTITION_BY, PARTITION_WEIGHTS
 from ...selectors import compile_expression
 from ..records import active
 from .cold_summaries import PARTITION_BITS, ColdSummaries
-from .flow_limits import FlowLimits
+from .flow_limits import NO_LIMITS, FlowLimits, FlowRules, limited
 from .queue_buckets import QueueBucket, QueueEntry, Row
 
 #: the time of a partition that waits for an event
@@ -103,21 +103,22 @@ class Partition:
         ready: a heap of (priority, id) of loaded messages, which may contain messages that are no longer ready.
         waiting: the number of ready and delayed messages.
         in_flight: the number of messages in flight.
+        running: the number of tasks that run after their messages were acknowledged.
         is_blocked: True if the partition waits for its limits, or for its messages to be moved.
         blocked_until: the time at which it is unblocked; :data:`NEVER` if an event unblocks it.
         flow: the limits of the partition, whose state is in its record; None if there never were any.
     """
 
     __slots__ = (
-        "blocked_until", "by", "flow", "in_flight", "is_blocked", "key", "levels", "number", "ready", "stride", "tag",
-        "tail", "tail_rows", "tail_used", "waiting",
+        "blocked_until", "by", "flow", "in_flight", "is_blocked", "key", "levels", "number", "ready", "running",
+        "stride", "tag", "tail", "tail_rows", "tail_used", "waiting",
     )  # fmt: skip
 
     def __init__(self, number: int, by: str, key: str, weight: int = 1) -> None:
         self.number, self.by, self.key = number, by, key
         self.tail, self.tail_used, self.tail_rows = number << PARTITION_BITS, 0, b""
         self.ready: list[tuple[int, int]] = []
-        self.waiting = self.in_flight = 0
+        self.waiting = self.in_flight = self.running = 0
         self.is_blocked = False
         self.blocked_until = 0
         self.flow: FlowLimits | None = None
@@ -126,27 +127,35 @@ class Partition:
         self.levels = 0  # a bit for each priority in whose level it is
 
 
-class PartitionLimits(Protocol):
-    """Decision about the deliveries of partitions."""
+class PartitionLimits:
+    """The limits of each partition of a queue, by the same rules."""
+
+    def __init__(self, rules: FlowRules = NO_LIMITS) -> None:
+        self.rules = rules
 
     def next_allowed_at(self, partition: Partition, now: int) -> int:
         """Return the time from which the partition may deliver its next message; :data:`NEVER` for after an event.
 
-        The end of a lease in the partition unblocks it in any case.
+        The end of a lease or a task in the partition unblocks it in any case.
         """
+        flow, used = partition.flow, partition.in_flight + partition.running
+        if flow is None:
+            return NEVER if 0 < self.rules.concurrency <= used else 0
+        if flow.room(used, now):
+            return 0
+        opens_at = flow.opens_at_ms(now)
+        return opens_at if opens_at > now else NEVER
+
+    def take(self, partition: Partition, at: int) -> bool:
+        """Use a token; return False if there is no rate."""
+        if not self.rules.interval_ns:
+            return False
+        partition.flow = partition.flow or FlowLimits(self.rules)
+        return partition.flow.take(1, at)
 
     def is_idle(self, partition: Partition, now: int) -> bool:
         """Return True if an empty partition has nothing to remember, so that it may be deleted."""
-
-
-class Unlimited:
-    """Absence of limits."""
-
-    def next_allowed_at(self, partition: Partition, now: int) -> int:
-        return 0
-
-    def is_idle(self, partition: Partition, now: int) -> bool:
-        return True
+        return not partition.running and (partition.flow is None or partition.flow.is_idle(now))
 
 
 class Level:
@@ -185,7 +194,7 @@ class Partitions(dict[int, Partition]):
         super().__init__()
         self._available, self._cold = available, cold
         self.rules = NO_PARTITIONS
-        self.limits: PartitionLimits = Unlimited()
+        self.limits = PartitionLimits()
         self.by_key: dict[str, Partition] = {}
         self.changed: set[int] = set()
         self.empty: dict[int, Partition] = {}
@@ -235,15 +244,19 @@ class Partitions(dict[int, Partition]):
             if not partition.levels and self.limits.is_idle(partition, now)
         ]
 
-    def apply(self, rules: PartitionRules) -> None:
-        """Change the rules; the messages of other partitions must be moved if the expression changed."""
-        self.rules = rules
+    def apply(self, rules: PartitionRules, limits: FlowRules, at: int) -> None:
+        """Change the rules, and the limits from a time on.
+
+        If the expression changed, the messages of other partitions must be moved.
+        """
+        self.rules, self.limits = rules, PartitionLimits(limits)
         self.by_key = {
             partition.key: partition for number, partition in self.items() if number and self.fits(partition)
         }
         self.misplaced.clear()
         for partition in self.values():
             partition.stride = 1 / rules.weight_of(partition.key)
+            partition.flow = None if partition.flow is None else limited(partition.flow, limits, at)
             self.unblock(partition)
 
     def fits(self, partition: Partition) -> bool:
@@ -288,9 +301,11 @@ class Partitions(dict[int, Partition]):
         if not partition.waiting and not partition.in_flight and partition.number:
             self.empty[partition.number] = partition
 
-    def claimed(self, entry: QueueEntry) -> None:
-        """Count a delivery; it is charged if the partition was next."""
+    def claimed(self, entry: QueueEntry, at: int) -> None:
+        """Count a delivery at a time; it is charged if the partition was next."""
         partition = self[entry.bucket >> PARTITION_BITS]
+        if self.limits.take(partition, at):
+            self.changed.add(partition.number)
         partition.waiting -= 1
         partition.in_flight += 1
         level = self._levels.get(entry.priority)
@@ -302,6 +317,30 @@ class Partitions(dict[int, Partition]):
     def returned(self, partition: Partition) -> None:
         """Count the end of a lease."""
         partition.in_flight -= 1
+        self._freed(partition)
+
+    def started(self, entry: QueueEntry) -> int:
+        """Count a task that will run after its lease; return the number of its partition."""
+        partition = self.of_bucket(entry.bucket)
+        partition.running += 1
+        return partition.number
+
+    def finished(self, number: int) -> None:
+        """Count the end of such a task."""
+        partition = self.get(number)
+        if partition is not None and partition.running:
+            partition.running -= 1
+            self._freed(partition)
+
+    def delay(self, number: int, until_ms: int) -> None:
+        """Deliver nothing of a partition before a time."""
+        partition = self[number]
+        partition.flow = partition.flow or FlowLimits(self.limits.rules)
+        partition.flow.delayed_until_ms = until_ms
+        self.changed.add(number)
+        self.unblock(partition)
+
+    def _freed(self, partition: Partition) -> None:
         if partition.is_blocked:
             self.unblock(partition)
             self.has_unblocked = True

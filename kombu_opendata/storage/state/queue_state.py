@@ -16,6 +16,7 @@ from operator import attrgetter
 from ..engine_sizes import SIZES, EngineSizes
 from ..records import active
 from .cold_summaries import PARTITION_BITS, ColdSummaries, Summary
+from .flow_limits import NO_LIMITS, FlowRules
 from .partitions import Partition, PartitionRules, Partitions
 from .queue_buckets import QueueBucket, QueueEntry, Row
 
@@ -144,14 +145,17 @@ class QueueState:
         partition = self.partitions.of_bucket(number)
         partition.tail, partition.tail_used, partition.tail_rows = number, used, rows
 
-    def partition(self, rules: PartitionRules) -> None:
-        """Change the rules by which messages have partitions. Messages elsewhere must be moved."""
+    def partition(self, rules: PartitionRules, limits: FlowRules = NO_LIMITS, at: int = 0) -> None:
+        """Change the rules by which messages have partitions, and the limits of these from a time on.
+
+        Messages elsewhere must be moved.
+        """
         if self.partitions is None:
             if not rules.by:
                 return
             self._make_partitions()
         assert self.partitions is not None
-        self.partitions.apply(rules)
+        self.partitions.apply(rules, limits, at)
         self.drop_partitions()
 
     def _make_partitions(self) -> None:
@@ -314,7 +318,7 @@ class QueueState:
         if self.counts_bytes:
             self.available_bytes -= entry.size
         if self.partitions is not None:
-            self.partitions.claimed(entry)
+            self.partitions.claimed(entry, at)
         entry.attempts = min(entry.attempts + 1, 0xFFFF)
         entry.claimed_at = at
         entry.lease_until = lease_until
@@ -323,6 +327,13 @@ class QueueState:
         bucket.in_flight[id] = entry
         self.dirty.add(entry.bucket)
         self._changed.add(self.name)
+
+    def is_limited(self, entry: QueueEntry, now: int) -> bool:
+        """Return True if the partition of an available message may not deliver now."""
+        partitions = self.partitions
+        return partitions is not None and (
+            partitions.limits.next_allowed_at(partitions.of_bucket(entry.bucket), now) > now
+        )
 
     def settle(self, entry: QueueEntry) -> None:
         """Remove a message in flight from the active ones: it is done or failed, which the caller records."""

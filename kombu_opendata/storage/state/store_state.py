@@ -22,7 +22,7 @@ from ..records.store_records import FOREVER, LogRetention
 from ..routing.queue_filters import have_same_filter
 from ..routing.topology import Topology
 from ..slatedb.ffi import WriteBatch
-from .flow_limits import FlowLimits, FlowRules, limited
+from .flow_limits import PARTITION, FlowLimits, FlowRules, limited
 from .history_log import HistoryLog
 from .name_filter import NameFilter
 from .partitions import PartitionRules
@@ -93,7 +93,7 @@ class Queue:
         self.limits = DeadlineRules.of(options.arguments)
         self.flow = limited(None, FlowRules.of(options.arguments), 0)
         self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes, changed=changed, sizes=sizes)
-        self.messages.partition(PartitionRules.of(options.arguments))
+        self._partition(options.arguments, 0)
         self.at_hand = 0  # estimate of the messages whose payloads were loaded ahead and that are not delivered yet
         new_list = partial(SettledList, name, changed=changed, bucket_entries=sizes.settled_entries)
         self.done, self.failed, self.archived_failed = new_list(), new_list(), new_list(optional=True)
@@ -108,7 +108,10 @@ class Queue:
         self.dead_letters_to = dead_letters_to(self.options.arguments)
         self.messages.count_bytes(self.limits.counts_bytes)
         self.flow = limited(self.flow, FlowRules.of(self.options.arguments), at)
-        self.messages.partition(PartitionRules.of(self.options.arguments))
+        self._partition(self.options.arguments, at)
+
+    def _partition(self, arguments: Mapping[str, Any], at: int) -> None:
+        self.messages.partition(PartitionRules.of(arguments), FlowRules.of(arguments, PARTITION), at)
 
     def settled_list(self, which: ListName) -> SettledList:
         if which == "done":
@@ -308,8 +311,13 @@ class StoreState:
         if queue.flow is not None and queue.flow.take(count, at):
             self.dirty.flow.add(queue.name)
 
-    def delay_flow(self, queue: Queue, until_ms: int) -> None:
-        """Deliver nothing of a queue before a time."""
+    def delay_flow(self, queue: Queue, partition: int, until_ms: int) -> None:
+        """Deliver nothing of a partition before a time; -1 is the queue."""
+        if partition >= 0:
+            if queue.messages.partitions is not None and partition in queue.messages.partitions:
+                queue.messages.partitions.delay(partition, until_ms)
+                self.changed.add(queue.name)
+            return
         queue.flow = queue.flow or FlowLimits()
         queue.flow.delayed_until_ms = until_ms
         self.dirty.flow.add(queue.name)

@@ -49,7 +49,7 @@ class ClaimOutcome(Enum):
     """Result of a claim."""
 
     CLAIMED = auto()
-    TAKEN = auto()  # the message was removed, or is in flight or delayed
+    TAKEN = auto()  # the message was removed, is in flight or delayed, or its partition is at its limits
     EXPIRED = auto()
     OVER = (
         auto()
@@ -90,6 +90,8 @@ class Claimed:
             return ClaimOutcome.EXPIRED
         if queue.flow is not None and not queue.room(now):
             return ClaimOutcome.OVER
+        if queue.messages.is_limited(entry, now):
+            return ClaimOutcome.TAKEN
         self.add(entry, envelope)
         self._uses.traffic.delivered += 1
         return ClaimOutcome.CLAIMED

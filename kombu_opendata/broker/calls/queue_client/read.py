@@ -175,7 +175,7 @@ class ReadCalls(BrokerCalls):
     def _has_news(self, queue: BrokerQueue, before: tuple[int, ...]) -> bool:
         """Return True if messages may have become ready since this signature."""
         next_visible, now = queue.messages.next_visible_at(), self._claiming.clock.now_ms()
-        if queue.flow is not None:
+        if queue.flow is not None or queue.messages.partitions is not None:
             return queue.room(now) > 0
         return _signature(queue) != before or (next_visible is not None and next_visible <= now)
 

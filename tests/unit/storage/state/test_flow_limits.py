@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kombu_opendata.protocol.rate import Rate
 from kombu_opendata.storage.records.definitions import QueueOverrides
 from kombu_opendata.storage.state.flow_limits import NO_LIMITS, FlowLimits, FlowRules, limited
+from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SESSION, World, run
 
@@ -140,5 +141,77 @@ def test_a_change_of_the_limits_survives_a_crash_and_a_new_queue_has_none(tmp_pa
         flow = world.queue("q").flow
         assert flow is not None
         assert flow.room(0, world.clock.now_ms()) == 1
+
+    run(tmp_path / "store", steps)
+
+
+TENANTS = {"x-partition-by": "tenant", "x-partition-concurrency": 2, "x-partition-rate": "60/m:3"}
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_crash_keeps_the_limits_of_each_partition(tmp_path: Path, checkpoint: bool) -> None:
+    async def steps(world: World) -> None:
+        async def tenants(count: int) -> str:
+            """Claim as many messages as the limits allow, and return their tenants."""
+            found = ""
+            while len(found) < count and (entry := await world.next("tenants")) is not None:
+                partitions = world.queue("tenants").messages.partitions
+                assert partitions is not None
+                found += partitions.of_bucket(entry.bucket).key
+                world.engine.operations.claim(world.queue("tenants"), (entry,), SESSION)
+            return found
+
+        async def crash() -> None:
+            await (world.engine.commits.checkpoint() if checkpoint else world.engine.commits.commit())
+            await world.crash()
+
+        def held() -> list[QueueEntry]:
+            return list(world.queue("tenants").messages.in_flight.values())
+
+        world.engine.definitions.declare_queue("tenants", QueueSettings(arguments=TENANTS))
+        for tenant in "aaaaabbbbb":
+            world.publish("tenants", headers={"tenant": tenant})
+        assert sorted(await tenants(9)) == ["a", "a", "b", "b"]
+        world.engine.task_runs.start(world.queue("tenants"), held()[:1])
+        await crash()
+        assert await tenants(9) == "", "a running task and messages in flight have slots"
+        world.engine.task_runs.lose(SESSION)
+        world.engine.operations.ack(world.queue("tenants"), held())
+        assert sorted(await tenants(9)) == ["a", "b"], "the burst has one more token"
+        world.engine.operations.ack(world.queue("tenants"), held())
+        await crash()
+        assert await tenants(9) == ""
+        world.clock.advance(1000)
+        assert sorted(await tenants(9)) == ["a", "b"]
+        world.engine.operations.ack(world.queue("tenants"), held())
+        partitions = world.queue("tenants").messages.partitions
+        assert partitions is not None
+        number, until = partitions.by_key["a"].number, world.clock.now_ms() + 5000
+        world.engine.operations.delay_flow(world.queue("tenants"), number, until)
+        await crash()
+        world.clock.advance(4999)
+        assert set(await tenants(9)) <= {"b"}
+        world.clock.advance(1)
+        assert await tenants(9) == "a"
+
+    run(tmp_path / "store", steps)
+
+
+def test_an_altered_limit_of_partitions_counts_immediately(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        limits = {"x-partition-by": "tenant", "x-partition-concurrency": 1}
+        world.engine.definitions.declare_queue("tenants", QueueSettings(arguments=limits))
+        for _ in range(5):
+            world.publish("tenants", headers={"tenant": "a"})
+        await world.claim("tenants")
+        assert await world.next("tenants") is None
+        world.engine.definitions.override_queue("tenants", QueueOverrides(arguments={"x-partition-concurrency": 3}))
+        first, second = [await world.claim("tenants") for _ in range(2)]
+        assert await world.next("tenants") is None
+        world.engine.definitions.override_queue("tenants", QueueOverrides(arguments={"x-partition-concurrency": 2}))
+        world.engine.operations.ack(world.queue("tenants"), (first,))
+        assert await world.next("tenants") is None
+        world.engine.operations.put_back(world.queue("tenants"), (second,), "lost", costs_attempt=True)
+        assert await world.next("tenants") is second
 
     run(tmp_path / "store", steps)

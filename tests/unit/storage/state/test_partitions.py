@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from kombu_opendata.storage.engine_sizes import EngineSizes
-from kombu_opendata.storage.state.partitions import NEVER, Partition, PartitionRules, bounded_key
+from kombu_opendata.storage.state.partitions import NEVER, Partition, PartitionLimits, PartitionRules, bounded_key
 from kombu_opendata.storage.state.queue_buckets import Row
 from kombu_opendata.storage.state.queue_state import QueueState
 
@@ -103,10 +103,11 @@ def test_each_priority_has_its_own_fair_order() -> None:
     assert Counter(queue.get(6)) == {"a": 3, "b": 3}
 
 
-class OneAtATime:
+class OneAtATime(PartitionLimits):
     """One message of a partition in flight; a tenant may be delayed."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.delayed: dict[str, int] = {}
         self.questions = 0
 
