@@ -19,7 +19,7 @@ BENCH = $(if $(PEERS),,--out docs/benchmarks.md --samples docs/benchmarks/sample
   $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-downstream coverage faults fuzz mutants mutation lint format types bench pictures docs build sbom lock clean
+.PHONY: help demo test test-long test-downstream coverage faults simulation fuzz mutants mutation lint format types bench pictures docs build sbom lock clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,9 @@ coverage: $(VENV)/.test ## the fast tests and some long ones, measured with the 
 faults: $(VENV)/.test ## brokers and clients under kill -9 and other faults, checked against docs/contract.md: SECONDS=600 SEED=1 RUNS=1 JOBS=2
 	$(BIN)/python -m tests.histories $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(RUNS),--runs $(RUNS)) $(if $(JOBS),--jobs $(JOBS)) $(ARGS)
+
+simulation: $(VENV)/.test ## brokers, clients, disk, network and clock in one process under one seed; a seed repeats exactly: STEPS=1000000 SEED=1
+	$(BIN)/python -m tests.simulation $(if $(STEPS),--steps $(STEPS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 mutants: $(VENV)/.test ## plant the bugs of tests/mutants one at a time, and see which test finds them; some of them: ARGS=name
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -194,11 +194,13 @@ class Crashed(Event):
 
     Attributes:
         since: the earliest time at which it may have ended, where that was noticed later; 0 if it is the same.
+        synced_at: after a power loss, the time up to which settlements are on the disk; 0 if it took nothing.
     """
 
     broker: str
     how: str = "kill -9"
     since: float = 0.0
+    synced_at: float = 0.0
 
 
 class Started(Event):

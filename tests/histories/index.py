@@ -102,6 +102,7 @@ class Index:
         self.losses: Lists[str, Lost] = Lists()
         for loss in self.all(Lost):
             self.losses.add(loss.client, loss)
+        self.power_losses = [(event.synced_at, event.at) for event in self.all(Crashed) if event.synced_at]
         self.crashes = [(event.since or event.at, event.at) for event in self.all(Crashed)]
         self.clock_changes = self.all(ClockSet)
 
@@ -150,7 +151,9 @@ class Index:
             (loss.at for loss in self.losses[call.client] if loss.why != "closed" and loss.at >= call.called_at),
             default=math.inf,
         )
-        if call.is_returned or math.isinf(lost_at):
+        undone = [synced_at for synced_at, until in self.power_losses if call.called_at <= until]
+        lost_at, returned_at = min([lost_at, *undone]), call.returned_at if call.is_returned else math.inf
+        if math.isinf(lost_at) or (call.is_returned and returned_at < min([math.inf, *undone])):
             return True
         return any(
             other.client == call.client and call.called_at < other.called_at and other.returned_at < lost_at

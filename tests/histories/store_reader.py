@@ -32,19 +32,26 @@ def read_store(
     """Return what a broker says of these queues, definitions and results, once it has no more work of its own."""
     with QueueClient(url, name="reader", start_timeout=60, reconnect_timeout=60) as client:
         wait_until(lambda: _is_idle(client), 60, "no dead letter waits, and no job is routed")
-        known = {queue.name for queue in client.list_queues()}
-        entries = list(_entries(client, [queue for queue in queues if queue in known]))
-        runs = [
-            e.Run(queue=row.queue, id=row.message_id, number=row.number, outcome=row.outcome, state=row.state)
-            for row in client.iter_attempts(limit=1000)
-        ]
-        texts = {task: result_text(client.task_result(task)) for task in results}
-        return e.Store(
-            entries=tuple(entries),
-            runs=tuple(runs),
-            results={task: text for task, text in texts.items() if text is not None},
-            definitions={name: read_definition(client, name) for name in definitions},
-        )
+        return store_of(client, queues, results, definitions)
+
+
+def store_of(
+    client: QueueClient, queues: Iterable[str], results: Iterable[str] = (), definitions: Iterable[str] = ()
+) -> e.Store:
+    """Return what an idle broker says, as :func:`read_store`."""
+    known = {queue.name for queue in client.list_queues()}
+    entries = list(_entries(client, [queue for queue in queues if queue in known]))
+    runs = [
+        e.Run(queue=row.queue, id=row.message_id, number=row.number, outcome=row.outcome, state=row.state)
+        for row in client.iter_attempts(limit=1000)
+    ]
+    texts = {task: result_text(client.task_result(task)) for task in results}
+    return e.Store(
+        entries=tuple(entries),
+        runs=tuple(runs),
+        results={task: text for task, text in texts.items() if text is not None},
+        definitions={name: read_definition(client, name) for name in definitions},
+    )
 
 
 def _is_idle(client: QueueClient) -> bool:

@@ -254,7 +254,7 @@ class PublishCalls(BrokerCalls):
             if isinstance(queue, TransientQueue):
                 queue.put(id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
             if queue.consumers or queue.getters:  # as Queues.wake, without a call for each message
-                queues.waiting.add(queue)
+                queues.waiting[queue] = None
                 if not self._outbox.is_scheduled:
                     self._outbox.schedule()
             if queue.is_bounded or queue.messages.next_deadline:

@@ -118,15 +118,15 @@ class MessageDelivery:
         self._clock = clock
         self._traffic = traffic
         self._loop = asyncio.get_running_loop()
-        self._over_limit: set[Session] = set()  # sessions that get no more deliveries in this turn
+        self._over_limit: dict[Session, None] = {}  # sessions that get no more deliveries in this turn
 
     def deliver_all(self) -> None:
         """Deliver from all woken queues, and from queues that waited for capacity of a channel."""
         queues = self._queues
-        sessions, self._over_limit = self._over_limit, set()
+        sessions, self._over_limit = self._over_limit, {}
         for session in sessions:
             queues.wake_session(session)
-        refilled, queues.refilled = queues.refilled, set()
+        refilled, queues.refilled = queues.refilled, {}
         for channel in refilled:
             # A channel may consume from thousands of queues: check only as many as can fill it.
             while channel.starved and not channel.is_full:
@@ -134,7 +134,7 @@ class MessageDelivery:
                 del channel.starved[queue]
                 if not queue.deleting:
                     self.deliver(queue)
-        pending, queues.waiting = queues.waiting, set()
+        pending, queues.waiting = queues.waiting, {}
         for queue in pending:
             if not queue.deleting:
                 self.deliver(queue)
@@ -171,10 +171,10 @@ class MessageDelivery:
                     consumer.channel.credit -= 1
                 delivery = queue.lease(entry, session, consumer.channel, consumer.tag, consumer.no_ack, now)
                 session.deliveries.append(delivery)
-                self._outbox.sessions_to_answer.add(session)
+                self._outbox.sessions_to_answer[session] = None
                 session.turn_bytes += len(delivery.envelope)
                 if session.turn_bytes >= TURN_BYTES:
-                    self._over_limit.add(session)
+                    self._over_limit[session] = None
                     self._outbox.schedule()
             self._traffic.delivered += 1
             if not messages.available and not messages.cold:

@@ -35,13 +35,13 @@ class Outbox:
         self.is_scheduled = False
         self._outgoing: list[OutgoingMessages] = []
         self._committing: list[OutgoingMessages] = []  # taken for the commit in progress
-        self.sessions_to_answer: set[Session] = set()
+        self.sessions_to_answer: dict[Session, None] = {}  # in order, so that a run can be repeated exactly
 
     # ------------------------------------------------------------------ adding
     def reply(self, session: Session, message: WireMessage) -> None:
         """Reply to a session after the next commit."""
         session.replies.append(message)
-        self.sessions_to_answer.add(session)
+        self.sessions_to_answer[session] = None
         if not self.is_scheduled:
             self.schedule()
 
@@ -52,7 +52,7 @@ class Outbox:
 
     def answer_now(self, session: Session) -> None:
         """Schedule a turn that sends the messages that were added to the session, and confirms its settlements."""
-        self.sessions_to_answer.add(session)
+        self.sessions_to_answer[session] = None
         if not self.is_scheduled:
             self.schedule()
 

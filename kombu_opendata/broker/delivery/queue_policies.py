@@ -44,7 +44,7 @@ class QueuePolicies:
         self._failure = core.failure
         self._previous_holders_until_ms = core.clock.now_ms() + grace_ms
         self._loop = asyncio.get_running_loop()
-        self.changed: set[BrokerQueue] = set()
+        self.changed: dict[BrokerQueue, None] = {}
         self._busy: set[BrokerQueue] = set()  # queues with background work
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -87,17 +87,17 @@ class QueuePolicies:
             if queue.is_too_long() and id in messages.available:
                 messages.fresh.discard(id)
                 queue.remove((entry,), "maxlen")
-        self.changed.add(queue)
+        self.changed[queue] = None
         self._outbox.schedule()
 
     def altered(self, queue: BrokerQueue) -> None:
         """Record that a queue has another maximum length."""
-        self.changed.add(queue)
+        self.changed[queue] = None
         self._outbox.schedule()
 
     def end_turn(self) -> None:
         """Remove expired and excess messages, after the deliveries of a turn and before its commit."""
-        changed, self.changed = self.changed, set()
+        changed, self.changed = self.changed, {}
         for queue in changed:
             messages = queue.messages
             new_ids, messages.fresh = messages.fresh, set()

@@ -55,9 +55,9 @@ class Queues(dict[str, BrokerQueue]):
         notices: Notices,
     ) -> None:
         super().__init__()
-        self.waiting: set[ConsumedQueue] = set()
-        self.refilled: set[SessionChannel] = set()
-        self.with_getters: set[ConsumedQueue] = set()
+        self.waiting: dict[ConsumedQueue, None] = {}  # this and the next two in order, as in the outbox
+        self.refilled: dict[SessionChannel, None] = {}
+        self.with_getters: dict[ConsumedQueue, None] = {}
         self.lock = asyncio.Lock()
         self.watchers: list[Callable[[BrokerQueue], None]] = []
         self._next_transient_id = FIRST_TRANSIENT_ID
@@ -101,9 +101,9 @@ class Queues(dict[str, BrokerQueue]):
     def wake(self, queue: ConsumedQueue) -> None:
         """Check in this turn whether the queue has messages to deliver."""
         if queue.consumers or queue.getters:
-            self.waiting.add(queue)
+            self.waiting[queue] = None
             if queue.getters:
-                self.with_getters.add(queue)
+                self.with_getters[queue] = None
             self._outbox.schedule()
 
     def wake_by_name(self, name: str) -> None:
@@ -124,7 +124,7 @@ class Queues(dict[str, BrokerQueue]):
 
     def refill(self, channel: SessionChannel) -> None:
         """Record that a full channel has capacity again: only queues that waited for it may have messages for it."""
-        self.refilled.add(channel)
+        self.refilled[channel] = None
         self._outbox.schedule()
 
     # ------------------------------------------------------------------ deleting
@@ -203,7 +203,7 @@ class Queues(dict[str, BrokerQueue]):
         if queue.owner is not None:
             queue.owner.owned.discard(queue)
         self.undeclare(Undeclared(queue.name))
-        self.with_getters.discard(queue)
+        self.with_getters.pop(queue, None)
         for watcher in self.watchers:
             watcher(queue)
 

@@ -173,7 +173,7 @@ class SessionLifecycle:
                 queue.getters.remove(getter)
                 getter.drop()
             if not queue.getters:
-                self._queues.with_getters.discard(queue)
+                self._queues.with_getters.pop(queue, None)
 
     def close(
         self, session: Session, outcome: Outcome, *, lease_expired: bool = False, tasks_go_on: bool = False

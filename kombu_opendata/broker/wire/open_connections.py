@@ -66,7 +66,7 @@ class Connections:
         self.gate = Gate()
         self.standbys = standbys
         self.quotas = quotas
-        self.open: set[OpenConnection] = set()
+        self.open: dict[OpenConnection, None] = {}
         self.opened = 0
         self.refused: Counter[str] = Counter()
         self.notices = Notices(log, self._loop.time)
@@ -82,12 +82,12 @@ class Connections:
 
     def add(self, connection: OpenConnection) -> None:
         """Add a new connection."""
-        self.open.add(connection)
+        self.open[connection] = None
         self.opened += 1
 
     def discard(self, connection: OpenConnection) -> None:
         """Remove a closed connection."""
-        self.open.discard(connection)
+        self.open.pop(connection, None)
         self.standbys.discard(connection)
         self.idle_since = self._loop.time()
 

@@ -1,0 +1,89 @@
+"""Runs of the simulation: ``make simulation STEPS=… SEED=…``.
+
+Each seed is one run. A run with an anomaly is shortened, and its script is printed: save it, and repeat it with
+``python -m tests.simulation --script FILE``. With RECORD=yes, the runs are added to ``tests/reliability``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from ..reliability.runs import record
+from .plan import Plan, draw
+from .shrinking import script_of, shrink
+from .world import Outcome, World
+
+#: steps of the plan of one run
+PLANNED = 2000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--steps", type=int, default=100_000, help="start no run after so many events")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--store", choices=("folder", "bucket"), default="", help="only this kind of store")
+    parser.add_argument("--script", type=Path, help="repeat this script")
+    parser.add_argument("--no-shrinking", action="store_true", help="print no script of a run with an anomaly")
+    options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set of texts must be the same in each process
+        command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        os.execve(sys.executable, command, os.environ | {"PYTHONHASHSEED": "0"})
+    if options.script is not None:
+        return report(World(msgspec.json.decode(options.script.read_bytes(), type=Plan)).run())
+    return many(options)
+
+
+def many(options: argparse.Namespace) -> int:
+    """Run seeds until there were enough steps."""
+    began = time.monotonic()
+    seed, found = options.seed, 0
+    numbers: Counter[str] = Counter(seeds=0, steps=0, calls=0, messages=0, anomalies=0)
+    faults: Counter[str] = Counter()
+    while numbers["steps"] < options.steps:
+        outcome = World(draw(seed, PLANNED, options.store)).run()
+        numbers.update(
+            seeds=1,
+            steps=outcome.steps,
+            calls=outcome.calls,
+            messages=outcome.messages,
+            anomalies=len(outcome.anomalies),
+        )
+        faults.update(outcome.faults)
+        if report(outcome):
+            found += 1
+            if not options.no_shrinking:
+                print(script_of(shrink(outcome.plan, partial(breaks, outcome.anomalies[0].point))), flush=True)
+        seed += 1
+    seconds = time.monotonic() - began
+    if os.environ.get("RECORD"):
+        record("simulation", "make simulation", seconds, numbers, faults)
+    print(f"{dict(numbers)}, {sum(faults.values())} faults, {seconds:.0f} s")
+    return int(bool(found))
+
+
+def breaks(point: int, plan: Plan) -> bool:
+    """Return True if a run of the plan breaks a point of the contract."""
+    return any(anomaly.point == point for anomaly in World(plan).run().anomalies)
+
+
+def report(outcome: Outcome) -> int:
+    """Print a run; return 1 if it has an anomaly."""
+    faults = ", ".join(f"{count} × {name}" for name, count in sorted(outcome.faults.items()))
+    plan = outcome.plan
+    text = f"seed {plan.seed}, {plan.store}: {outcome.steps} steps, {outcome.calls} calls, {faults or 'no faults'}"
+    print(f"{text}; trace {outcome.trace}", flush=True)
+    for anomaly in outcome.anomalies[:20]:
+        print(f"  point {anomaly.point}: {anomaly.text}")
+    return int(bool(outcome.anomalies))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""Simulated brokers: the package's server in a process that can crash, with a simulated store, disk and network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kombu_opendata.broker.process.server import Server
+from kombu_opendata.broker.standby.active_role import ActiveRole, ActiveRoleSettings
+from kombu_opendata.broker.standby.bucket_active_role import BucketActiveRole
+from kombu_opendata.broker.wire.broker_settings import BrokerSettings
+from kombu_opendata.errors import CorruptRecord, OpenDataError
+from kombu_opendata.storage.clock import SystemClock
+from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.engine_sizes import EngineSizes
+
+from ..histories import events as e
+from .clients import Recorder
+from .database import Bucket, SimulatedDatabases, SimulatedRecord
+from .disk import Disk, DiskCalls
+from .loop import Process, SimulatedLoop
+from .network import ConnectedTransport, Connection, Network
+
+GRACE_SECONDS = 2.0
+ENGINE = EngineSettings(
+    journal_segment_bytes=64 << 10,
+    journal_max_bytes=2 << 20,
+    tidy_interval_seconds=1.0,
+    bucket_tidy_seconds=2.0,
+    retention_interval_seconds=2.0,
+    payload_cache_bytes=4000,
+    idle_seconds=0.0,
+    sizes=EngineSizes(reserved_bytes=16 << 10, bucket_entries=8, loaded_buckets=4, settled_entries=16, block_rows=16),
+)
+
+
+@dataclass
+class Host:
+    """The wall clock of a host, which can be set."""
+
+    loop: SimulatedLoop
+    offset_seconds: float = 1_769_385_600.0
+
+    def wall_ns(self) -> int:
+        return int((self.loop.time() + self.offset_seconds) * 1_000_000_000)
+
+    def monotonic_ns(self) -> int:
+        return int(self.loop.time() * 1_000_000_000)
+
+
+class Broker:
+    """A broker, which a supervisor starts again when it ends.
+
+    Attributes:
+        server: of the running process; None between two.
+        is_serving: clients may use it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        loop: SimulatedLoop,
+        network: Network,
+        host: Host,
+        bucket: Bucket,
+        disk: Disk | None,
+        folder: str,
+        record: Recorder,
+        restart_delay: Callable[[], float],
+    ) -> None:
+        self.name, self.loop, self.network, self.host = name, loop, network, host
+        self.bucket, self.disk, self.folder, self.record = bucket, disk, folder, record
+        self._restart_delay = restart_delay
+        self.process: Process | None = None
+        self.server: Server | None = None
+        self.clock: SystemClock | None = None
+        self.is_serving = False
+        self.is_held_down = False
+        self.refusal: OpenDataError | None = None
+        self.retired: list[Any] = []  # killed processes, with all that must not be collected
+        self._calls: DiskCalls | None = None
+        self._life = 0
+
+    # ------------------------------------------------------------------ life
+    def start(self) -> None:
+        if self.process is not None or self.is_held_down:
+            return
+        self._life += 1
+        self.process = Process(self.loop, self.name)
+        self.process.start(self._main(self.process, self._life))
+
+    async def _main(self, process: Process, life: int) -> None:
+        self.clock = clock = SystemClock(self.host.wall_ns, self.host.monotonic_ns)
+        self._calls = self.disk.calls() if self.disk is not None else None
+        url = f"file://{self.folder}"
+        databases = SimulatedDatabases(url, self.bucket, self.disk, self._calls)
+        role = ActiveRole()
+        if self.disk is None:
+            settings = ActiveRoleSettings(
+                standby=True,
+                take_over=False,
+                renew_seconds=1.0,
+                instances=("default",),
+                tls=_no_tls,
+                id=f"{self.name}{life:015x}",
+                key=self.name * 32,
+            )
+            role = BucketActiveRole(SimulatedRecord(self.bucket), settings)
+        broker_settings = BrokerSettings(
+            store=url,
+            session_grace_seconds=GRACE_SECONDS,
+            restart_grace_seconds=4.0,
+            heartbeat_seconds=1.0,
+            engine=ENGINE,
+            expects_standby=self.disk is None,
+        )
+        server = self.server = Server(broker_settings, role, clock, databases, self.loop.time)
+        server.front.gate.hold()
+        error: OpenDataError | None = None
+        try:
+            await server.run(self._begin(server))
+        except OpenDataError as exc:
+            error = exc
+        self._ended(process, error)
+
+    async def _begin(self, server: Server) -> None:
+        addresses = (f"{self.name}:1",)
+        if self.disk is None:
+            self.is_serving = True
+        if not await server.become_active(addresses, ("default",)):
+            return
+        self.is_serving = True
+        await server.active_role.announce(addresses)
+        server.front.gate.open()
+        self.refusal = None
+        if self.disk is not None:
+            self.disk.power_lost = False
+        self.record.add(e.Started(at=self.record.now(), broker=self.name))
+
+    def _ended(self, process: Process, error: OpenDataError | None) -> None:
+        """Handle the end of the process, by itself."""
+        if self.process is not process:
+            return
+        how = "ended" if error is None else type(error).__name__
+        self.record.add(e.Crashed(at=self.record.now(), broker=self.name, how=how))
+        if isinstance(error, CorruptRecord):
+            self.refusal = error
+            self.record.add(e.Started(at=self.record.now(), broker=self.name, error=error.text))
+        self._gone()
+
+    def kill(self, how: str = "kill -9", synced_at: float = 0.0) -> None:
+        """End the process as kill -9 does, or the host with it."""
+        if self.process is None:
+            return
+        self.record.add(e.Crashed(at=self.record.now(), broker=self.name, how=how, synced_at=synced_at))
+        self._gone()
+
+    def _gone(self) -> None:
+        process = self.process
+        assert process is not None
+        process.kill()
+        self.retired.append((process, self.server))
+        if self._calls is not None:
+            self._calls.is_dead = True
+        self.process = self.server = None
+        self.is_serving = False
+        for connection in self.network.of_process(self.name):
+            connection.reset()
+        self.loop.call_later(self._restart_delay(), self.start, context=self.loop.root)
+
+    @property
+    def is_active(self) -> bool:
+        return self.server is not None and self.server.health.state == "active"
+
+    # ------------------------------------------------------------------ connections
+    def accept(self, connection: Connection) -> bool:
+        """Serve a connection; return False if the broker does not listen."""
+        process, server = self.process, self.server
+        if process is None or server is None or not self.is_serving:
+            return False
+        slot = process.context.run(server.connections.admission.take, "", "client")
+        protocol = process.context.run(server.connection, slot)
+        transport = ConnectedTransport(process, protocol, connection, connection.to_client)
+        connection.transport = transport
+        self.loop.call_soon(protocol.connection_made, transport, context=process.context)
+        return True
+
+
+def _no_tls() -> Any:
+    raise NotImplementedError

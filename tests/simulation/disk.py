@@ -1,0 +1,209 @@
+"""The simulated disk of a host: the files of journals, with the faults of disks.
+
+A file has the bytes that the system would read, which survive the end of a process, and the writes since its last sync,
+of which a power loss keeps any subset, each torn at any byte. A rename or a removal survives a power loss certainly
+only after the sync of the folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from kombu_opendata.storage.commit.file_calls import FileCalls
+
+
+class _File:
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.synced = b""
+        self.writes: list[tuple[int, bytes]] = []  # since the last sync
+
+    def write(self, offset: int, data: bytes) -> None:
+        if len(self.data) < offset + len(data):
+            self.data.extend(bytes(offset + len(data) - len(self.data)))
+        self.data[offset : offset + len(data)] = data
+        self.writes.append((offset, data))
+
+    def sync(self) -> None:
+        self.synced = bytes(self.data)
+        self.writes.clear()
+
+    def lose_power(self, random_numbers: random.Random) -> None:
+        data = bytearray(self.synced)
+        for offset, written in self.writes:
+            if random_numbers.random() < 0.5:
+                kept = written[: random_numbers.randrange(len(written) + 1)]
+                data.extend(bytes(max(offset + len(kept) - len(data), 0)))
+                data[offset : offset + len(kept)] = kept
+        data.extend(bytes(max(len(self.data) - len(data), 0)))
+        self.data = data
+        self.sync()
+
+
+class Disk:
+    """The files of a host.
+
+    Attributes:
+        is_full: writes that need new space fail.
+        failing: names of calls that fail with EIO the next time.
+        power_lost: a power loss came since the last :meth:`boot`.
+        torn: kills the process during its next write, of which any number of bytes is written; None for no kill.
+        synced_at: the time of the last sync of a journal's records.
+    """
+
+    def __init__(self, random_numbers: random.Random, count: Callable[[str], None], now: Callable[[], float]) -> None:
+        self._random, self._count, self.now = random_numbers, count, now
+        self.synced_at = now()
+        self.names: dict[str, _File] = {}
+        self._synced_names: dict[str, _File] = {}
+        self.is_full = False
+        self.failing: set[str] = set()
+        self.power_lost = False
+        self.torn: Callable[[], None] | None = None
+
+    def calls(self) -> DiskCalls:
+        """Return the calls for a process."""
+        return DiskCalls(self)
+
+    def lose_power(self) -> None:
+        """Keep what was synced, and any part of the rest."""
+        self.power_lost = True
+        names = dict(self._synced_names)
+        for name in sorted(self.names.keys() | self._synced_names.keys()):
+            if self.names.get(name) is not self._synced_names.get(name) and self._random.random() < 0.5:
+                names.pop(name, None)
+                if name in self.names:
+                    names[name] = self.names[name]
+        unique = {id(file): file for file in names.values()}
+        for file in unique.values():
+            file.lose_power(self._random)
+        seen: set[int] = set()  # a rename that is half on the disk leaves one of the names
+        self.names = {}
+        for name in sorted(names, reverse=True):
+            if id(names[name]) not in seen:
+                seen.add(id(names[name]))
+                self.names[name] = names[name]
+        self._synced_names = dict(self.names)
+
+    def flip_bit(self) -> bool:
+        """Change a bit of a journal's used bytes; return False if there is none."""
+        files = [self.names[name] for name in sorted(self.names) if name.endswith(".journal")]
+        used = [(file, len(bytes(file.data).rstrip(b"\0"))) for file in files]
+        used = [(file, size) for file, size in used if size > 24]
+        if not used:
+            return False
+        file, size = self._random.choice(used)
+        file.data[self._random.randrange(size)] ^= 1 << self._random.randrange(8)
+        file.sync()
+        return True
+
+    # ---- of DiskCalls
+    def check(self, call: str) -> None:
+        self._count("disk")
+        if call in self.failing:
+            self.failing.discard(call)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def sync_names(self, folder: str) -> None:
+        self._synced_names = {
+            name: file for name, file in self._synced_names.items() if os.path.dirname(name) != folder
+        } | {name: file for name, file in self.names.items() if os.path.dirname(name) == folder}
+
+    def torn_bytes(self, size: int) -> int:
+        return self._random.randrange(size + 1)
+
+
+class DiskCalls(FileCalls):
+    """The calls of one process; those of a killed one fail."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._open: dict[int, _File] = {}
+        self._next = 3
+        self.is_dead = False
+
+    def _file(self, call: str, fd: int) -> _File:
+        if self.is_dead:
+            raise OSError(errno.EIO, "the process was killed")
+        self._disk.check(call)
+        return self._open[fd]
+
+    def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
+        name = str(path)
+        if self.is_dead:
+            raise OSError(errno.EIO, "the process was killed")
+        self._disk.check("open")
+        if flags & os.O_TRUNC and flags & os.O_CREAT:
+            self._disk.names[name] = _File()
+        elif name not in self._disk.names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        self._next += 1
+        self._open[self._next] = self._disk.names[name]
+        return self._next
+
+    def close(self, fd: int) -> None:
+        self._open.pop(fd, None)
+
+    def size(self, fd: int) -> int:
+        return len(self._file("size", fd).data)
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        return bytes(self._file("read", fd).data[offset : offset + size])
+
+    def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        return self._write(fd, bytes(data), offset)
+
+    def write_parts(self, fd: int, parts: tuple[bytes, ...], offset: int, *flags: int) -> int:
+        size = self._write(fd, b"".join(parts), offset)
+        if flags:
+            self.sync_data(fd)
+        return size
+
+    def _write(self, fd: int, data: bytes, offset: int) -> int:
+        file, disk = self._file("write", fd), self._disk
+        if disk.torn is not None:
+            torn, disk.torn = disk.torn, None
+            file.write(offset, data[: disk.torn_bytes(len(data))])
+            torn()
+            raise OSError(errno.EIO, "the process was killed")
+        if disk.is_full and offset + len(data) > len(file.data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        file.write(offset, data)
+        return len(data)
+
+    def sync(self, fd: int) -> None:
+        self._file("sync", fd).sync()
+
+    def sync_data(self, fd: int) -> None:
+        self._file("sync", fd).sync()
+        self._disk.synced_at = self._disk.now()
+
+    def sync_folder(self, folder: Path) -> None:
+        if self.is_dead:
+            raise OSError(errno.EIO, "the process was killed")
+        self._disk.check("sync")
+        self._disk.sync_names(str(folder))
+
+    def rename(self, path: Path, target: Path) -> None:
+        if self.is_dead:
+            raise OSError(errno.EIO, "the process was killed")
+        self._disk.check("rename")
+        self._disk.names[str(target)] = self._disk.names.pop(str(path))
+
+    def unlink(self, path: Path) -> None:
+        if not self.is_dead:
+            self._disk.names.pop(str(path), None)
+
+    def create_folder(self, folder: Path) -> None:
+        pass
+
+    def files(self, folder: Path, suffix: str) -> list[Path]:
+        return [
+            Path(name)
+            for name in sorted(self._disk.names)
+            if name.endswith(suffix) and os.path.dirname(name) == str(folder)
+        ]

@@ -1,0 +1,187 @@
+"""The faults of a simulation, at the times of its plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from ..histories import events as e
+from .brokers import Broker
+from .plan import CLIENTS, Step
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Faults:
+    """The faults of one world. Each takes ``choice``, a number from 0 to 1, and ``seconds``, how long it lasts.
+
+    Attributes:
+        counts: the faults that struck, by their kind.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.counts: Counter[str] = Counter()
+        self._is_over = False
+
+    def strike(self, step: Step) -> None:
+        if getattr(self, step.action)(**step.arguments) is not False:
+            self.counts[step.action.replace("_", " ")] += 1
+
+    def _broker(self, choice: float) -> Broker | None:
+        """Return a running broker, the active one more often."""
+        running = [broker for broker in self._world.brokers.values() if broker.process is not None]
+        active = [broker for broker in running if broker.is_active]
+        if active and choice < 0.7:
+            return active[0]
+        return running[int(choice * 1000) % len(running)] if running else None
+
+    def _client(self, choice: float) -> str:
+        return CLIENTS[int(choice * 1000) % len(CLIENTS)]
+
+    def _later(self, seconds: float, end: Any, *arguments: Any) -> None:
+        self._world.loop.call_later(seconds, end, *arguments)
+
+    # ------------------------------------------------------------------ processes
+    def kill(self, choice: float, seconds: float) -> bool | None:
+        broker = self._broker(choice)
+        if broker is None:
+            return False
+        broker.kill()
+        return None
+
+    def shut_down(self, choice: float, seconds: float) -> bool | None:
+        broker = self._broker(choice)
+        if broker is None or broker.server is None or broker.process is None:
+            return False
+        broker.process.context.run(broker.server.terminate, "SIGTERM")
+        return None
+
+    def hand_over(self, choice: float, seconds: float) -> bool | None:
+        return self.shut_down(choice, seconds)
+
+    def stop(self, choice: float, seconds: float) -> bool | None:
+        broker = self._broker(choice)
+        if broker is None or broker.process is None or broker.process.is_stopped:
+            return False
+        process = broker.process
+        process.stop()
+        self._later(seconds, process.proceed)
+        return None
+
+    def restart_client(self, choice: float, seconds: float) -> None:
+        name = self._client(choice)
+        client = self._world.clients[name]
+        steps = list(client.steps)
+        client.kill()
+        for connection in self._world.network.of_process(client.label):
+            connection.reset()
+        self._world.start_client(name, client.life + 1)
+        for step in steps[1:]:
+            self._world.clients[name].take(step)
+
+    def stop_client(self, choice: float, seconds: float) -> bool | None:
+        client = self._world.clients[self._client(choice)]
+        if client.process.is_stopped:
+            return False
+        client.process.stop()
+        self._later(seconds, client.process.proceed)
+        return None
+
+    # ------------------------------------------------------------------ network and clock
+    def partition(self, choice: float, seconds: float) -> None:
+        client = self._world.clients[self._client(choice)]
+        broker = list(self._world.brokers)[int(choice * 7919) % len(self._world.brokers)]
+        link = frozenset((client.label, broker))
+        self._world.network.partition(link)
+        self._later(seconds, self._world.network.heal, link)
+
+    def reset(self, choice: float, seconds: float) -> bool | None:
+        connections = list(self._world.network.connections)
+        if not connections:
+            return False
+        connections[int(choice * len(connections))].reset()
+        return None
+
+    def slow_network(self, choice: float, seconds: float) -> None:
+        network = self._world.network
+        network.slow_seconds = 0.2 * choice
+        self._later(seconds, setattr, network, "slow_seconds", 0.0)
+
+    def set_clock(self, choice: float, seconds: float) -> None:
+        by = round((choice - 0.5) * 20 * seconds, 3)
+        self._world.host.offset_seconds += by
+        self._world.record.add(e.ClockSet(at=self._world.record.now(), seconds=by))
+
+    # ------------------------------------------------------------------ store
+    def fail_write(self, choice: float, seconds: float) -> None:
+        self._world.bucket.failures.append("write")
+
+    def fail_answer(self, choice: float, seconds: float) -> None:
+        self._world.bucket.failures.append("answer")
+
+    def fail_record_write(self, choice: float, seconds: float) -> None:
+        self._world.bucket.failures.append("record write")
+
+    def fail_record_answer(self, choice: float, seconds: float) -> None:
+        self._world.bucket.failures.append("record answer")
+
+    def slow_store(self, choice: float, seconds: float) -> None:
+        self._world.bucket.slow_seconds = 0.5 * choice
+        self._later(seconds, setattr, self._world.bucket, "slow_seconds", 0.0)
+
+    def silent_store(self, choice: float, seconds: float) -> None:
+        self._world.bucket.is_silent = True
+        self._later(seconds, setattr, self._world.bucket, "is_silent", False)
+
+    # ------------------------------------------------------------------ disk
+    def lose_power(self, choice: float, seconds: float) -> bool | None:
+        broker, disk = self._world.brokers["a"], self._world.disk
+        assert disk is not None
+        if broker.process is None:
+            return False
+        for client in self._world.clients.values():  # the claims of its deliveries may be undone
+            self._world.record.lost(client.label, "cut")
+        broker.kill("power loss", synced_at=disk.synced_at)
+        disk.lose_power()
+        self._world.bucket.lose_power()
+        return None
+
+    def tear_write(self, choice: float, seconds: float) -> None:
+        disk = self._world.disk
+        assert disk is not None
+        disk.torn = self._world.brokers["a"].kill
+
+    def fill_disk(self, choice: float, seconds: float) -> None:
+        disk = self._world.disk
+        assert disk is not None
+        disk.is_full = True
+        self._later(seconds, setattr, disk, "is_full", False)
+
+    def fail_sync(self, choice: float, seconds: float) -> None:
+        disk = self._world.disk
+        assert disk is not None
+        disk.failing.add("sync")
+
+    def flip_bit(self, choice: float, seconds: float) -> bool | None:
+        """Change a bit of the journal of a broker that was killed; whoever reads it must refuse it, or not need it."""
+        return False
+
+    # ------------------------------------------------------------------ the end
+    def heal(self) -> None:
+        """End all faults."""
+        world = self._world
+        world.network.slow_seconds = 0.0
+        for link in list(world.network.partitions):
+            world.network.heal(link)
+        world.bucket.slow_seconds, world.bucket.is_silent = 0.0, False
+        world.bucket.failures.clear()
+        if world.disk is not None:
+            world.disk.is_full, world.disk.torn = False, None
+            world.disk.failing.clear()
+        for broker in world.brokers.values():
+            if broker.process is not None:
+                broker.process.proceed()
+        for client in world.clients.values():
+            client.process.proceed()

@@ -1,0 +1,39 @@
+"""Runs of the simulation, their exact repetition, and the shrinking of a script."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.simulation.plan import Plan, draw
+from tests.simulation.shrinking import script_of, shrink
+from tests.simulation.world import World
+
+pytestmark = pytest.mark.contract(1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 17)
+
+
+@pytest.mark.parametrize("store", ["folder", "bucket"])
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_run_keeps_the_contract(seed: int, store: str) -> None:
+    outcome = World(draw(seed, 300, store)).run()
+    assert not outcome.anomalies
+    assert outcome.messages
+
+
+@pytest.mark.parametrize("store", ["folder", "bucket"])
+def test_a_seed_repeats_a_run_exactly(store: str) -> None:
+    plan = draw(3, 300, store)
+    first, second = World(plan).run(), World(msgspec.json.decode(script_of(plan), type=Plan)).run()
+    assert (first.trace, first.steps, first.faults) == (second.trace, second.steps, second.faults)
+    assert World(draw(4, 300, store)).run().trace != first.trace
+
+
+def test_a_script_shrinks_to_what_matters() -> None:
+    plan = draw(3, 60, "folder")
+    key = next(step.arguments["key"] for step in plan.steps if step.action == "publish")
+
+    def has_message(shorter: Plan) -> bool:
+        history = World(shorter).run().history
+        return history is not None and any(entry.key == key for entry in history.store.entries)
+
+    assert [step.arguments["key"] for step in shrink(plan, has_message).steps] == [key]

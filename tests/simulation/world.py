@@ -1,0 +1,265 @@
+"""A run of the simulation: brokers, clients, disk, bucket, network and clock of one plan, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kombu_opendata.broker import memory
+from kombu_opendata.errors import ConnectionLost
+from kombu_opendata.storage.slatedb import ffi_choice
+
+from ..histories import events as e
+from ..histories.checker import Anomaly, check
+from .brokers import GRACE_SECONDS, Broker, Host
+from .clients import Client, Consumer, KombuClient, Reader, Recorder, Surroundings
+from .database import Bucket
+from .disk import Disk
+from .faults import Faults
+from .loop import Process, SimulatedLoop, current_fiber, current_process
+from .network import ClientSocket, ConnectedTransport, Connection, Network
+from .plan import CLIENTS, CONSUMERS, PRODUCERS, Plan
+from .store_reader import StoreReader
+
+#: time for which the clients may go on after the last step, and for which brokers may start
+_PATIENCE_SECONDS = 300.0
+RULES = {
+    "orders": e.Rules(max_attempts=20, lease_seconds=Reader.LEASE_SECONDS),
+    "mail": e.Rules(max_attempts=3, dead_letters="dead", lease_seconds=Reader.LEASE_SECONDS),
+    "jobs": e.Rules(max_attempts=5, lease_seconds=Reader.LEASE_SECONDS),
+}
+
+
+@dataclass
+class Outcome:
+    """What a run found.
+
+    Attributes:
+        steps: events of the simulation: packets, requests to the disk and the store, calls of clients, faults.
+        trace: a digest of all of them with their times.
+    """
+
+    plan: Plan
+    anomalies: list[Anomaly]
+    steps: int = 0
+    calls: int = 0
+    messages: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    trace: str = ""
+    history: e.History | None = None
+
+
+class World:
+    """A run.
+
+    Attributes:
+        counts: events of the simulation by their kind.
+    """
+
+    def __init__(self, plan: Plan, *, shows_logs: bool = False) -> None:
+        self.plan, self.shows_logs = plan, shows_logs
+        self.loop = SimulatedLoop(self.dice("threads"))
+        self.counts: Counter[str] = Counter()
+        self._trace = hashlib.blake2b(digest_size=16)
+        self.network = Network(self.loop, self.dice("network"), self.count)
+        self.host = Host(self.loop)
+        self.record = Recorder(self.loop.time)
+        self.folder = tempfile.mkdtemp(prefix="odq-simulation-", dir="/dev/shm")
+        self.bucket = Bucket(self.dice("store"), self.count, is_remote=plan.store == "bucket")
+        self.disk = Disk(self.dice("disk"), self.count, self.loop.time) if plan.store == "folder" else None
+        restarts = self.dice("restarts")
+        self.brokers = {
+            name: Broker(
+                name,
+                self.loop,
+                self.network,
+                self.host,
+                self.bucket,
+                self.disk,
+                self.folder,
+                self.record,
+                lambda: restarts.uniform(0.05, 1.0),
+            )
+            for name in plan.brokers
+        }
+        self.around = Surroundings(self.loop, self.record, self.wall_ms, f"simulated-{id(self)}")
+        self.clients: dict[str, Client] = {}
+        self.loop.connect = self._connect_broker
+        self._routes: dict[str, int] = {}
+        self.faults = Faults(self)
+
+    def dice(self, name: str) -> random.Random:
+        return random.Random(f"{self.plan.seed} {name}")
+
+    def count(self, kind: str) -> None:
+        self.counts[kind] += 1
+        self._trace.update(f"{kind} {self.loop.time():.9f}\n".encode())
+
+    def wall_ms(self) -> int:
+        """Return the time of the brokers' host, as the broker that serves sees it."""
+        active = next((broker for broker in self.brokers.values() if broker.is_active and broker.clock), None)
+        return active.clock.now_ms() if active is not None and active.clock else self.host.wall_ns() // 1_000_000
+
+    # ------------------------------------------------------------------ connections
+    def connect(self) -> Any:
+        """Connect the fiber that calls this to one of the brokers, each in turn until one works."""
+        fiber = current_fiber()
+        process = fiber.process
+        names = self.plan.brokers
+        route = self._routes[process.name] = self._routes.get(process.name, -1) + 1
+        broker = self.brokers[names[route % len(names)]]
+        connection = Connection(self.network, process.name, broker.name)
+        fiber.block(self.network.delay())
+        if connection.link in self.network.partitions:
+            fiber.block(2.0)
+            raise ConnectionLost("a partition")
+        socket = ClientSocket(fiber, connection)
+        connection.peer = socket
+        if not broker.accept(connection):
+            raise ConnectionLost("connection refused")
+        self.network.connections[connection] = None
+        socket.on_lost = lambda: self._note_loss(process)
+        return socket
+
+    def stop(self) -> None:
+        pass
+
+    def _note_loss(self, process: Process) -> None:
+        """Record a client's loss of what it holds if it does not come back in time."""
+        client = self.around.started.get(process.name)
+
+        def look() -> None:
+            if client is not None and process.is_alive and not client.is_connected:
+                self.record.lost(client.label, "cut")
+
+        if client is not None:
+            self.loop.call_later(0.9 * GRACE_SECONDS, look, context=self.loop.root)
+
+    async def _connect_broker(self, factory: Callable[[], asyncio.Protocol], address: str) -> Any:
+        """Connect the broker that calls this to another one."""
+        process, broker = current_process(), self.brokers[address.partition(":")[0]]
+        await asyncio.sleep(self.network.delay())
+        connection = Connection(self.network, process.name, broker.name)
+        while connection.link in self.network.partitions:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        protocol = factory()
+        peer = connection.peer = ConnectedTransport(process, protocol, connection, connection.to_broker)
+        if not broker.accept(connection):
+            raise ConnectionRefusedError(address)
+        self.network.connections[connection] = None
+        protocol.connection_made(peer)
+        return peer, protocol
+
+    # ------------------------------------------------------------------ the run
+    def run(self) -> Outcome:
+        if not self.shows_logs:
+            logging.disable(logging.CRITICAL)
+        random.seed(self.plan.seed)
+        asyncio.run(ffi_choice.select())  # a broker does so at its start, with threads of its own
+        memory.register(self.around.address, self)
+        try:
+            return self.loop.run_until_complete(self._main())
+        finally:
+            memory.stop(self.around.address)
+            logging.disable(logging.NOTSET)
+            self.loop.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    async def _main(self) -> Outcome:
+        anomalies: list[Anomaly] = []
+        history = None
+        try:
+            for broker in self.brokers.values():
+                broker.start()
+            await self.until(self._has_active, "a broker serves")
+            reader = StoreReader(self.around)
+            await self.until(lambda: reader.is_ready, "the queues exist")
+            for name in CLIENTS:
+                self.start_client(name)
+            for step in self.plan.steps:
+                await asyncio.sleep(step.after)
+                self.count(step.action)
+                if step.actor:
+                    self.clients[step.actor].take(step)
+                else:
+                    self.faults.strike(step)
+                if self.loop.errors:
+                    break
+            await self._settle()
+            history = e.History(events=tuple(self.record.events), store=await self._read(reader), rules=RULES)
+            anomalies = check(history)
+        except Stuck as exc:
+            anomalies = [Anomaly(0, str(exc))]
+        anomalies += [Anomaly(0, f"an error: {error!r}") for error in self.loop.errors]
+        self._end()
+        return Outcome(
+            self.plan,
+            anomalies,
+            sum(self.counts.values()),
+            sum(isinstance(event, e.Called) for event in self.record.events),
+            sum(isinstance(event, e.Delivered) for event in self.record.events),
+            self.faults.counts,
+            self.loop.time() - 1000.0,
+            self._trace.hexdigest(),
+            history,
+        )
+
+    def start_client(self, name: str, life: int = 0) -> None:
+        kind = KombuClient if name in PRODUCERS else Consumer if name in CONSUMERS else Reader
+        self.clients[name] = kind(name, self.around, life)
+
+    def _has_active(self) -> bool:
+        return any(broker.is_active for broker in self.brokers.values())
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        for _ in range(int(_PATIENCE_SECONDS / 0.1)):
+            if condition():
+                return
+            if self.loop.errors:
+                raise Stuck(f"not reached: {what}")
+            await asyncio.sleep(0.1)
+        raise Stuck(f"not reached in {_PATIENCE_SECONDS:g} s: {what}")
+
+    async def _settle(self) -> None:
+        """End the faults, and let the clients take their remaining steps."""
+        self.faults.heal()
+        await self.until(lambda: all(not client.steps for client in self.clients.values()), "the clients' last steps")
+        await asyncio.sleep(1.0)
+        for client in self.clients.values():
+            client.kill()
+        for broker in self.brokers.values():
+            broker.kill()
+        await asyncio.sleep(GRACE_SECONDS)
+        await self.until(self._has_active, "a broker serves at the end")
+        await asyncio.sleep(6.0)
+
+    async def _read(self, reader: StoreReader) -> e.Store:
+        reader.read()
+        await self.until(lambda: reader.store is not None, "the store is read")
+        assert reader.store is not None
+        return reader.store
+
+    def _end(self) -> None:
+        for client in list(self.around.started.values()):
+            client.process.kill()
+            client.fiber.end()
+        processes = [process for broker in self.brokers.values() for process, _server in broker.retired]
+        for broker in self.brokers.values():
+            if broker.process is not None:
+                broker.process.kill()
+                processes.append(broker.process)
+        for process in processes:
+            process.context.run(process.bury)
+
+
+class Stuck(Exception):
+    """The simulation does not reach what must come."""
