@@ -195,22 +195,3 @@ def test_a_header_task_that_runs_twice_counts_once(
         assert result.get(timeout=SECONDS) == ["held", 0, 1, 2]
         assert second.terminate() == 0
     assert ledger.runs()["got ['held', 0, 1, 2]"] == 1
-
-
-def test_the_broker_is_killed_in_the_middle_of_a_chord(
-    store_folder: Path, broker_url: str, tmp_path: Path, ledger: Ledger
-) -> None:
-    with orchard(broker_url, tmp_path, pool="prefork") as grove:
-        broker = EmbeddedBroker(store_folder)
-        ran, gate = Ledger(tmp_path / "header.txt"), tmp_path / "gate"
-        header = [grove.sig("put_down", number, str(ran)) for number in range(100)]
-        header.append(grove.sig("hold_late_and_return", 100, str(ran), str(gate)))
-        result = chord(header, grove.sig("put_down", str(ledger))).apply_async()
-        for part in range(3):
-            ran.wait_count(30 * part)
-            broker.kill()
-            before = grove.delay("same", "still there").get(timeout=60)
-            assert before == "still there"
-        gate.touch()
-        assert result.get(timeout=60) == list(range(101))
-    assert ledger.count() == 1

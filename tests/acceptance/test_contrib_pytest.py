@@ -54,7 +54,7 @@ def test_control(celery_session_app, celery_session_worker):
 
 
 @pytest.mark.timeout(660)
-@pytest.mark.parametrize("kind", ["memory", "embedded"])
+@pytest.mark.parametrize("kind", ["memory", pytest.param("embedded", marks=pytest.mark.slow)])
 def test_a_worker_in_a_thread(kind: str, broker_url: str, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")  # no settings of a folder above
     (tmp_path / "test_users.py").write_text(USERS_TESTS)

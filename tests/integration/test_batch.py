@@ -110,7 +110,7 @@ def publisher(url: str, file: Path, first: int, count: int, folder: Path) -> Chi
 def test_over_kills_of_the_broker_everything_is_stored_once(
     connect: Callable[..., Any], broker_url: str, broker: EmbeddedBroker, tmp_path: Path, started: Children
 ) -> None:
-    dice, total, rounds = seeded_random(), 24_000, 5
+    dice, total, rounds = seeded_random(), 8_000, 2
     files = [tmp_path / f"started{number}" for number in range(2)]
     publishers = []
     for number, file in enumerate(files):

@@ -15,7 +15,7 @@ from ..support.workers import APPS
 SECONDS = 240
 
 
-@pytest.mark.parametrize(("how", "count"), [("signal", 150), ("fork", 25), ("finalizer", 150), ("client", 150)])
+@pytest.mark.parametrize(("how", "count"), [("signal", 50), ("fork", 10), ("finalizer", 50), ("client", 50)])
 def test_every_message_is_stored_once(connect: Callable[..., Any], broker_url: str, how: str, count: int) -> None:
     channel = connect(broker_url).channel()
     command = [sys.executable, str(APPS / "interrupted.py"), broker_url, how, str(count)]

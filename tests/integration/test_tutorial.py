@@ -10,6 +10,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from kombu_opendata import QueueClient
 
 from ..support.processes import Child, Children, wait_until
@@ -56,6 +58,7 @@ def succeeded(client: QueueClient) -> int:
     return len(client.list_attempts(queues=["celery"], states=["succeeded"], limit=1000).items)
 
 
+@pytest.mark.slow
 def test_the_tutorial(store_folder: Path, started: Children) -> None:
     reader = Reader(store_folder, started)
     app = store_folder / "tasks.py"

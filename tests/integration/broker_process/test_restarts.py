@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ from kombu_opendata.protocol import messages as m
 from kombu_opendata.storage.records.keys import RecordKind
 
 from ...support.broker import EmbeddedBroker
-from ...support.kombu_client import declare, drain_until, send, take_bodies
+from ...support.kombu_client import declare, drain_until, send
 from ...support.plain_store import PlainStore
 from ...support.raw import RawClient
 
@@ -107,34 +106,6 @@ def test_a_publish_that_is_retried_over_a_kill_is_stored_once(
         assert (repeated.message_id, repeated.queues) == (first.message_id, 1)
         assert again.publish("q", 2).message_id > first.message_id
     assert channel._size("q") == 2
-
-
-def test_publishes_under_kills_are_stored_once_and_in_order(
-    connect: Callable[..., Any], broker_url: str, broker: EmbeddedBroker
-) -> None:
-    channel = connect(broker_url).channel()
-    declare(channel, "q")
-    progress = threading.Event()
-    failures: list[BaseException] = []
-
-    def publish_all() -> None:
-        try:
-            for number in range(400):
-                send(channel, "q", str(number))
-                if number % 100 == 50:
-                    progress.set()
-        except BaseException as exc:
-            failures.append(exc)
-
-    publisher = threading.Thread(target=publish_all)
-    publisher.start()
-    for _ in range(3):
-        assert progress.wait(60), failures
-        progress.clear()
-        broker.kill()
-    publisher.join(60)
-    assert not failures
-    assert take_bodies(connect(broker_url).channel(), "q") == [str(number) for number in range(400)]
 
 
 def test_settlements_during_the_deletion_of_their_queue(

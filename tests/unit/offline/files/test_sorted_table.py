@@ -50,12 +50,12 @@ def test_whole_files(files: list[Path]) -> None:
     assert [one.first_seq for one in wal if one.rows > 1] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
-def test_any_flipped_byte_is_found(files: list[Path], tmp_path: Path, mask: int) -> None:
+def test_any_flipped_byte_is_found(files: list[Path], tmp_path: Path) -> None:
     for path in (min(files, key=lambda p: p.stat().st_size), max(files, key=lambda p: p.stat().st_size)):
         data = path.read_bytes()
         copy = tmp_path / path.name
         for at in range(0, len(data), 1 if len(data) < 5000 else 7):
+            mask = (0x01, 0x80, 0xFF)[at % 3]
             copy.write_bytes(data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
             assert TableFile(copy).damage, f"byte {at} of {len(data)} in {path.parent.name}"
 
