@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ..reliability.runs import record
 from .__main__ import ROOT, Checkout
 
 #: the tests of each module, below tests
@@ -39,12 +40,14 @@ TESTS = {
     ],
     "storage/state/cold_summaries.py": [
         "unit/storage/state/test_queue_state.py",
-        "unit/storage/operations",
+        "unit/storage/state/test_partitions.py",
+        "unit/storage/operations/test_queue_loader.py",
         "property/test_cold_order.py",
     ],
     "storage/state/history_log.py": ["unit/storage/state/test_history_log.py"],
     "web/user_clients.py": ["unit/web/test_user_clients.py"],
 }
+DIGITS = "0123456789"
 SURVIVORS = Path(__file__).parent / "survivors.toml"
 #: what is changed of no interest: texts for people
 _UNCHANGED = [r"\blog\.\w+\(", r"\braise \w+\("]
@@ -136,7 +139,8 @@ class Mutation:
 
 
 def _function(name: str) -> str:
-    return re.sub(r"^x_|__mutmut_\d+$", "", name.rsplit(".", 1)[1]).replace("xǁ", "").replace("ǁ", ".")
+    """Return the function of a mutant, as in ``Inbox.take_in``."""
+    return re.sub(r"^x_|^xǁ|__mutmut_\d+$", "", name.rsplit(".", 1)[1]).replace("ǁ", ".")
 
 
 def main() -> int:
@@ -145,9 +149,7 @@ def main() -> int:
         prog="python -m tests.mutants.automatic", description="Change the hardest modules."
     )
     parser.add_argument("modules", nargs="*", help="below kombu_opendata; all of TESTS by default")
-    parser.add_argument(
-        "--numbers", default="0123456789", help="only mutants whose number ends with one of these digits"
-    )
+    parser.add_argument("--numbers", default=DIGITS, help="only mutants whose number ends with one of these digits")
     parser.add_argument("--timeout", type=float, default=30, help="seconds of a mutant beyond its tests' (default: 30)")
     arguments = parser.parse_args()
     known, unexplained = explained(), 0
@@ -164,8 +166,18 @@ def main() -> int:
         unexplained += len(left)
         judged = sum(count.values()) - count["not checked"]
         found = judged - len(survivors) - count["no tests"]
-        cells = [module, judged, found, len(survivors) - len(left), len(left), count["no tests"]]
-        print("|", " | ".join(map(str, cells)), f"| {time.monotonic() - start:.0f} |", flush=True)
+        seconds = time.monotonic() - start
+        numbers = {
+            "mutants": judged,
+            "found": found,
+            "explained": len(survivors) - len(left),
+            "survivors": len(left),
+            "unreached": count["no tests"],
+        }
+        print("|", " | ".join(map(str, [module, *numbers.values()])), f"| {seconds:.0f} |", flush=True)
+        if os.environ.get("RECORD"):
+            sample = "" if arguments.numbers == DIGITS else f' ARGS="--numbers {arguments.numbers}"'
+            record("mutation", f"make mutation MODULE={module}{sample}", seconds, numbers)
         if unreached:
             print(f"# not reached in {module}:", ", ".join(unreached), file=sys.stderr)
         print(*left, sep="\n", end="", file=sys.stderr, flush=True)

@@ -34,5 +34,4 @@ def test_each_view_says_that_the_broker_is_away_and_goes_on(
                 for path in (view, f"api/v1/{view.replace('&tab=failed', '').replace('failed', 'failures')}", view):
                     assert site.get(path).status_code in (502, 503), path
             started.add(ServedBroker(store_folder, *store, "--listen", f"tcp:{place}"))
-            for view in VIEWS:
-                wait_until(lambda view=view: site.get(view).status_code == 200, 60, f"the page goes on: {view}")
+            wait_until(lambda: all(site.get(view).status_code == 200 for view in VIEWS), 60, "the page goes on")
