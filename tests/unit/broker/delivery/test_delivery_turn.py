@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import uuid
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,12 +16,14 @@ from kombu_opendata.broker.delivery.active_lease import ActiveLease, seconds_sin
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.wire.connection import ConnectionProtocol
-from kombu_opendata.protocol.messages import DeclareQueue, Publish, PublishConfirm
+from kombu_opendata.protocol.messages import Cancel, Consume, DeclareQueue, Deliver, Publish, PublishConfirm, Qos
 from kombu_opendata.storage.engine import Engine
 from tests.support.caller import Caller
-from tests.support.clock import ManualClock
+from tests.support.clock import AdvancedLoop, ManualClock
 from tests.support.engine import World, run
 from tests.support.waiting import turns, until
+from tests.unit.broker.model.test_queue import World as QueueWorld
+from tests.unit.broker.model.test_queue import run as run_world
 
 pytestmark = pytest.mark.contract(1)
 
@@ -144,3 +147,148 @@ def test_an_answer_waits_until_the_disk_has_room(tmp_path: Path, monkeypatch: py
         assert len(world.queue("q").messages) == 1
 
     run(tmp_path / "s", steps)
+
+
+class Receiver:
+    """A connection that remembers the consumers' tags of its deliveries."""
+
+    is_local, writable, heartbeat_seconds = True, True, 0.0
+
+    def __init__(self) -> None:
+        self.tags: list[str] = []
+
+    def send_all(self, messages: list[Any]) -> None:
+        for message in messages:
+            if isinstance(message, Deliver):
+                self.tags += [delivery.tag for delivery in message.deliveries]
+
+    def abort(self) -> None:
+        """End nothing."""
+
+
+class Consumers:
+    """A queue in memory, a session with consumers, and their deliveries in order."""
+
+    def __init__(self, world: QueueWorld, **arguments: object) -> None:
+        self.world = world
+        self.queue = world.declare("work", **arguments)
+        self.receiver = Receiver()
+        world.session.connection = cast(ConnectionProtocol, self.receiver)
+        self._published = 0
+
+    def consume(self, tag: str, channel: int = 1, *, no_ack: bool = False, priority: int = 0) -> None:
+        self.world.call(Consume(0, channel, tag, "work", no_ack, False, {"x-priority": priority}))
+
+    def publish(self, count: int, **changes: int) -> None:
+        for _ in range(count):
+            self._published += 1
+            now = self.world.clock.now_ms()
+            self.world.call(
+                Publish(0, self._published, "", "work", b"envelope", {}, 0, now, changes.get("visible_at", 0), -1)
+            )
+
+    def timer_at(self) -> float:
+        """Return the time of the loop at which the queue is woken."""
+        assert self.queue.timer is not None
+        return self.queue.timer.when()
+
+    async def delivered(self) -> str:
+        """Return the tags of the consumers of new deliveries."""
+        await turns(20)
+        tags, self.receiver.tags = "".join(self.receiver.tags), []
+        return tags
+
+
+def consumers_test(steps: Callable[[Consumers], Awaitable[None]], **arguments: object) -> None:
+    async def main(world: QueueWorld) -> None:
+        await steps(Consumers(world, **arguments))
+
+    run_world(False, main, AdvancedLoop)
+
+
+def test_consumers_take_turns_and_priorities_come_first() -> None:
+    async def steps(queue: Consumers) -> None:
+        queue.consume("a")
+        queue.consume("b")
+        queue.publish(5)
+        assert await queue.delivered() == "ababa"
+        queue.publish(2)
+        assert await queue.delivered() == "ba"
+        queue.consume("c", 2, priority=5)
+        queue.consume("d", 2, priority=5)
+        queue.publish(3)
+        assert await queue.delivered() == "cdc"
+        queue.world.call(Qos(0, 2, 3))
+        queue.publish(4)
+        assert await queue.delivered() == "abab", "the channel of the others holds three"
+
+    consumers_test(steps)
+
+
+def test_a_consumer_without_credit_gets_nothing() -> None:
+    async def steps(queue: Consumers) -> None:
+        queue.world.call(Qos(0, 1, 2))
+        queue.consume("a")
+        queue.publish(4)
+        assert await queue.delivered() == "aa"
+        queue.consume("n", 1, no_ack=True)
+        assert await queue.delivered() == "nn", "what needs no settlement is not limited"
+        queue.receiver.writable = False
+        queue.publish(1)
+        assert await queue.delivered() == ""
+        queue.receiver.writable = True
+        queue.world.session.suspended = True
+        queue.world.instance.queues.wake(queue.queue)
+        assert await queue.delivered() == ""
+        queue.world.session.suspended = False
+        queue.world.instance.queues.wake(queue.queue)
+        assert await queue.delivered() == "n"
+
+    consumers_test(steps)
+
+
+def test_a_single_active_consumer_is_succeeded_by_the_next() -> None:
+    async def steps(queue: Consumers) -> None:
+        queue.consume("a")
+        queue.consume("b", 2)
+        queue.world.call(Qos(0, 1, 2))
+        queue.publish(3)
+        assert await queue.delivered() == "aa", "the other one waits, although this one is full"
+        queue.world.call(Cancel(0, 1, "a"))
+        assert await queue.delivered() == "b"
+
+    consumers_test(steps, **{"x-single-active-consumer": True})
+
+
+def test_a_delayed_message_is_delivered_at_its_time() -> None:
+    async def steps(queue: Consumers) -> None:
+        queue.consume("a")
+        loop = cast(AdvancedLoop, asyncio.get_running_loop())
+        before = loop.time()
+        queue.publish(1, visible_at=queue.world.clock.now_ms() + 5000)
+        assert await queue.delivered() == ""
+        assert before + 5 <= queue.timer_at() <= loop.time() + 5
+        queue.publish(1, visible_at=queue.world.clock.now_ms() + 86_400_000)
+        assert await queue.delivered() == ""
+        queue.world.clock.advance(5000)
+        loop.advance(6)
+        before = loop.time()
+        assert await queue.delivered() == "a"
+        assert before + 3600 <= queue.timer_at() <= loop.time() + 3600, "at most an hour"
+
+    consumers_test(steps)
+
+
+def test_a_queue_at_its_rate_delivers_at_the_time_of_the_next_token() -> None:
+    async def steps(queue: Consumers) -> None:
+        queue.consume("a")
+        loop = cast(AdvancedLoop, asyncio.get_running_loop())
+        before = loop.time()
+        queue.publish(4)
+        assert await queue.delivered() == "aa"
+        assert before + 9.9 <= queue.timer_at() <= loop.time() + 10, "the bucket has a slack of 50 ms"
+        queue.world.clock.advance(10_000)
+        loop.advance(11)
+        assert await queue.delivered() == "a"
+
+    consumers_test(steps, **{"x-rate": "6/m:2"})

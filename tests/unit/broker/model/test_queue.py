@@ -19,7 +19,7 @@ from kombu_opendata.storage.slatedb.store_writer import SlateStore
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.queue_counters import QueueCounts
 from tests.support.caller import Caller
-from tests.support.clock import ManualClock
+from tests.support.clock import AdvancedLoop, ManualClock
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.contract(2, 5)
@@ -81,7 +81,7 @@ def counted(world: World) -> dict[str, int]:
 Test = Callable[[World], Awaitable[None]]
 
 
-def run(durable: bool, test: Test) -> None:
+def run(durable: bool, test: Test, loop: type[AdvancedLoop] | None = None) -> None:
     async def main() -> None:
         world = World(durable)
         await world.open()
@@ -90,7 +90,8 @@ def run(durable: bool, test: Test) -> None:
         world.instance.policies.stop()
         await world.engine.close()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
 
 
 both_kinds = pytest.mark.parametrize("durable", [True, False], ids=["stored", "transient"])
