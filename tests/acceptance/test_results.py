@@ -22,7 +22,7 @@ from ..support.broker import EmbeddedBroker
 from ..support.celery_versions import from_celery_57
 from ..support.ledger import Ledger
 from ..support.orchard import SECONDS, Orchard, asking, environment, orchard
-from ..support.processes import children, wait_until
+from ..support.processes import children
 from ..support.served import ServedBroker
 from ..support.workers import APPS
 
@@ -216,26 +216,6 @@ def test_a_forked_child_waits_for_what_its_parent_sent(shared: Orchard, ledger: 
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_the_broker_is_killed_while_a_client_waits(
-    store_folder: Path, broker_url: str, tmp_path: Path, shared: Orchard
-) -> None:
-    broker = EmbeddedBroker(store_folder)
-    early = shared.delay("add", 1, 1)
-    assert early.get(timeout=SECONDS) == 2
-    gate = tmp_path / "gate"
-    result = shared.delay("climb", str(gate))
-    wait_until(lambda: shared.app.AsyncResult(result.id).state == "PROGRESS", SECONDS, "the task's first word")
-    got: list[Any] = []
-    waiting = threading.Thread(target=lambda: got.append(result.get(timeout=60)))
-    waiting.start()
-    killed = broker.kill()
-    gate.touch()
-    waiting.join()
-    assert got == ["top"]
-    assert broker.wait_up(killed) != killed
-    assert shared.app.AsyncResult(early.id).get(timeout=SECONDS) == 2, "what was stored is still there"
-
-
 def test_a_result_over_the_limit_fails_and_nobody_hangs(tmp_path: Path, store_folder: Path) -> None:
     options = ["--store", f"file://{store_folder}", "--listen", "tcp:127.0.0.1:0", "--max-message-bytes", "40000"]
     with children() as started:
@@ -274,13 +254,6 @@ def test_the_limit_is_an_option_of_a_folders_broker(broker_url: str, tmp_path: P
         grove.app.conf.broker_transport_options = options
         with pytest.raises(Exception, match=r"broker's limit is 40000: .* or raise the broker's --max-message-bytes"):
             grove.delay("same", "x" * 50_000)
-
-
-def test_results_that_expire(store_folder: Path, broker_url: str, tmp_path: Path) -> None:
-    with orchard(broker_url, tmp_path, result_expires=5) as grove:
-        result = grove.delay("add", 1, 1)
-        assert result.get(timeout=SECONDS) == 2
-        wait_until(lambda: grove.app.AsyncResult(result.id).state == states.PENDING, SECONDS, "its end")
 
 
 def test_the_result_of_an_id_that_is_used_again_is_kept_over_a_restart(store_folder: Path, broker_url: str) -> None:

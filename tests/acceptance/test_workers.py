@@ -164,7 +164,7 @@ def test_tasks_publish_tasks(farm: Farm, ledger: Ledger) -> None:
     ledger.assert_once([*parents, *(f"{parent}.{child}" for parent in parents for child in range(10))])
 
 
-@pytest.mark.parametrize("pool", ["solo", "threads"])
+@pytest.mark.parametrize("pool", [pytest.param("solo", marks=pytest.mark.slow), "threads"])
 def test_a_warm_shutdown_at_any_moment_loses_nothing(
     pool: str, store_folder: Path, broker_url: str, tmp_path: Path, ledger: Ledger, started: Children
 ) -> None:
@@ -235,6 +235,7 @@ def test_a_warm_shutdown_of_prefork_ends_what_runs_and_hands_back_the_rest(
     ledger.assert_once([*ran, *(f"{number} 0" for number in range(waiting))])
 
 
+@pytest.mark.slow
 def test_what_a_person_must_mend_is_logged_once_in_a_while(store_folder: Path, tmp_path: Path) -> None:
     folder = store_folder / "open"
     folder.mkdir()

@@ -111,6 +111,7 @@ def test_a_broker_that_is_slow_to_start(known: bool, store_folder: Path, broker_
         assert len(take_bodies(connection.channel(), "q")) == 1 + known
 
 
+@pytest.mark.slow
 def test_the_client_alone_names_it_and_may_go_on(store_folder: Path, broker_url: str) -> None:
     killed: list[int] = []
 
