@@ -19,7 +19,6 @@ _RESOLUTION_SECONDS = 0.005
 @decides(3)
 def leases_are_exclusive(index: Index) -> Iterator[str]:
     for (queue, id), deliveries in index.deliveries.items():
-        lease_seconds = index.rules(queue).lease_seconds or math.inf
         for first, second in pairwise(deliveries):
             if first.token == second.token:
                 if first.client != second.client:
@@ -31,7 +30,9 @@ def leases_are_exclusive(index: Index) -> Iterator[str]:
             )
             acked = index.settlements[queue, id, first.token] and not settled  # points 4 and 5 decide it
             since = min(first.at, second.at) if first.at < second.at else 0.0
-            has_ended = second.at - first.at >= lease_seconds or index.clock_forward(first.at, second.at)
+            lease_seconds = first.lease_seconds or index.rules(queue).lease_seconds or math.inf
+            lasted = second.at - (first.requested_at or first.at)
+            has_ended = lasted > lease_seconds - _RESOLUTION_SECONDS or index.clock_forward(first.at, second.at)
             if not (settled or acked or has_ended or index.is_lost_between(first.client, since, second.at)):
                 yield f"message {id} of {queue} was delivered to {second.client} while {first.client} held it"
 
@@ -62,6 +63,9 @@ def stale_tokens_are_ignored(index: Index) -> Iterator[str]:
         ]
         limit = index.rules(queue).max_attempts
         explained = index.settlements[queue, id, last.token] or (limit and last.attempt >= limit)
+        for call in stale:
+            if call.is_returned:
+                yield f"{call.client} settled message {id} of {queue} by the token of an earlier delivery"
         if stale and not explained and not index.is_lost_between(last.client, 0, math.inf):
             by = f"{stale[0].client}'s token of an earlier delivery"
             yield f"message {id} of {queue} is {entries[0].state} by {by}"

@@ -162,6 +162,7 @@ class Delivered(Event):
     Attributes:
         attempt: the number of this delivery, as the broker counts; from 1.
         requested_at: when the consumer requested it; 0 if it has a subscription.
+        lease_seconds: how long its lease lasts; 0 for as long as the queue's rules say.
     """
 
     client: str
@@ -172,6 +173,7 @@ class Delivered(Event):
     attempt: int = 1
     digest: str = ""
     requested_at: float = 0.0
+    lease_seconds: float = 0.0
 
 
 class TaskEnded(Event):
@@ -277,7 +279,7 @@ class Store(Plain):
         entries: each message in each queue, also those that are done; a message that a reader finds twice is there
             twice.
         runs: the records of attempts; None if they were not read.
-        counted: of each queue, how many attempts its counters say were acked, by the queue's name.
+        counts: the counters of each queue by its name.
         definitions: the values of all definitions that were read, by name.
         results: of tasks, by task.
         findings: what ``store verify`` reports, without its notes.
@@ -286,7 +288,7 @@ class Store(Plain):
 
     entries: tuple[Entry, ...] = ()
     runs: tuple[Run, ...] | None = None
-    counted: dict[str, int] = {}
+    counts: dict[str, dict[str, int]] = {}
     definitions: dict[str, Any] = {}
     results: dict[str, str] = {}
     findings: tuple[str, ...] = ()

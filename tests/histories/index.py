@@ -162,9 +162,13 @@ class Index:
         )
 
     def certain_end(self, delivery: Delivered) -> Call[Settle] | None:
-        """The settlement that has ended a delivery, if that is certain."""
+        """The settlement that has ended a delivery, if that is certain: not after another one had the message."""
         found = self.settlements[delivery.queue, delivery.id, delivery.token]
-        return next((call for call in found if self.is_certain(call, delivery.at)), None)
+        taken_at = min(
+            (other.at for other in self.deliveries[delivery.queue, delivery.id] if other.token > delivery.token),
+            default=math.inf,
+        )
+        return next((call for call in found if call.called_at < taken_at and self.is_certain(call, delivery.at)), None)
 
     def clock_forward(self, since: float, until: float) -> float:
         """By how many seconds the broker's clock was set forward in an interval."""

@@ -10,6 +10,9 @@ from .checker import decides
 from .events import AbortJob, CommitJob, Delivered, Measured, Publish, Settle, StartChord, TaskEnded
 from .index import Call, Index
 
+#: the counters of the ends of leases
+_ENDS = ("acked", "rejected", "requeued", "released", "lease_expired", "deleted")
+
 
 @decides(1)
 def published_messages_are_stored_once(index: Index) -> Iterator[str]:
@@ -166,9 +169,13 @@ def outcomes_are_recorded_once(index: Index) -> Iterator[str]:
             if (queue, id, delivery.attempt, "acked") not in recorded:
                 yield f"attempt {delivery.attempt} of message {id} in {queue} was acknowledged, and is not recorded"
     acked = Counter(run.queue for run in index.store.runs if run.outcome == "acked")
-    for queue, count in index.store.counted.items():
-        if count != acked[queue]:
-            yield f"{queue} counts {count} acknowledged attempts, and {acked[queue]} are recorded"
+    held = Counter(entry.queue for entry in index.store.entries if entry.state == "in_flight")
+    for queue, counts in index.store.counts.items():
+        if counts["acked"] != acked[queue]:
+            yield f"{queue} counts {counts['acked']} acknowledged attempts, and {acked[queue]} are recorded"
+        ended = sum(counts[name] for name in _ENDS)
+        if counts["delivered"] != ended + held[queue]:
+            yield f"{queue} counts {counts['delivered']} deliveries, {ended} ends, and {held[queue]} are in flight"
 
 
 @decides(17)

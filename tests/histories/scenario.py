@@ -95,8 +95,8 @@ def _clients(dice: random.Random, has_users: bool) -> tuple[Client, ...]:
         "jobs": [("drive_jobs",)],
         "steering": [("steer",)],
     }
-    weights = {"kombu": 4, "letters": 4, "tasks": 2, "jobs": 2, "steering": 2}
-    chosen = set(dice.choices(list(weights), list(weights.values()), k=3))
+    weights = {"kombu": 2, "letters": 2, "tasks": 2, "jobs": 2, "steering": 2}
+    chosen = {dice.choice(("kombu", "letters")), *dice.choices(list(weights), list(weights.values()), k=2)}
     programs = [program for group in groups if group in chosen for program in groups[group]]
     if has_users:
         programs.append(("trespass",))

@@ -12,7 +12,7 @@ from kombu_opendata.offline import Severity
 from ..support.processes import wait_until
 from ..support.verified import verify
 from . import events as e
-from .queue_programs import read_definition
+from .queue_programs import connected, read_definition
 from .task_programs import result_text
 
 #: the states of ``iter_by_state``, and what they are here
@@ -30,7 +30,7 @@ def read_store(
     url: str, queues: Iterable[str], results: Iterable[str] = (), definitions: Iterable[str] = ()
 ) -> e.Store:
     """Return what a broker says of these queues, definitions and results, once it has no more work of its own."""
-    with QueueClient(url, name="reader", start_timeout=60, reconnect_timeout=60) as client:
+    with connected(url, "reader") as client:
         wait_until(lambda: _is_idle(client), 60, "no dead letter waits, and no job is routed")
         return store_of(client, queues, results, definitions)
 
@@ -39,8 +39,8 @@ def store_of(
     client: QueueClient, queues: Iterable[str], results: Iterable[str] = (), definitions: Iterable[str] = ()
 ) -> e.Store:
     """Return what an idle broker says, as :func:`read_store`."""
-    known = {queue.name for queue in client.list_queues()}
-    entries = list(_entries(client, [queue for queue in queues if queue in known]))
+    queues = {queue.name for queue in client.list_queues()} & set(queues)
+    entries = list(_entries(client, sorted(queues)))
     runs = [
         e.Run(queue=row.queue, id=row.message_id, number=row.number, outcome=row.outcome, state=row.state)
         for row in client.iter_attempts(limit=1000)
@@ -49,6 +49,7 @@ def store_of(
     return e.Store(
         entries=tuple(entries),
         runs=tuple(runs),
+        counts={name: metrics.counts for name, metrics in client.metrics_all().items() if name in queues},
         results={task: text for task, text in texts.items() if text is not None},
         definitions={name: read_definition(client, name) for name in definitions},
     )

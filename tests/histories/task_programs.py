@@ -85,7 +85,7 @@ def send_tasks(run: Run, name: str) -> None:
     dice, record = run.begin(name)
     app.conf.update(broker_url=run.url, result_backend=run.url)
     known: list[str] = []
-    with connected(run, f"{name}-results") as client:
+    with connected(run.url, f"{name}-results") as client:
         number = 0
         while not run.end.exists():
             key, number = f"{name}-{number}", number + 1

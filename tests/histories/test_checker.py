@@ -79,6 +79,12 @@ class Writer:
         return check(self.history())
 
 
+def counts(held: int = 0, **ends: int) -> dict[str, int]:
+    """The counters of a queue with so many messages in flight."""
+    every = dict.fromkeys(("acked", "rejected", "requeued", "released", "lease_expired", "deleted"), 0)
+    return every | ends | {"delivered": held + sum(ends.values())}
+
+
 def clean(w: Writer) -> None:
     """Something of everything, with a crash."""
     w.call(e.Define(name="queue orders", value={"limit": 3}))
@@ -121,7 +127,7 @@ def clean(w: Writer) -> None:
     )
     w.add(e.Measured, name="length of orders", value=3, limit=3)
     w.store |= {
-        "counted": {ORDERS: 1},
+        "counts": {ORDERS: counts(1, acked=1, rejected=2, released=1)},
         "definitions": {"queue orders": {"limit": 3}, "pause orders": None},
         "results": {"t1": "T1", "t2": "T2"},
     }
@@ -142,7 +148,7 @@ def faulty(w: Writer) -> None:
     w.run(4, 1, "expired")
     w.run(4, 2, state="succeeded")
     w.add(e.TaskEnded, client="c", key="later", end="succeeded")
-    w.store["counted"] = {ORDERS: 2}
+    w.store["counts"] = {ORDERS: counts(1, acked=2, rejected=2, released=1, lease_expired=1)}
 
 
 def test_a_clean_history_is_accepted() -> None:
@@ -251,6 +257,17 @@ def settled_by_a_stale_token(w: Writer) -> None:
     w.deliver("stale", 20, 21, client="c", attempt=2)
     w.settle(20, 20)
     w.entry("stale", 20)
+
+
+@planted(4)
+def a_stale_token_settles_what_another_has(w: Writer) -> None:
+    w.publish("stale", 20)
+    w.deliver("stale", 20, 20, lease_seconds=0.5)
+    w.deliver("stale", 20, 21, client="c", attempt=2)
+    w.settle(20, 20, outcome="returned")
+    w.settle(20, 21, client="c", outcome="refused")
+    w.entry("stale", 20)
+    w.run(20)
 
 
 @planted(5)
@@ -533,7 +550,13 @@ def an_outcome_is_recorded_twice(w: Writer) -> None:
 @planted(17)
 def an_outcome_is_counted_twice(w: Writer) -> None:
     w.whole("run", 20, 20)
-    w.store["counted"] = {ORDERS: 4}
+    w.store["counts"] = {ORDERS: counts(acked=4)}
+
+
+@planted(17)
+def a_delivery_is_not_counted(w: Writer) -> None:
+    w.whole("run", 20, 20)
+    w.store["counts"] = {ORDERS: counts(acked=1) | {"delivered": 2}}
 
 
 @planted(17)
@@ -548,7 +571,7 @@ def test_a_planted_anomaly_is_refused(point: int, plant: Plant, alone: bool) -> 
     w = Writer()
     if not alone:
         clean(w)
-        w.store["counted"] = {}
+        w.store["counts"] = {}
     plant(w)
     assert {anomaly.point for anomaly in w.anomalies()} == {point}, w.anomalies()
 
