@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .programs import consume, produce
-from .queue_programs import drive_jobs, read_letters, steer, trespass, write_letters
+from .queue_programs import drive_jobs, fill_box, read_letters, steer, trespass, write_letters
 from .task_programs import send_tasks, work
 
 PROGRAMS: dict[str, Callable[..., None]] = {
     program.__name__: program
-    for program in (consume, drive_jobs, produce, read_letters, send_tasks, steer, trespass, work, write_letters)
+    for program in (
+        consume,
+        drive_jobs,
+        fill_box,
+        produce,
+        read_letters,
+        send_tasks,
+        steer,
+        trespass,
+        work,
+        write_letters,
+    )
 }

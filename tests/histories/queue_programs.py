@@ -21,7 +21,9 @@ from . import events as e
 from .programs import PATIENT, Run, pause, persist
 from .recorder import NO_ANSWER, Recorder, body_of, digest
 
-LETTERS, GRAVEYARD, STEERED, ROWS, SECRET = "letters", "graveyard", "steered", "rows", "secret-plans"
+LETTERS, GRAVEYARD, BOX = "letters", "graveyard", "box"
+STEERED, ROWS, SECRET = "steered", "rows", "secret-plans"
+BOX_LENGTH = 5
 EXCHANGE = "steering"
 LETTER_ATTEMPTS = 5
 RETENTION = "x-done-retention"
@@ -83,22 +85,42 @@ def publish(key: str, body: str, **more: float) -> e.Publish:
     return e.Publish(key=key, queues=(LETTERS,), digest=digest(body.encode()), **more)  # type: ignore[arg-type]
 
 
-def read_letters(run: Run, name: str) -> None:
+def fill_box(run: Run, name: str) -> None:
+    """Send to a queue that is mostly full, and look at its length."""
+    dice, record = run.begin(name)
+    with connected(run.url, name) as client:
+        create_box(client)
+        number = 0
+        while not run.end.exists():
+            key, number = f"{name}-{number}", number + 1
+            published = e.Publish(key=key, queues=(BOX,), digest=digest(key.encode()))
+            record.run(published, partial(client.send, BOX, key, {"key": key}), int)
+            with suppress(*NO_ANSWER):
+                record.add(e.Measured, name=f"length of {BOX}", value=client.metrics(BOX).length, limit=BOX_LENGTH)
+            pause(dice)
+
+
+def create_box(client: QueueClient) -> None:
+    client.create(BOX, QueueOptions(max_length=BOX_LENGTH, overflow="reject-publish", lease_seconds=600))
+
+
+def read_letters(run: Run, name: str, queue: str = LETTERS) -> None:
     """Read with leases; settle each delivery in one of all ways."""
     dice, record = run.begin(name)
     with connected(run.url, name) as client:
-        create_letters(client)
+        create = create_letters if queue == LETTERS else create_box
+        create(client)
         while not run.drained.exists():
             requested_at, lease_seconds = record.now(), dice.choice((600.0, 600.0, 600.0, 0.2))
             try:
-                found = client.read_with_poll(LETTERS, lease_seconds, dice.choice((1, 1, 3)), max_poll_seconds=0.2)
+                found = client.read_with_poll(queue, lease_seconds, dice.choice((1, 1, 3)), max_poll_seconds=0.2)
             except NO_ANSWER:
                 continue
             if not found and run.end.exists():
                 pause(dice)
             for message in found:
                 record.add(
-                    e.Delivered, client=name, queue=LETTERS, id=message.id, token=message.token,
+                    e.Delivered, client=name, queue=queue, id=message.id, token=message.token,
                     key=message.headers.get("key", ""), attempt=message.attempts,
                     digest=digest(str(message.body).encode()), requested_at=requested_at,
                     lease_seconds=lease_seconds,
@@ -111,14 +133,15 @@ def read_letters(run: Run, name: str) -> None:
 
 
 def settle(dice: random.Random, record: Recorder, client: QueueClient, message: Message) -> None:
+    queue = message.queue
     ends: dict[e.End, Callable[[], Any]] = {
-        "ack": lambda: client.archive(LETTERS, message),
-        "reject": lambda: client.reject(LETTERS, message),
-        "requeue": lambda: client.reject(LETTERS, message, requeue=True),
-        "release": lambda: client.release(LETTERS, message),
+        "ack": lambda: client.archive(queue, message),
+        "reject": lambda: client.reject(queue, message),
+        "requeue": lambda: client.reject(queue, message, requeue=True),
+        "release": lambda: client.release(queue, message),
     }
     end: e.End = dice.choices(list(ends), (80, 6, 7, 7))[0]
-    record.run(e.Settle(queue=LETTERS, id=message.id, token=message.token, end=end), ends[end])
+    record.run(e.Settle(queue=queue, id=message.id, token=message.token, end=end), ends[end])
 
 
 def steer(run: Run, name: str) -> None:

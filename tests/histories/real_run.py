@@ -31,7 +31,7 @@ from .system_faults import Control
 SECONDS = 60.0
 PROGRESS_BYTES = 500
 #: programs that end when no more is published
-PUBLISHERS = ("produce", "write_letters", "send_tasks", "drive_jobs", "steer", "trespass")
+PUBLISHERS = ("produce", "write_letters", "fill_box", "send_tasks", "drive_jobs", "steer", "trespass")
 
 
 class Slot:
@@ -180,6 +180,7 @@ class RealRun:
             self.await_broker(slot)
         for client in self.scenario.clients:
             self.start_client(client)
+        self._wait_for_all()
         for fault in self.scenario.faults:
             self.wait_for_progress()
             random_moment(self.dice, 0.3)
@@ -189,6 +190,13 @@ class RealRun:
         self._end()
         history = self._history()
         return [history, self._damaged(history)] if self.scenario.is_damaged else [history]
+
+    def _wait_for_all(self) -> None:
+        """Until each client has done something; a worker or a consumer may have nothing to do."""
+        files = [
+            self.folder / f"{name}.events" for name, client in self.programs.items() if client.program in PUBLISHERS
+        ]
+        wait_until(lambda: all(file.exists() and file.stat().st_size for file in files), SECONDS, self.state)
 
     def _size(self) -> int:
         return sum(file.stat().st_size for file in self.folder.glob("*.events"))
