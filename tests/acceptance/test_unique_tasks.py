@@ -26,6 +26,8 @@ from ..support.orchard import asking
 from ..support.processes import Child, Children, tail, wait_until
 from ..support.workers import APPS, Worker
 
+pytestmark = pytest.mark.contract(16)
+
 SECONDS = 60
 Producer: Any = messaging.Producer  # untyped
 

@@ -18,6 +18,8 @@ from tests.support.engine import SMALL_BUCKETS, World, run
 
 NAME = unique_name_of("key")
 TTL_MS = 5000
+
+pytestmark = pytest.mark.contract(16)
 SUCCEEDED, LOST = TaskReport(TaskState.SUCCEEDED), TaskReport(TaskState.LOST)
 
 
@@ -209,6 +211,20 @@ def test_a_new_key_needs_no_read_once_the_stored_names_are_known(tmp_path: Path)
         assert find(NAME) == (True, None)
         assert not any(find(name)[0] for name in names)
         assert None not in [await holder(world, name) for name in names]
+
+    run(tmp_path / "s", steps)
+
+
+def test_a_key_that_is_being_written_while_a_sweep_reads_is_known_afterwards(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        await holder(world)
+        world.engine.state.idempotency.cache_bytes = 0
+        id = publish(world)
+        await world.engine.idempotency.sweep(world.clock.now_ms())
+        await world.engine.commits.checkpoint()
+        assert not world.engine.unique_keys.find(NAME)[0]
+        world.engine.state.idempotency.cache_bytes = 1 << 20
+        assert await holder(world) == id
 
     run(tmp_path / "s", steps)
 
