@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from celery import Celery, chain, chord, group
+from celery.exceptions import TaskRevokedError
 from kombu import messaging
 
 import kombu_opendata
@@ -97,6 +98,9 @@ def test_the_newest_of_the_waiting_ones_runs(
     worker(broker_url, tmp_path, started)
     assert results[-1].get(timeout=SECONDS) == "a"
     assert ledger.lines() == ["a began", "a ended"]
+    for result in results[:-1]:
+        with pytest.raises(TaskRevokedError):
+            result.get(timeout=SECONDS)
 
 
 def test_a_time_counts_from_the_publish_and_an_error_names_the_holder(

@@ -263,16 +263,16 @@ class Operations:
             self.fail(queue, exhausted, consumer, "delivery_limit", lease_expired=lease_expired)
 
     def remove(self, queue: Queue, entries: Collection[QueueEntry], reason: str = "") -> int:
-        """Delete available messages that expired or are dropped or purged; return their number.
+        """Delete available messages that expired or are dropped, replaced or purged; return their number.
 
         With a reason they become dead letters if the queue has a dead-letter exchange. Without one, messages that
         expired become dead letters for :mod:`kombu_opendata.protocol.revocation`, if any message has named a result to
-        store when it expires.
+        store when it expires; as do all that another message replaces.
         """
         at = self._clock.now_ms()
         why = reason
-        if queue.dead_letters_to is None:
-            reason = REVOKED if why == "expired" and self._state.results.has_revocable else ""
+        if why == "replaced" or queue.dead_letters_to is None:
+            reason = REVOKED if why in ("expired", "replaced") and self._state.results.has_revocable else ""
         pairs = _pairs(entries)
         if not reason:
             self._drop_payloads(entries)

@@ -135,4 +135,4 @@ class UniqueKeys(EngineService):
         """Remove a holder that waits, because the message that was just published replaces it."""
         for queue, entry in holder.waiting:
             if queue.messages.available.get(entry.id) is entry:  # a full queue may have dropped it for the new message
-                self._operations.delete(queue, [entry])
+                self._operations.remove(queue, [entry], "replaced")
