@@ -60,6 +60,25 @@ def test_each_workflow_of_the_canvas_example_ends(broker_url: str, tmp_path: Pat
     end(worker)
 
 
+def test_the_unique_tasks_of_the_example_run_once(broker_url: str, tmp_path: Path, started: Children) -> None:
+    folder = EXAMPLES / "unique"
+    env = {"OPENDATA_URL": broker_url}
+    command = [*CELERY, "-A", "unique_tasks", "worker", "--loglevel=INFO", "--concurrency=2"]
+    sender = start(started, "sender", [sys.executable, "send.py"], tmp_path, folder, env)
+    wait_for_line("all are sent", sender)
+    worker = start(started, "worker", command, tmp_path, folder, env)
+    assert sender.wait(DEADLINE_SECONDS) == 0, tail(sender.log)
+    assert sender.log.read_text().splitlines() == [
+        "refused, because of this task",
+        "all are sent",
+        "report of May for Ada",
+        "replaced",
+        "document 1: hello",
+        "/dev/sda is full",
+    ]
+    end(worker)
+
+
 def test_beat_has_the_maintenance_done(broker_url: str, store_folder: Path, tmp_path: Path, started: Children) -> None:
     folder, notes = EXAMPLES / "beat_app", tmp_path / "notes.txt"
     env = {"OPENDATA_URL": broker_url, "NOTE_EVERY": "0.5", "NOTE_FILE": str(notes), "MAINTAIN_EVERY": "0.5"}
