@@ -79,6 +79,25 @@ def test_the_unique_tasks_of_the_example_run_once(broker_url: str, tmp_path: Pat
     end(worker)
 
 
+def test_no_tenant_waits_for_the_backlog_of_another(broker_url: str, tmp_path: Path, started: Children) -> None:
+    folder, reports = EXAMPLES / "fair_tenants", tmp_path / "reports.txt"
+    env = {"OPENDATA_URL": broker_url, "REPORTS": str(reports)}
+    run([sys.executable, "submit.py", "big=60", "gold=60", "small=1"], folder, env)
+    worker = start(started, "worker", [*CELERY, "-A", "reports", "worker", "--pool=solo"], tmp_path, folder, env)
+
+    def lines() -> list[str]:
+        worker.check()
+        return reports.read_text().splitlines() if reports.exists() else []
+
+    wait_until(lambda: len(lines()) == 121, DEADLINE_SECONDS, lambda: f"the tasks:\n{tail(worker.log)}")
+    tenants = [line.split()[0] for line in lines()]
+    assert "small" in tenants[:5]
+    assert 28 <= tenants[:41].count("gold") <= 32
+    for tenant in ("big", "gold"):
+        assert [line for line in lines() if line.startswith(tenant)] == [f"{tenant} {each}" for each in range(60)]
+    end(worker)
+
+
 def test_beat_has_the_maintenance_done(broker_url: str, store_folder: Path, tmp_path: Path, started: Children) -> None:
     folder, notes = EXAMPLES / "beat_app", tmp_path / "notes.txt"
     env = {"OPENDATA_URL": broker_url, "NOTE_EVERY": "0.5", "NOTE_FILE": str(notes), "MAINTAIN_EVERY": "0.5"}

@@ -25,8 +25,8 @@ PAGES = (
 )
 FOLDERS = (
     "deploy/docker", "deploy/kubernetes", "deploy/systemd", "examples/airflow", "examples/beat_app", "examples/canvas",
-    "examples/django_app", "examples/fastapi_app", "examples/monitoring", "examples/quickstart", "examples/spark",
-    "examples/unique",
+    "examples/django_app", "examples/fair_tenants", "examples/fastapi_app", "examples/monitoring",
+    "examples/quickstart", "examples/spark", "examples/unique",
 )  # fmt: skip
 LANGUAGES = {
     ".conf": "ini", ".json": "json", ".py": "python", ".service": "ini", ".timer": "ini", ".toml": "toml",

@@ -90,12 +90,13 @@ def _put_queue(queue: Queue, batch: WriteBatch) -> None:
     messages = queue.messages
     if messages.dirty or messages.dropped:  # every counted event changes a bucket
         _put_counts(queue, batch)
+    key_of = keys.buckets_of(queue.name)  # there may be thousands of buckets of different partitions
     for number in messages.dirty:
         bucket = messages.buckets[number]
-        batch.put(keys.active_key(queue.name, number), active.encode(*bucket.rows()))
+        batch.put(key_of(number), active.encode(*bucket.rows()))
         bucket.stored = True
     for number in messages.dropped:
-        batch.delete(keys.active_key(queue.name, number))
+        batch.delete(key_of(number))
     messages.dirty.clear()
     messages.dropped.clear()
     if messages.partitions is not None:

@@ -203,8 +203,10 @@ class QueueLoader(EngineService):
             for number, summary, value in zip(part, summaries, values, strict=True):
                 self._restore(queue, number, summary, value)
             await piece.pause()
-        if buckets:
-            upcoming, _buckets = messages.upcoming_in_partitions(count)
+        for number in buckets:
+            loaded = messages.buckets.get(number)
+            if loaded is not None and len(upcoming) < count:
+                upcoming += loaded.available.values()
         return await self._load_payloads(queue, upcoming)
 
     async def _load_payloads(self, queue: Queue, upcoming: list[QueueEntry]) -> int:

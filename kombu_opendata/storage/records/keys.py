@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 
 from ...errors import RequestError
-from .kinds import DIGEST_BYTES, write_id
+from .kinds import DIGEST_BYTES, U64, write_id
 from .kinds import MAX_MESSAGE_ID as MAX_MESSAGE_ID
 from .kinds import SESSION_BYTES as SESSION_BYTES
 from .kinds import ParsedKey as ParsedKey
@@ -94,6 +94,12 @@ def binding_key(exchange: str, queue: str, routing_key: str, identity: str = "")
     """Return the key of a binding; `identity` distinguishes bindings with the same routing key."""
     digest = hashlib.blake2b(identity.encode(), digest_size=DIGEST_BYTES).digest() if identity else b""
     return _binding_key(exchange, queue, routing_key, digest)
+
+
+def buckets_of(queue: str) -> Callable[[int], bytes]:
+    """Return :func:`active_key` of one queue as a function of the bucket."""
+    prefix, pack = active_key(queue), U64.pack
+    return lambda bucket: prefix + pack(bucket) if bucket else prefix
 
 
 def routes_block_key(message_id: int) -> bytes:

@@ -268,7 +268,9 @@ class ColdSummaries(dict[int, Summary]):
 
     def all_of(self, partition: int) -> list[tuple[int, int, int]]:
         """Return :meth:`best` for each ready bucket of a partition, in their order."""
-        heap = self._partitions.get(partition, []) if partition else self._ready
+        heap = self._partitions.get(partition, ()) if partition else self._ready
+        if len(heap) == 1:
+            return [triple for triple in heap if self._is_ready(*triple)]
         buckets: dict[int, tuple[int, int, int]] = {}
         for triple in sorted(heap):
             if self._is_ready(*triple):

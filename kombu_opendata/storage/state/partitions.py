@@ -26,7 +26,8 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
-from heapq import heapify, heappop, heappush, heapreplace, nsmallest
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from ...errors import RequestError
@@ -44,6 +45,8 @@ MAX_KEY_BYTES = 255
 _SHOWN_CHARACTERS = 32
 #: the tag of partitions that are in no level
 _LAST_TAG = float("inf")
+#: the end of an iterator
+_END = -1
 
 
 def bounded_key(text: str | None) -> str:
@@ -437,45 +440,56 @@ class Partitions(dict[int, Partition]):
         return None if found is None else Choice(found.priority, found.id, found, None)
 
     def upcoming(self, count: int) -> tuple[list[QueueEntry], list[int]]:
-        """Return about ``count`` of the next messages if no limit applies, and the cold buckets among them."""
+        """Return the loaded messages and the cold buckets among the next ``count`` messages, if no limit applies.
+
+        The buckets have at most about four times as many messages.
+        """
         entries: list[QueueEntry] = []
         buckets: list[int] = []
+        limit, cold = 4 * count, self._cold
         for priority in self._priorities:
-            heap = nsmallest(count, self._levels[priority].heap)
-            cursors: dict[int, Iterator[QueueEntry | int]] = {}
-            while heap and count > 0:
+            heap = self._levels[priority].heap.copy()
+            cursors: dict[int, Iterator[QueueEntry | int | None]] = {}
+            while heap and count > 0 and limit > 0:
                 tag, order, partition = heap[0]
-                if partition.is_blocked:
-                    heappop(heap)
-                    continue
                 cursor = cursors.get(partition.number)
                 if cursor is None:
                     cursor = cursors[partition.number] = self._following(partition, priority)
-                item = next(cursor, None)
-                if item is None:
+                item = next(cursor, _END)
+                if item is _END:
                     heappop(heap)
                     continue
-                messages = 1
                 if isinstance(item, int):
                     buckets.append(item)
-                    messages = self._cold[item].messages
-                else:
+                    limit -= cold[item].messages
+                elif item is not None:
                     entries.append(item)
-                count -= messages
-                heapreplace(heap, (tag + messages * partition.stride, order, partition))
+                count -= 1
+                heapreplace(heap, (tag + partition.stride, order, partition))
         self.may_load = bool(buckets) or count <= 0
         return entries, buckets
 
-    def _following(self, partition: Partition, priority: int) -> Iterator[QueueEntry | int]:
-        """Yield the loaded messages and the cold buckets of a partition and a priority, in the order of delivery."""
-        available, number = self._available, partition.number
-        loaded = [(id, -1) for each, id in set(partition.ready) if each == priority]
-        cold = [(id, bucket) for each, id, bucket in self._cold.all_of(number) if each == priority]
-        for id, bucket in sorted(loaded + cold):
-            entry = available.get(id)
-            if bucket >= 0:
+    def _following(self, partition: Partition, priority: int) -> Iterator[QueueEntry | int | None]:
+        """Yield the next loaded messages and cold buckets of a partition and a priority, in the order of delivery.
+
+        After a bucket, None stands for each of its further messages.
+        """
+        if partition.is_blocked:
+            return
+        available, number, cold = self._available, partition.number, self._cold
+        loaded = partition.ready.copy()
+        buckets = [triple for triple in cold.all_of(number) if triple[0] == priority] if cold else []
+        last = -1
+        while loaded or buckets:
+            if buckets and (not loaded or buckets[0][:2] < loaded[0]):
+                bucket = buckets.pop(0)[2]
                 yield bucket
-            elif entry is not None and entry.bucket >> PARTITION_BITS == number:
+                yield from repeat(None, cold[bucket].messages - 1 if bucket in cold else 0)
+                continue
+            each, id = heappop(loaded)
+            entry = available.get(id)
+            if each == priority and id != last and entry is not None and entry.bucket >> PARTITION_BITS == number:
+                last = id
                 yield entry
 
     # ------------------------------------------------------------------ limits

@@ -21,8 +21,10 @@ from .partitions import Partition, PartitionRules, Partitions
 from .queue_buckets import QueueBucket, QueueEntry, Row
 
 _order = attrgetter("priority", "id")
-#: the number of small buckets at the beginning of a partition, and the entries of each
-_SMALL_BUCKETS, _SMALL_BUCKET_ENTRIES = 8, 32
+#: entries of a partition's first bucket, and how often this number doubles with the next ones
+_FIRST_BUCKET_ENTRIES, _DOUBLINGS = 8, 5
+#: how many times as many messages a queue with partitions may have in memory: a round needs a bucket of each partition
+_ENTRIES_OF_PARTITIONS = 4
 
 
 class QueueState:
@@ -56,6 +58,7 @@ class QueueState:
         self._changed.add(name)
         self.durable = durable
         self.bucket_entries, self._loaded_buckets = sizes.bucket_entries, sizes.loaded_buckets
+        self._loaded_entries = _ENTRIES_OF_PARTITIONS * sizes.loaded_buckets * sizes.bucket_entries
         self.buckets: dict[int, QueueBucket] = {0: QueueBucket()}
         self.cold = ColdSummaries()
         self.dirty: set[int] = {0}
@@ -112,12 +115,12 @@ class QueueState:
     def place_in(self, partition: Partition) -> int:
         """Return the bucket for the next new message of a partition.
 
-        The first buckets are small, because they are rewritten with each new message of a partition that has few.
+        The first buckets are small: a checkpoint rewrites the buckets that changed, which are those of all partitions.
         """
         if not partition.number:
             return self.place()
         index = partition.tail - (partition.number << PARTITION_BITS)
-        limit = self.bucket_entries if index >= _SMALL_BUCKETS else min(self.bucket_entries, _SMALL_BUCKET_ENTRIES)
+        limit = min(self.bucket_entries, _FIRST_BUCKET_ENTRIES << min(index, _DOUBLINGS))
         return partition.tail if partition.tail_used < limit else partition.tail + 1
 
     def _open_bucket(self, number: int, now: int) -> None:
@@ -494,7 +497,7 @@ class QueueState:
         """Evict clean buckets that are far from the head, if many buckets are loaded."""
         partitions = self.partitions
         if len(self.buckets) <= self._loaded_buckets or (
-            partitions is not None and len(self.available) <= self._loaded_buckets * self.bucket_entries
+            partitions is not None and len(self.available) <= self._loaded_entries
         ):
             return
         idle = [
