@@ -9,12 +9,16 @@ import pytest
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.protocol.unique_key import UNTIL_DONE, UNTIL_STARTED, OnConflict, UniqueKey
 from kombu_opendata.storage.operations import repeated_requests
+from kombu_opendata.storage.operations.archive_and_delete import Selection
+from kombu_opendata.storage.operations.moves import MoveTarget
 from kombu_opendata.storage.operations.unique_keys import Decision, Holder, decide
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.idempotency import unique_name_of
 from kombu_opendata.storage.state.name_filter import NameFilter
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SMALL_BUCKETS, World, run
+
+pytestmark = pytest.mark.contract(9, 16)
 
 NAME = unique_name_of("key")
 TTL_MS = 5000
@@ -179,14 +183,35 @@ def test_a_crash_takes_the_key_with_its_message(tmp_path: Path) -> None:
     run(tmp_path / "s", steps)
 
 
+def are_cold(world: World, ids: list[int]) -> list[bool]:
+    return [world.queue("q").messages.find(id) is None for id in ids]
+
+
+def test_a_message_that_returns_to_its_queue_from_the_failed_ones_holds_nothing(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        id = publish(world)
+        await reject(world, "q")
+        for _ in range(8):
+            world.publish("q")  # so that it comes into another bucket
+        queue = world.queue("q")
+        way = MoveTarget(queue, lambda _messages, _bytes: True, lambda _done: True, None)
+        assert (await world.engine.moves.redrive(queue, Selection(), way)).count == 1
+        assert queue.messages.find(id) is not None
+        assert await holder(world) is None
+
+    run(tmp_path / "s", steps, SMALL_BUCKETS)
+
+
 def test_a_holder_in_a_cold_bucket_is_found(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         names = [unique_name_of(str(number)) for number in range(40)]
         ids = [publish(world, name=name) for name in names]
         await world.engine.commits.checkpoint()
         await world.crash()
-        assert world.queue("q").messages.cold
-        assert not world.engine.unique_keys.find(names[20])[0]
+        await world.engine.idempotency.load(names)
+        cold = [name for name, is_cold in zip(names, are_cold(world, ids), strict=True) if is_cold]
+        assert len(cold) > 20
+        assert not any(world.engine.unique_keys.find(name)[0] for name in cold)
         assert [await holder(world, name) for name in names] == ids
         world.clock.advance(TTL_MS)
         assert await holder(world, names[30]) is None
