@@ -323,6 +323,7 @@ class AsyncQueueClient:
     purge = _short(QueueClient.purge)
     alter = _short(QueueClient.alter)
     delay_key = _short(QueueClient.delay_key)
+    list_partitions = _short(QueueClient.list_partitions)
     pause = _short(QueueClient.pause)
     resume = _short(QueueClient.resume)
     declare_exchange = _short(QueueClient.declare_exchange)

@@ -172,6 +172,25 @@ class QueueAdministration(Base):
         delay_ms = checks.milliseconds(seconds, "seconds")
         return moment(self.calls.call(m.DelayKey(0, checks.name(queue, "the queue's name"), delay_ms, key)).until_ms)
 
+    def list_partitions(
+        self,
+        queue: str,
+        *,
+        order: Literal["backlog", "in_flight", "oldest", "key"] = "backlog",
+        search: str = "",
+        offset: int = 0,
+        limit: int = 50,
+    ) -> m.PartitionPage:
+        """Return a page of the partitions of a queue, without those that are empty and idle.
+
+        Args:
+            order: the largest backlog first, the most messages in flight, the oldest ready message, or the key.
+            search: a part of the key.
+            limit: the number of partitions, 1 to 1,000.
+        """
+        checks.name(queue, "the queue's name")
+        return self.calls.call(m.ListPartitions(0, queue, order, search, offset, limit))
+
     def pause(self, queue: str, *, publishes: bool = False) -> m.QueuePauseReply:
         """Pause a queue: consumers and reads receive nothing until it is resumed. Messages in flight may be settled.
 

@@ -116,6 +116,19 @@ def test_a_partition_is_limited_and_delayed_by_itself(client: QueueClient, name:
         client.send(name, tenant, headers={"tenant": tenant})
     client.delay_key(name, 3600, key="a")
     assert bodies(client.read(name, qty=5)) == ["b"]
+    client.send(name, "b", headers={"tenant": "b"})
+    page = client.list_partitions(name)
+    assert (page.by, page.matching, page.limited_by) == ("tenant", 2, "")
+    assert [(row.key, row.backlog, row.in_flight, row.limited_by) for row in page.partitions] == [
+        ("a", 1, 0, "delay"), ("b", 1, 1, "concurrency"),
+    ]  # fmt: skip
+    assert [row.opens_at is not None for row in page.partitions] == [True, False]
+    assert all(row.share == 0.5 and row.oldest_age_seconds is not None for row in page.partitions)
+    assert [row.key for row in client.list_partitions(name, search="b").partitions] == ["b"]
+    assert [row.key for row in client.list_partitions(name, order="in_flight", limit=1).partitions] == ["b"]
+    assert [row.key for row in client.list_partitions(name, order="oldest", offset=1).partitions] == ["b"]
+    with pytest.raises(errors.RequestError, match="ordered by backlog"):
+        client.list_partitions(name, order="size")  # type: ignore[arg-type]
     client.delay_key(name, 0, key="a")
     assert bodies(client.read(name, qty=5)) == ["a"]
     with pytest.raises(errors.NotFound, match="no partition with the key 'c'"):

@@ -54,7 +54,7 @@ def test_every_operation_has_its_permission() -> None:
     page = PAGES.operations_page()
     titles = [title for row in re.findall(r"(?m)^\| ([^–].*?) \|", page)[1:] for title in row.split("; ")]
     assert sorted(titles) == sorted(message.operation.title for message in OPERATIONS)
-    joined = "purge a queue; settle messages by their ids; delay a partition"
+    joined = "purge a queue; settle messages by their ids; delay a partition; see the partitions of a queue"
     assert f"| {joined} | `read` on the queue, or `operator` |" in page
 
 

@@ -210,3 +210,19 @@ def test_a_mistake_has_a_number_that_is_in_the_log(place: str, caplog: pytest.Lo
     assert number is not None
     assert f"error {number[1]}" in caplog.text
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_the_partitions_of_a_queue(client: QueueClient, site: httpx.Client) -> None:
+    client.create("tenants", QueueOptions(partition_by="tenant"))
+    for tenant in ("acme", "acme", "<globex>"):
+        client.send("tenants", 1, headers={"tenant": tenant})
+    client.delay_key("tenants", 3600, key="acme")
+    report = site.get("/api/v1/partitions", params={"queue": "tenants", "order": "key"}).json()
+    rows = report["partitions"]["rows"]
+    assert [(row["key"], row["backlog"]) for row in rows] == [("<globex>", 1), ("acme", 2)]
+    assert (rows[1]["limited_by"], rows[1]["opens_at"][-1]) == ("delay", "Z")
+    page = site.get("/partitions", params={"queue": "tenants", "search": "glob"}).text
+    assert "&lt;globex&gt;" in page
+    assert "partition-acme" not in page
+    assert "partitions?queue=tenants" in site.get("/queue", params={"name": "tenants"}).text
+    assert site.get("/api/v1/partitions", params={"queue": "nobody"}).status_code == 404

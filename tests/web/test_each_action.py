@@ -201,6 +201,10 @@ DEEDS = [
         fill={"Arguments to set": '{"x-max-length": 7}'},
     ),
     Deed(
+        "delay-key", "partitions?queue=delay-key", "Delay…", "Nothing of delay-key", "delay-key is delayed until",
+        lambda client: client.list_partitions("delay-key").limited_by == "delay", waiting("delay-key"),
+    ),
+    Deed(
         "send", of("send"), "Send…", "One message to send.", "was sent to send.", counted("send", delayed=1),
         waiting("send", 0), fill={"Body": '{"a": 1}', "Delay in seconds": "3600"},
     ),

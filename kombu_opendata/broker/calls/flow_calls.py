@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from ...errors import NotFound
+from collections.abc import Callable
+from heapq import nsmallest
+from typing import Any
+
+from ...errors import NotFound, RequestError
 from ...protocol import messages as m
-from ...storage.clock import Clock
+from ...protocol.messages.flow_messages import BACKLOG, IN_FLIGHT, KEY, OLDEST, ORDERS
+from ...storage.clock import Clock, TimeSlice
 from ...storage.state.cold_summaries import PARTITION_BITS
-from ...storage.state.partitions import Partition, bounded_key
+from ...storage.state.partitions import Partition, Partitions, bounded_key
 from ...storage.state.task_state import RunningTasks
 from ..delivery.queue_registry import Queues
 from ..model.queue import BrokerQueue
 from .dispatch import BrokerCalls, Context, check_range, handles
-from .queue_client.claimed_messages import MAX_MS
+from .queue_client.claimed_messages import MAX_MS, MAX_PAGE
+
+#: maximum offset of a page of partitions
+_MAX_OFFSET = 1_000_000
 
 
 class FlowCalls(BrokerCalls):
@@ -49,3 +57,64 @@ class FlowCalls(BrokerCalls):
             text = f"queue {queue.name!r} has no partition with the key {msg.key[:80]!r}"
             raise NotFound(text, queue=queue.name)
         return partition
+
+    @handles(m.ListPartitions)
+    async def list_partitions(self, call: Context, msg: m.ListPartitions) -> m.PartitionPage:
+        check_range("the number of partitions", msg.limit, 1, MAX_PAGE)
+        check_range("the offset", msg.offset, 0, _MAX_OFFSET)
+        if msg.order not in ORDERS:
+            raise RequestError(f"partitions are ordered by {', '.join(ORDERS)}, not {msg.order[:80]!r}")
+        queue, now = call.queue(msg.queue), self._clock.now_ms()
+        reply = m.PartitionPage(msg.rid, [], 0, "")
+        if queue.flow is not None:
+            used = len(queue.messages.in_flight) + queue.running
+            reply.limited_by, reply.opens_at_ms = queue.flow.reason(used, now)
+        partitions = queue.messages.partitions
+        if partitions is None:
+            return reply
+        reply.by, weights, found = partitions.rules.by, 0, []
+        async for partition in TimeSlice().over(list(partitions.values())):
+            if partition.waiting:
+                weights += partitions.rules.weight_of(partition.key)
+            is_shown = partition.waiting or partition.in_flight or not partitions.limits.is_idle(partition, now)
+            if is_shown and msg.search in partition.key:
+                found.append(partition)
+        reply.matching = len(found)
+        page = nsmallest(msg.offset + msg.limit, found, key=_order(msg.order, partitions))[msg.offset :]
+        for partition in page:
+            weight, oldest = partitions.rules.weight_of(partition.key), partitions.oldest_ready(partition)
+            reason, opens_at_ms = self._reason(partitions, partition)
+            reply.partitions.append(
+                m.PartitionInfo(
+                    partition.key,
+                    partition.waiting,
+                    partition.in_flight,
+                    partition.running,
+                    weight,
+                    weight / weights if partition.waiting else 0.0,
+                    reason,
+                    opens_at_ms,
+                    None if oldest is None else await queue.age_seconds(oldest, now),
+                )
+            )
+        return reply
+
+    def _reason(self, partitions: Partitions, partition: Partition) -> tuple[str, int]:
+        if partitions.rules.by and not partitions.fits(partition):
+            return "moving", 0
+        return partitions.limits.reason(partition, self._clock.now_ms())
+
+
+def _order(order: str, partitions: Partitions) -> Callable[[Partition], Any]:
+    """Return the sort key of an order; partitions that are equal in it are ordered by key."""
+
+    def oldest(partition: Partition) -> Any:
+        id = partitions.oldest_ready(partition)
+        return id is None, id or 0, partition.key
+
+    return {
+        BACKLOG: lambda partition: (-partition.waiting, partition.key),
+        IN_FLIGHT: lambda partition: (-partition.in_flight - partition.running, partition.key),
+        OLDEST: oldest,
+        KEY: lambda partition: partition.key,
+    }[order]

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...configuration.kinds import WholeNumberKind
 from ...errors import NotFound
-from ...json_values import plain
+from ...json_values import moment, plain
+from ...protocol.messages.flow_messages import BACKLOG, ORDERS
 from ...readable_text import age, counted
 from ..exit_codes import CommandGroup, confirm
-from ..option_types import POINT, arguments_of, every_queue_option, listed, parsed
+from ..option_types import POINT, arguments_of, every_queue_option, limit_option, listed, parsed, validated
 from ..output import Reply, Table, hidden_queues, local
 from ..progress import watched
 from ..target import Target, asks_always, at_target, changes, queue_argument, queues_argument, reads
@@ -20,6 +22,7 @@ from .moves import copy, move
 from .top import top
 
 if TYPE_CHECKING:
+    from ...protocol.messages import PartitionInfo, PartitionPage
     from ...queue_client import QueueClient
     from ...queue_client.metrics import QueueMetrics
     from ...queue_client.queues import QueueInfo
@@ -220,6 +223,55 @@ def recent(client: QueueClient, queues: tuple[str, ...]) -> Reply:
         ]
         tables.append(_POINTS.of(points)._replace(title=name))
     return Reply(metrics, *tables)
+
+
+def limit_of(limited: PartitionInfo | PartitionPage) -> str:
+    """Return why a queue or a partition delivers nothing now, and until when."""
+    until = f" until {local(moment(limited.opens_at_ms))}" if limited.opens_at_ms else ""
+    return limited.limited_by + until
+
+
+_PARTITIONS = Table(
+    {
+        "partition": lambda row: row.key or "(none)", "backlog#": "", "in flight#": "in_flight", "running#": "",
+        "oldest": lambda row: age(row.oldest_age_seconds), "share": lambda row: f"{row.share:.1%}",
+        "limited by": limit_of,
+    },
+    none="no partitions",
+    spare=("share", "running"),
+    rare=("limited by",),
+)  # fmt: skip
+
+
+@queue_group.command(epilog="Example: opendata-queue queue partitions orders --search acme")
+@queue_argument
+@click.option("--order", type=click.Choice(ORDERS), default=BACKLOG, help="largest, oldest, or by key")
+@click.option("--search", default="", metavar="TEXT", help="only keys that contain this text")
+@click.option("--offset", type=validated(WholeNumberKind(0)), default=0, help="skip this many partitions")
+@limit_option("show at most this many partitions, up to 1,000", 50, low=1, high=1000)
+@reads
+def partitions(client: QueueClient, queue: str, order: Any, search: str, offset: int, limit: int) -> Reply:
+    """Show the partitions of a queue, with their limits."""
+    page = client.list_partitions(queue, order=order, search=search, offset=offset, limit=limit)
+    notes = [f"the queue is limited by {limit_of(page)}"] if page.limited_by else []
+    if hidden := page.matching - offset - len(page.partitions):
+        notes.append(f"{hidden:,} more: use --offset")
+    return Reply(page, _PARTITIONS.of(page.partitions), notes=notes)
+
+
+@queue_group.command(epilog="Example: opendata-queue queue delay orders 60 --key acme")
+@queue_argument
+@click.argument("seconds", type=float)
+@click.option("--key", help="the partition; default: the whole queue")
+@changes
+def delay(client: QueueClient, queue: str, seconds: float, key: str | None) -> Reply:
+    """Deliver nothing of a queue or a partition for SECONDS.
+
+    0 removes the delay.
+    """
+    until = client.delay_key(queue, seconds, key=key)
+    text = f"delayed until {local(until)}" if until else "not delayed any more"
+    return Reply({"queue": queue, "key": key, "until": until}, f"queue {queue!r} is {text}")
 
 
 for _command in (alter, pause, resume, move, copy, top):

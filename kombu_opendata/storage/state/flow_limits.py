@@ -121,13 +121,17 @@ class FlowLimits:
             opens_at = max(opens_at, -(-token_at_ns // _MS))
         return opens_at
 
-    def reason(self, used: int, now_ms: int) -> str:
-        """Return what forbids a delivery now: ``delay``, ``rate`` or ``concurrency``; empty if nothing does."""
+    def reason(self, used: int, now_ms: int) -> tuple[str, int]:
+        """Return what forbids a delivery now: ``delay``, ``rate`` or ``concurrency``, and its end; empty if nothing.
+
+        The end of a limit of concurrency is 0.
+        """
         if self.room(used, now_ms):
-            return ""
-        if self.delayed_until_ms > now_ms:
-            return "delay"
-        return "rate" if self.opens_at_ms(now_ms) > now_ms else "concurrency"
+            return "", 0
+        opens_at_ms = self.opens_at_ms(now_ms)
+        if opens_at_ms <= now_ms:
+            return "concurrency", 0
+        return "delay" if self.delayed_until_ms > now_ms else "rate", opens_at_ms
 
     def is_idle(self, now_ms: int) -> bool:
         """Return True if there is nothing to remember: all tokens are available, and there is no delay."""

@@ -149,6 +149,11 @@ class PartitionLimits:
         opens_at = flow.opens_at_ms(now)
         return opens_at if opens_at > now else NEVER
 
+    def reason(self, partition: Partition, now: int) -> tuple[str, int]:
+        """Return why a partition delivers nothing now, and until when, as :meth:`.FlowLimits.reason`."""
+        flow = partition.flow or FlowLimits(self.rules)
+        return flow.reason(partition.in_flight + partition.running, now)
+
     def take(self, partition: Partition, at: int) -> bool:
         """Use a token; return False if there is no rate."""
         if not self.rules.interval_ns:
@@ -438,6 +443,12 @@ class Partitions(dict[int, Partition]):
             if cold is not None and (found is None or cold[:2] < (found.priority, found.id)):
                 return Choice(cold[0], cold[1], None, cold[2])
         return None if found is None else Choice(found.priority, found.id, found, None)
+
+    def oldest_ready(self, partition: Partition) -> int | None:
+        """Return the id of the oldest ready message of a partition, by the best message of each cold bucket."""
+        loaded = (id for _priority, id in partition.ready if id in self._available)
+        cold = (id for _priority, id, _bucket in self._cold.all_of(partition.number))
+        return min((*loaded, *cold), default=None)
 
     def upcoming(self, count: int) -> tuple[list[QueueEntry], list[int]]:
         """Return the loaded messages and the cold buckets among the next ``count`` messages, if no limit applies.

@@ -126,6 +126,24 @@ class AlterAction(OnQueue):
         return self.outcome(" ".join([f"{self.queue} has changed.", *answer.notes]), dict(answer.counts))
 
 
+@action("delay-key", "Delay", m.DelayKey, "queue")
+class DelayKeyAction(OnQueue):
+    seconds: float = Field(60, title="Seconds", description="0 removes the delay", ge=0)
+    key: str = Field("", title="Partition", description="its key; empty for the whole queue")
+
+    async def effect_on(self, broker: UserBroker) -> Preview:
+        return Preview(f"Nothing of {self._what} is delivered; messages in flight stay.")
+
+    async def perform(self, broker: UserBroker) -> ActionOutcome:
+        until = await broker.client.delay_key(self.queue, self.seconds, key=self.key or None)
+        text = f"delayed until {until:%H:%M:%S} UTC" if until else "not delayed any more"
+        return self.outcome(f"{self._what} is {text}.", {})
+
+    @property
+    def _what(self) -> str:
+        return f"the partition {self.key} of {self.queue}" if self.key else self.queue
+
+
 # ---------------------------------------------------------------------- replays
 @action("replay", "Replay", m.Replay, "queue")
 class ReplayAction(OnQueue):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from time import monotonic
 from typing import Annotated, Any, Literal
 
@@ -11,13 +12,16 @@ from msgspec import structs
 from pydantic import BeforeValidator
 
 from ...errors import AccessRefused, OpenDataError, SelectorError
+from ...json_values import moment
 from ...masking import Masking
+from ...protocol.messages import PartitionInfo
 from ...queue_client.administration import Worker
 from ...queue_client.message_models import MessageState
 from ...queue_client.queues import Binding, QueueInfo
 from ...selectors.selector import Explanation, compile_selector
 from ..rendering import STATE_NAMES
 from ..reports.message_rows import MessageRow, id_of, infos_of, row_of
+from ..reports.paging import Paged
 from ..reports.queue_metrics import QueueMetricsObject, with_failures
 from ..reports.wire_structs import WireStruct
 from ..request_context import AVisit
@@ -147,6 +151,44 @@ async def _running(broker: UserBroker, queue: str) -> MessageRows:
         state = MessageState(info.id, queue, "running", 0, status.attempts, holder=status.consumer)
         rows.append(row_of(state, info))
     return MessageRows(tuple(rows), None, is_complete=page.next is None)
+
+
+# ---------------------------------------------------------------------- partitions
+@dataclass(frozen=True)
+class PartitionReport:
+    """A page of the partitions of a queue.
+
+    Attributes:
+        by: the expression that partitions it; empty if it has no partitions.
+        limited_by: the limit at which the whole queue is; empty if there is none.
+        opens_at: the end of that limit; None if it is unknown.
+    """
+
+    queue: str
+    by: str
+    limited_by: str
+    opens_at: datetime | None
+    order: str
+    search: str
+    partitions: Paged[Annotated[PartitionInfo, WireStruct()]]
+
+
+@VIEWS.view("/partitions", "partitions.html")
+async def list_partitions(
+    visit: AVisit,
+    queue: str,
+    order: Literal["backlog", "in_flight", "oldest", "key"] = "backlog",
+    search: str = "",
+    page: int = 1,
+) -> PartitionReport:
+    """Return a page of the partitions of a queue, with their limits."""
+    page = min(max(page, 1), 10_000)
+    found = await visit.broker.client.list_partitions(
+        queue, order=order, search=search, offset=(page - 1) * PAGE, limit=PAGE
+    )
+    pages = max(1, -(-found.matching // PAGE))
+    rows = Paged(tuple(found.partitions), found.matching, page, pages)
+    return PartitionReport(queue, found.by, found.limited_by, moment(found.opens_at_ms), order, search, rows)
 
 
 # ---------------------------------------------------------------------- filters

@@ -123,6 +123,7 @@ CASES = [
         m.AlterQueue(0, "q", {"x-filter": "task = 'a'"}, []),
         {"configure": ("q",), "read": ("amq.all",)},
     ),
+    Case("list-partitions", m.ListPartitions(0, "q"), Q_READ, "operator"),
     Case("delay-key", m.DelayKey(0, "q", 0), Q_READ, "operator"),
     Case("pause", m.PauseQueue(0, "q"), Q_CONFIGURE, "operator"),
     Case("resume", m.ResumeQueue(0, "q"), Q_CONFIGURE, "operator"),

@@ -37,6 +37,8 @@ queue show -- {q}
 queue metrics -- {q} {r}
 queue recent -- {q} {r}
 queue alter --yes --max-length=100 -- {q}
+queue partitions --search={q} -- {q}
+queue delay -- {q} 0
 queue pause -- {q}
 queue resume -- {q}
 queue copy -- {q} {r}

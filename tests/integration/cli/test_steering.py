@@ -158,3 +158,23 @@ def test_a_hint_works_as_it_is_printed(client: QueueClient, url: str) -> None:
         done = run(*shlex.split(hint)[1:])
         assert done.returncode == 0, done.stderr
     assert not client.get_queue("-hinted").paused
+
+
+def test_partitions_and_their_limits_are_seen(client: QueueClient, url: str) -> None:
+    client.create("tenants", QueueOptions(partition_by="tenant", partition_concurrency=1))
+    for tenant in ("acme", "acme", "globex", None):
+        client.send("tenants", 1, headers={"tenant": tenant} if tenant else {})
+    client.read("tenants")
+    assert run("queue", "delay", "tenants", "3600", "--key", "globex", url=url).stdout.startswith(
+        "queue 'tenants' is delayed until 20"
+    )
+    lines = run("queue", "partitions", "tenants", "--order", "key", url=url).stdout.splitlines()[-3:]
+    assert [line.split()[0] for line in lines] == ["(none)", "acme", "globex"]
+    assert re.search(r"^globex .* delay until 20", lines[2])
+    assert sum("concurrency" in line for line in lines) == 1
+    found = json.loads(run("queue", "partitions", "tenants", "--search", "glob", "--json", url=url).stdout)
+    assert [(row["key"], row["backlog"], row["share"]) for row in found["partitions"]] == [("globex", 1, 1 / 3)]
+    assert found["partitions"][0]["opens_at"].endswith("Z")
+    limited = run("queue", "partitions", "tenants", "--limit", "1", url=url)
+    assert limited.stderr == "2 more: use --offset\n"
+    assert run("queue", "partitions", "tenants", "--order", "size", url=url).returncode == 2

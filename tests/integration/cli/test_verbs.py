@@ -34,6 +34,8 @@ VERBS = [
     Verb("maintain expire_leases", lambda j: j["duties"] == ["expire_leases"], "leases expired"),
     Verb("queue list", lambda j: {"orders", "big"} <= {q["name"] for q in j}, "filter: amount > 100"),
     Verb("queue show big", lambda j: j["metrics"]["ready"] == j["metrics"]["visible"] == 2, "x-filter"),
+    Verb("queue partitions orders", lambda j: (j["matching"], j["by"]) == (0, ""), "no partitions"),
+    Verb("queue delay orders 0", lambda j: j["until"] is None, "is not delayed any more"),
     Verb("queue create new --max-length 7", lambda j: j["arguments"]["x-max-length"] == 7, "'new' is ready"),
     Verb(
         "queue alter orders x-max-length=1000 --message-ttl 30d --unset x-overflow --yes",

@@ -67,11 +67,11 @@ def test_a_rate_is_used_although_each_delivery_is_late(rate: str, late_ms: int) 
 def test_slots_and_the_reason_for_a_wait() -> None:
     flow = FlowLimits(rules("10/s:2", 3))
     assert (flow.room(0, START_MS), flow.room(2, START_MS), flow.room(3, START_MS)) == (2, 1, 0)
-    assert (flow.reason(0, START_MS), flow.reason(7, START_MS)) == ("", "concurrency")
+    assert (flow.reason(0, START_MS), flow.reason(7, START_MS)) == (("", 0), ("concurrency", 0))
     flow.take(2, START_MS)
-    assert (flow.room(0, START_MS), flow.reason(0, START_MS)) == (0, "rate")
+    assert (flow.room(0, START_MS), flow.reason(0, START_MS)) == (0, ("rate", START_MS + 50))
     flow.delayed_until_ms = START_MS + 5000
-    assert (flow.room(0, START_MS + 4999), flow.reason(0, START_MS + 4999)) == (0, "delay")
+    assert (flow.room(0, START_MS + 4999), flow.reason(0, START_MS + 4999)) == (0, ("delay", START_MS + 5000))
     assert flow.opens_at_ms(START_MS) == START_MS + 5000
     assert flow.room(0, START_MS + 5000) == 2
 
