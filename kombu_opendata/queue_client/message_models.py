@@ -255,7 +255,8 @@ class Published:
     Attributes:
         id: the message id; None if no queue received the message.
         queues: the names of the queues that received it.
-        repeated: True if the idempotency key was used before; the values are those of the first publish.
+        repeated: True if the idempotency key was used before; the values are those of the first publish. Also True if
+            another message holds the unique key; ``id`` is that message.
     """
 
     id: int | None

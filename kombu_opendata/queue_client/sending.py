@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import OpenDataError
 from ..protocol import messages as m
 from ..protocol.messages import Outgoing
+from ..protocol.unique_key import HEADER, unique_key_of
 from . import checks
 from .base import Base
 from .checks import Moment, Seconds
@@ -33,6 +34,7 @@ class MessageSending(Base):
         ttl: Seconds | None = None,
         idempotency_key: str = "",
         key_seconds: Seconds = KEY_SECONDS,
+        unique: str | Mapping[str, Any] | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> int:
         """Send a message to a queue and return its id.
@@ -47,6 +49,8 @@ class MessageSending(Base):
             idempotency_key: a second send to this queue with the same key and body stores nothing and returns the id of
                 the first. The deletion of a queue deletes its keys. A queue in memory keeps only its newest 10,000.
             key_seconds: the time for which the key is remembered: by default a day, at most thirty days.
+            unique: a key, or a map with ``key``, ``until`` and ``on_conflict``: another message that holds the key is
+                returned or replaced, or UniqueViolation is raised; see docs/flow-control.md.
             properties: properties of AMQP for Kombu consumers, except those that are arguments here.
 
         Raises:
@@ -60,7 +64,7 @@ class MessageSending(Base):
         message, digest = checks.outgoing(
             body, headers, "", queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now, properties=properties
         )
-        return self._send("", queue, [message], key_seconds, key=idempotency_key, digest=digest).ids[0]
+        return self._send("", queue, [message], key_seconds, key=idempotency_key, digest=digest, unique=unique).ids[0]
 
     def send_batch(
         self,
@@ -144,6 +148,7 @@ class MessageSending(Base):
         ttl: Seconds | None = None,
         idempotency_key: str = "",
         key_seconds: Seconds = KEY_SECONDS,
+        unique: str | Mapping[str, Any] | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> Published:
         """Send a message to every queue that matches by a binding, its name, or its filter. It is stored once.
@@ -165,7 +170,14 @@ class MessageSending(Base):
             properties=properties,
         )
         answer = self._send(
-            exchange, routing_key, [message], key_seconds, key=idempotency_key, digest=digest, to_queue=False
+            exchange,
+            routing_key,
+            [message],
+            key_seconds,
+            key=idempotency_key,
+            digest=digest,
+            unique=unique,
+            to_queue=False,
         )
         id = answer.ids[0] if answer.ids[0] >= 0 else None
         return Published(id, tuple(answer.queues[0] if answer.queues else ()), answer.repeated)
@@ -181,6 +193,7 @@ class MessageSending(Base):
         digest: bytes = b"",
         keys: Iterable[str] = (),
         digests: Iterable[bytes] = (),
+        unique: str | Mapping[str, Any] | None = None,
         to_queue: bool = True,
     ) -> m.Sent:
         """Send messages, with one idempotency key or with one for each."""
@@ -204,6 +217,7 @@ class MessageSending(Base):
             key_ttl_ms=ttl,
             keys=key_list,
             digests=list(digests),
+            unique=unique_key_of({HEADER: unique}),
         )
         answer = self.calls.send(request)
         if not answer.ids:

@@ -18,7 +18,7 @@ from kombu import messaging
 
 import kombu_opendata
 from kombu_opendata import QueueClient, UniqueViolation
-from kombu_opendata.errors import InvalidMessage, RequestError
+from kombu_opendata.errors import InvalidMessage, NotFound, RequestError
 
 from ..support.apps.uniques import register
 from ..support.broker import EmbeddedBroker
@@ -212,6 +212,29 @@ def test_other_producers_name_the_key_in_a_header(app: Celery, broker_url: str, 
             with pytest.raises(InvalidMessage):
                 publish(**fields)
         assert broker.queue("q") == (1, 0)
+
+
+def test_a_queue_client_names_the_key(broker_url: str) -> None:
+    with QueueClient(broker_url) as client:
+        client.create("q")
+        first = client.send("q", 1, unique="k")
+        assert client.send("q", 2, unique={"key": "k"}) == first
+        again = client.send("q", 3, unique={"key": "k", "on_conflict": "replace"})
+        refused = client.publish(4, routing_key="q", unique="k")
+        assert (refused.id, refused.queues, refused.new) == (again, (), False)
+        with pytest.raises(UniqueViolation) as violation:
+            client.send("q", 5, unique={"key": "k", "on_conflict": "error"})
+        assert violation.value.message_id == again
+        (message,) = client.read("q", 10)
+        assert message.body == 3
+        client.archive("q", message.id)
+        last = client.publish(6, routing_key="q", unique="k")
+        assert (last.queues, last.new) == (("q",), True)
+        with pytest.raises(RequestError, match="without an idempotency key"):
+            client.send("q", 7, unique="k", idempotency_key="i")
+        with pytest.raises(NotFound):
+            client.send("none", 8, unique="k")
+        assert client.publish(9, routing_key="none", unique="other").id is None
 
 
 def test_arguments_that_make_no_key(tasks: SimpleNamespace, app: Celery) -> None:

@@ -7,7 +7,7 @@ from ...protocol import messages as m
 from ...protocol.envelope import SPARK_JOB, SPARK_MESSAGE, broker_headers, headers_of, open_properties
 from ...protocol.permissions import RESULTS, STAGED_JOBS
 from ...protocol.revocation import PROPERTY
-from ...protocol.unique_key import OnConflict
+from ...protocol.unique_key import OnConflict, UniqueKey
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
@@ -76,7 +76,7 @@ class PublishCalls(BrokerCalls):
             call.reply(m.PublishConfirm(msg.rid, 0, 0))
             return
         if msg.unique is not None:
-            self._publish_unique(call, msg, targets)
+            self._publish_unique(call, msg, msg.unique, targets)
             return
         call.reply(self._confirm(msg, targets, self.store(msg, targets, session)))
 
@@ -85,35 +85,41 @@ class PublishCalls(BrokerCalls):
             self._periodic.published(msg.headers, [queue.name for queue in targets], id, self._clock.now_ms())
         return m.PublishConfirm(msg.rid, id, len(targets))
 
-    def _publish_unique(self, call: Context, msg: m.Publish, targets: list[BrokerQueue]) -> None:
-        """Publish a message with a unique key, after its key and the holder were read, unless they are in memory."""
-        assert msg.unique is not None
-        msg.unique.check()
-        if any(queue.stored is None for queue in targets):
-            raise RequestError("a unique message needs durable queues", exchange=msg.exchange)
-        name = unique_name_of(msg.unique.key)
+    def _publish_unique(self, call: Context, msg: m.Publish, unique: UniqueKey, targets: list[BrokerQueue]) -> None:
+        """Publish a message with a unique key, immediately if the key and its holder are in memory."""
+        name = unique_name_of(unique.key)
         is_known, holder = self._unique_keys.find(name)
         if is_known:
-            call.reply(self._store_unique(call.session, msg, targets, name, holder))
+            call.reply(self._store_unique(call.session, msg, unique, targets, name, holder))
         else:
-            call.run(msg.rid, self._load_and_publish(call.session, msg, name))
+            call.run(msg.rid, self.publish_unique(call.session, msg, unique))
 
-    async def _load_and_publish(self, session: Session, msg: m.Publish, name: bytes) -> m.PublishConfirm:
+    async def publish_unique(self, session: Session, msg: m.Publish, unique: UniqueKey) -> m.PublishConfirm:
+        """Publish a message with a unique key, after the key and its holder were read."""
+        name = unique_name_of(unique.key)
         await self._unique_keys.load(name)
         # after a reconnect the client repeats the publish, so it may have been stored during the read
-        if (answer := self._repeated(msg, session)) is not None:
+        if msg.seq and (answer := self._repeated(msg, session)) is not None:
             return answer
         targets = self.targets(msg)
         if not targets:
             return m.PublishConfirm(msg.rid, 0, 0)
-        return self._store_unique(session, msg, targets, name, self._unique_keys.find(name)[1])
+        return self._store_unique(session, msg, unique, targets, name, self._unique_keys.find(name)[1])
 
     def _store_unique(
-        self, session: Session, msg: m.Publish, targets: list[BrokerQueue], name: bytes, holder: Holder | None
+        self,
+        session: Session,
+        msg: m.Publish,
+        unique: UniqueKey,
+        targets: list[BrokerQueue],
+        name: bytes,
+        holder: Holder | None,
     ) -> m.PublishConfirm:
-        """Publish a message with a unique key, unless another message holds the key."""
-        keys, unique, task_id = self._unique_keys, msg.unique, msg.headers.get("id", "")
-        assert unique is not None
+        """Store a message with a unique key, unless another message holds the key."""
+        unique.check()
+        if any(queue.stored is None for queue in targets):
+            raise RequestError("a unique message needs durable queues", exchange=msg.exchange)
+        task_id = msg.headers.get("id", "")
         decision = decide(unique, task_id, holder)
         if holder is not None and not decision.stores:
             if unique.on_conflict == OnConflict.ERROR:
@@ -123,9 +129,9 @@ class PublishCalls(BrokerCalls):
             return m.PublishConfirm(msg.rid, holder.message_id, 0, holder.task_id)
         id = self.store(msg, targets, session)
         if decision.takes:
-            keys.take(name, unique, id, task_id, stored_in(targets))
+            self._unique_keys.take(name, unique, id, task_id, stored_in(targets))
         if holder is not None and decision.replaces:
-            keys.remove(holder)
+            self._unique_keys.remove(holder)
         return self._confirm(msg, targets, id)
 
     def _follow(self, headers: dict[str, str], id: int, targets: list[BrokerQueue], rights: Rights) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from .. import permissions
 from ..permissions import entry, on_queue, role
+from ..unique_key import UniqueKey
 from .message_base import Many, Numbered, Request, Texts, WireMessage, operation
 from .session_messages import Ok
 from .topology_messages import Count
@@ -136,6 +137,8 @@ class Send(Request[Sent], tag=70):
     ``keys`` and ``digests`` have an idempotency key (empty: no key) and a digest for each message. Messages whose keys
     were used before are not stored again; the others are stored in one commit. Of messages in the batch with the same
     key, only the first one is stored.
+
+    ``unique`` is as in Publish, for a single message; a message that is not stored is ``repeated``.
     """
 
     seq: int
@@ -149,6 +152,7 @@ class Send(Request[Sent], tag=70):
     key_ttl_ms: int = 0
     keys: Many[str] = msgspec.field(default_factory=list)
     digests: Many[bytes] = msgspec.field(default_factory=list)
+    unique: UniqueKey | None = None
 
 
 @operation("read messages of a queue", on_queue("read"), once=True, overtakes=True, filter="selector")

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ....errors import NotFound, OpenDataError, RequestError, RetryLater, Unroutable
 from ....protocol import messages as m
+from ....protocol.unique_key import UniqueKey
 from ....storage.clock import TimeSlice
 from ....storage.commit.commits import Commits
 from ....storage.operations.message_operations import Operations
@@ -54,6 +55,9 @@ class SendCalls(BrokerCalls):
 
     @handles(m.Send)
     def send(self, call: Context, msg: m.Send) -> None:
+        if msg.unique is not None:
+            call.run(msg.rid, self._send_unique(call.session, msg, msg.unique), once=True)
+            return
         check_range("the number of messages of a batch", len(msg.messages), 1, MAX_MESSAGES)
         check_keys(msg)
         names = [key_name(msg, key) for key in msg.keys or [msg.key]]
@@ -69,6 +73,16 @@ class SendCalls(BrokerCalls):
                 raise RetryLater(text)
             self._checking_bytes[call.session.id] += size
             call.run(msg.rid, self._load_and_send(call, msg, names, size), once=True)
+
+    async def _send_unique(self, session: Session, msg: m.Send, unique: UniqueKey) -> m.Sent:
+        if msg.key or msg.keys or len(msg.messages) != 1:
+            raise RequestError("a unique key is for one message, without an idempotency key")
+        ((publish, targets),) = self._route(msg, self._must_take(msg), session, Checked())
+        confirm = await self._publishing.publish_unique(session, publish, unique)
+        is_new = confirm.holder is None
+        names = [queue.name for queue in targets if is_new and session.rights.may_see(queue.name)]
+        id = -1 if is_new and not confirm.queues else confirm.message_id
+        return m.Sent(msg.rid, [id] if confirm.queues >= 0 else [], [names], not is_new)
 
     async def _load_and_send(self, call: Context, msg: m.Send, names: list[bytes], size: int) -> None:
         session = call.session.id
