@@ -24,7 +24,7 @@ from ..support.apps.uniques import register
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
 from ..support.orchard import asking
-from ..support.processes import Child, Children, tail, wait_until
+from ..support.processes import Child, Children, children, tail, wait_until
 from ..support.workers import APPS, Worker
 
 pytestmark = pytest.mark.contract(16)
@@ -37,6 +37,19 @@ class UniqueWorker(Worker):
     app = "uniques"
 
 
+@pytest.fixture(scope="module")
+def running(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """The tasks of an app whose worker runs."""
+    url = f"opendata://{module_store_folder}"
+    settings = {"result_backend": url, "task_ignore_result": False}
+    with asking(url) as app, children() as started:
+        worker = UniqueWorker(url, tmp_path_factory.mktemp("w"), "worker", pool="prefork", concurrency=4, **settings)
+        started.add(worker)
+        worker.wait_ready()
+        yield register(app)
+        assert worker.terminate() == 0, tail(worker.log)
+
+
 @pytest.fixture
 def app(broker_url: str) -> Iterator[Celery]:
     with asking(broker_url) as app:
@@ -45,27 +58,19 @@ def app(broker_url: str) -> Iterator[Celery]:
 
 @pytest.fixture
 def tasks(app: Celery) -> SimpleNamespace:
+    """The tasks of an app without a worker."""
     return register(app)
-
-
-def worker(url: str, folder: Path, started: Children, *, pool: str = "prefork", concurrency: int = 2) -> Worker:
-    settings = {"result_backend": url, "task_ignore_result": False}
-    begun = UniqueWorker(url, folder, f"worker-{pool}", pool=pool, concurrency=concurrency, **settings)
-    started.add(begun)
-    begun.wait_ready()
-    return begun
 
 
 @pytest.mark.parametrize("name", ["early", "late"])
 def test_a_task_holds_its_key_until_it_is_done(
-    name: str, tasks: SimpleNamespace, broker_url: str, tmp_path: Path, started: Children, ledger: Ledger
+    name: str, running: SimpleNamespace, tmp_path: Path, ledger: Ledger
 ) -> None:
-    task, gate = getattr(tasks, name), tmp_path / "gate"
+    task, gate = getattr(running, name), tmp_path / "gate"
     first = task.delay(str(ledger), "a", str(gate))
     assert task.delay(str(ledger), "a", "another gate").id == first.id
     other = task.delay(str(ledger), "b", str(gate))
     assert other.id != first.id
-    worker(broker_url, tmp_path, started)
     ledger.wait_for("a began", "b began")
     while_running = task.delay(str(ledger), line="a")
     assert while_running.id == first.id
@@ -77,25 +82,23 @@ def test_a_task_holds_its_key_until_it_is_done(
 
 
 def test_a_key_until_the_start_is_free_when_a_worker_has_the_task(
-    tasks: SimpleNamespace, broker_url: str, tmp_path: Path, started: Children, ledger: Ledger
+    running: SimpleNamespace, tmp_path: Path, ledger: Ledger
 ) -> None:
     gate = tmp_path / "gate"
-    first = tasks.started.delay(str(ledger), "a", str(gate))
-    assert tasks.started.delay(str(ledger), "a", str(gate)).id == first.id
-    worker(broker_url, tmp_path, started, concurrency=1)
+    waiting = running.started.apply_async((str(ledger), "later"), countdown=3600)
+    assert running.started.delay(str(ledger), "later").id == waiting.id
+    first = running.started.delay(str(ledger), "a", str(gate))
     ledger.wait_for("a began")
-    second = tasks.started.delay(str(ledger), "a", str(gate))
+    second = running.started.delay(str(ledger), "a", str(gate))
     assert second.id != first.id
     gate.touch()
     assert [first.get(timeout=SECONDS), second.get(timeout=SECONDS)] == ["a", "a"]
 
 
-def test_the_newest_of_the_waiting_ones_runs(
-    tasks: SimpleNamespace, broker_url: str, tmp_path: Path, started: Children, ledger: Ledger
-) -> None:
-    results = [tasks.newest.delay(str(ledger), "a", gate) for gate in ("never", "neither", "/")]
+def test_the_newest_of_the_waiting_ones_runs(running: SimpleNamespace, ledger: Ledger) -> None:
+    results = [running.newest.apply_async((str(ledger), "a"), countdown=3600 - n) for n in range(2)]
+    results.append(running.newest.delay(str(ledger), "a"))
     assert len({result.id for result in results}) == 3
-    worker(broker_url, tmp_path, started)
     assert results[-1].get(timeout=SECONDS) == "a"
     assert ledger.lines() == ["a began", "a ended"]
     for result in results[:-1]:
@@ -104,54 +107,49 @@ def test_the_newest_of_the_waiting_ones_runs(
 
 
 def test_a_time_counts_from_the_publish_and_an_error_names_the_holder(
-    tasks: SimpleNamespace, broker_url: str, tmp_path: Path, started: Children, ledger: Ledger
+    running: SimpleNamespace, tmp_path: Path, ledger: Ledger
 ) -> None:
-    first, strict = tasks.hourly.delay(str(ledger), "a"), tasks.strict.delay(str(ledger), "a", str(tmp_path / "gate"))
+    gate = tmp_path / "gate"
+    first, strict = running.hourly.delay(str(ledger), "a"), running.strict.delay(str(ledger), "a", str(gate))
     with pytest.raises(UniqueViolation) as refused:
-        tasks.strict.delay(str(ledger), "a")
+        running.strict.delay(str(ledger), "a")
     assert refused.value.task_id == strict.id
-    worker(broker_url, tmp_path, started)
     assert first.get(timeout=SECONDS) == "a"
-    assert tasks.hourly.delay(str(ledger), "a").id == first.id
-    assert tasks.hourly.delay(str(ledger), "b").id != first.id
-    (tmp_path / "gate").touch()
+    assert running.hourly.delay(str(ledger), "a").id == first.id
+    assert running.hourly.delay(str(ledger), "b").id != first.id
+    gate.touch()
     assert strict.get(timeout=SECONDS) == "a"
 
 
-def test_a_retry_keeps_the_key(
-    tasks: SimpleNamespace, broker_url: str, tmp_path: Path, started: Children, ledger: Ledger
-) -> None:
+def test_a_retry_keeps_the_key(running: SimpleNamespace, tmp_path: Path, ledger: Ledger) -> None:
     gate = tmp_path / "gate"
-    first = tasks.again.delay(str(ledger), "a", str(gate))
-    worker(broker_url, tmp_path, started)
+    first = running.again.delay(str(ledger), "a", str(gate))
     ledger.wait_for("a try 2")
-    assert tasks.again.delay(str(ledger), "a", str(gate)).id == first.id
+    assert running.again.delay(str(ledger), "a", str(gate)).id == first.id
     gate.touch()
     assert first.get(timeout=SECONDS) == "a"
     assert ledger.lines() == [f"a try {number}" for number in range(3)]
-    wait_until(lambda: tasks.again.delay(str(ledger), "a", str(gate), 0).id != first.id, SECONDS, "the key is free")
+    wait_until(lambda: running.again.delay(str(ledger), "a", str(gate), 0).id != first.id, SECONDS, "the key is free")
 
 
 def test_members_of_workflows_run_without_a_key_that_is_held(
-    tasks: SimpleNamespace, broker_url: str, tmp_path: Path, started: Children, ledger: Ledger
+    running: SimpleNamespace, tmp_path: Path, ledger: Ledger
 ) -> None:
     gate = tmp_path / "gate"
-    holder = tasks.early.delay(str(ledger), "a", str(gate))
-    member = tasks.early.si(str(ledger), "a")
-    last = tasks.total.delay(["held"])
+    holder = running.early.delay(str(ledger), "m", str(gate))
+    member = running.early.si(str(ledger), "m")
     results = [
-        chain(member, tasks.started.si(str(ledger), "b"), member).apply_async(),
-        chord([member, member], tasks.total.s()).apply_async(),
-        group(member, tasks.early.si(str(ledger), "c")).apply_async(),
+        chain(member, running.started.si(str(ledger), "b"), member).apply_async(),
+        chord([member, member], running.total.s()).apply_async(),
+        group(member, running.early.si(str(ledger), "c")).apply_async(),
     ]
-    linked = member.clone().apply_async(link=tasks.hourly.si(str(ledger), "linked"))
+    linked = member.clone().apply_async(link=running.hourly.si(str(ledger), "linked"))
     assert linked.id != holder.id
-    worker(broker_url, tmp_path, started)
-    assert [result.get(timeout=SECONDS) for result in results] == ["a", "a+a", ["a", "c"]]
+    assert [result.get(timeout=SECONDS) for result in results] == ["m", "m+m", ["m", "c"]]
     ledger.wait_for("linked ended")
-    assert last.get(timeout=SECONDS) == "held"
+    assert running.early.delay(str(ledger), "m").id == holder.id
     gate.touch()
-    assert holder.get(timeout=SECONDS) == "a"
+    assert holder.get(timeout=SECONDS) == "m"
 
 
 def test_a_member_of_a_workflow_that_holds_a_key_is_not_replaced(tasks: SimpleNamespace, ledger: Ledger) -> None:
