@@ -20,11 +20,11 @@ from kombu.serialization import registry
 from ...errors import InvalidMessage, MessageTooLarge, OpenDataError
 from ...protocol.envelope import SPARK_JOB, encode_fields
 from ...protocol.message_properties import priority_of, visible_at_ms_of
-from ...staging.batch_block import MAX_TEXT_BYTES
+from ...staging.batch_block import MAX_TEXT_BYTES, PendingRows
 from .argument_columns import required_texts, values
 from .celery_template import Template
 from .plan import JobPlan, Target
-from .uniform_rows import Messages, UniformRows, interleave
+from .uniform_rows import UniformRows, interleave
 
 #: limits for the rows and bytes that are encoded together
 CHUNK_ROWS = 8192
@@ -81,7 +81,7 @@ class RowEncoder:
         self._row = 0
         self.used: dict[Target, Template] = {}
 
-    def encode(self, batch: pa.RecordBatch) -> Iterator[Messages]:
+    def encode(self, batch: pa.RecordBatch) -> Iterator[PendingRows]:
         """Encode a batch in chunks, in the order of its rows.
 
         Raises:
@@ -93,7 +93,7 @@ class RowEncoder:
             yield from self._encode_good(part, self._row)
             self._row += part.num_rows
 
-    def _encode_good(self, part: pa.RecordBatch, first: int) -> Iterator[Messages]:
+    def _encode_good(self, part: pa.RecordBatch, first: int) -> Iterator[PendingRows]:
         """Encode the rows, of which the first one is number ``first``; halve them as long as one can't be encoded."""
         try:
             messages = self._encode(part, first)
@@ -122,7 +122,7 @@ class RowEncoder:
         arguments = {self._plan.source(name): _shown(alone.column(name)) for name in alone.schema.names}
         self._refuse(BadRow(self._partition, row, id, column, value, why, arguments))
 
-    def _encode(self, batch: pa.RecordBatch, first: int) -> Messages:
+    def _encode(self, batch: pa.RecordBatch, first: int) -> PendingRows:
         column = self._plan.columns.task_id
         ids = row_ids(self._prefix, first, batch.num_rows) if column is None else required_texts(batch, column)
         groups = self._groups(batch)
@@ -135,7 +135,7 @@ class RowEncoder:
             parts.append((rows, self._encode_group(batch.take(numbers), ids.take(numbers), *key)))
         return interleave(parts, batch.num_rows)
 
-    def _encode_group(self, batch: pa.RecordBatch, ids: pa.Array, target: Target, expires: bool) -> Messages:
+    def _encode_group(self, batch: pa.RecordBatch, ids: pa.Array, target: Target, expires: bool) -> PendingRows:
         template = self._plan.template(target)
         self.used[target] = template
         template = replace(template, headers={**template.headers, SPARK_JOB: self._job_id})
@@ -175,7 +175,7 @@ def wrong_column(plan: JobPlan, row: pa.RecordBatch) -> tuple[str, str, str] | N
     return None
 
 
-def check_sizes(messages: Messages, max_bytes: int) -> None:
+def check_sizes(messages: PendingRows, max_bytes: int) -> None:
     """Raise MessageTooLarge or InvalidMessage if a batch would refuse one of the messages."""
     size = max(map(len, messages.envelopes))
     if size > max_bytes:

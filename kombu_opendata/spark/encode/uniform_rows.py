@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ...protocol.envelope import encode_fields, metadata_headers
 from ...protocol.header_types import extended
 from ...protocol.message_properties import priority_of, ttl_ms_of, visible_at_ms_of
+from ...staging.batch_block import PendingRows
 from .argument_columns import Argument, Arguments, Column, Constant, values
 from .arrow_text import Piece, join, packed_texts
 from .celery_template import ID_MARKER, Template
@@ -22,19 +23,7 @@ from .plan import ColumnNames
 Values = Any
 
 
-class Messages(NamedTuple):
-    """Messages of some rows."""
-
-    envelopes: list[bytes]
-    headers: dict[str, Values]
-    exchange: Values
-    routing_key: Values
-    priority: Values
-    visible_at_ms: Values
-    ttl_ms: Values
-
-
-def interleave(parts: list[tuple[list[int], Messages]], rows: int) -> Messages:
+def interleave(parts: list[tuple[list[int], PendingRows]], rows: int) -> PendingRows:
     """Return the messages of several templates, in the order of their rows.
 
     Args:
@@ -42,14 +31,14 @@ def interleave(parts: list[tuple[list[int], Messages]], rows: int) -> Messages:
     """
     names = dict.fromkeys(name for _, messages in parts for name in messages.headers)
     headers: dict[str, Values] = {name: [None] * rows for name in names}
-    whole = Messages([b""] * rows, headers, *([None] * rows for _ in range(5)))
+    envelopes = [b""] * rows
+    fields: dict[str, Values] = {name: [None] * rows for name in parts[0][1].fields}
     for numbers, messages in parts:
-        _scatter(numbers, messages.envelopes, whole.envelopes)
-        for name, column in messages.headers.items():
-            _scatter(numbers, column, headers[name])
-        for column, target in zip(messages[2:], whole[2:], strict=True):
-            _scatter(numbers, column, target)
-    return whole
+        _scatter(numbers, messages.envelopes, envelopes)
+        for columns, whole in ((messages.headers, headers), (messages.fields, fields)):
+            for name, column in columns.items():
+                _scatter(numbers, column, whole[name])
+    return PendingRows(envelopes, headers, fields)
 
 
 def _scatter(numbers: list[int], column: Values, target: list[Any]) -> None:
@@ -89,7 +78,7 @@ class UniformRows:
             self._fill_priority(batch.column(columns.priority).to_pylist())
         self._fill_headers()
 
-    def messages(self) -> Messages:
+    def messages(self) -> PendingRows:
         template, rows = self._template, self._batch.num_rows
         args = [self._argument(name) for name in self._columns.args]
         kwargs = {keyword: self._argument(name) for keyword, name in self._columns.kwargs.items()}
@@ -107,16 +96,9 @@ class UniformRows:
             {**reprs, **self._header_columns},
             self._property_columns,
         )
-        envelopes = join(pieces, rows).to_pylist()
-        return Messages(
-            envelopes=envelopes,
-            headers=self._metadata_columns(),
-            exchange=template.exchange,
-            routing_key=template.routing_key,
-            priority=self.priority,
-            visible_at_ms=self.visible,
-            ttl_ms=self.ttl,
-        )
+        fields = {"exchange": template.exchange, "routing_key": template.routing_key, "priority": self.priority}
+        fields |= {"visible_at_ms": self.visible, "ttl_ms": self.ttl}
+        return PendingRows(join(pieces, rows).to_pylist(), self._metadata_columns(), fields)
 
     # ---- columns
     def _argument(self, name: str) -> Argument:

@@ -46,14 +46,7 @@ class _Meta(msgspec.Struct):
     retries: int | None = None
 
 
-class _Error(msgspec.Struct):
-    exc_type: str
-    exc_message: Any = ""
-    exc_module: str | None = None
-
-
 _decode_meta = msgspec.json.Decoder(_Meta).decode
-_decode_error = msgspec.json.Decoder(_Error).decode
 _Row = tuple[bytes, bytes]
 
 
@@ -161,15 +154,14 @@ def _row(task_id: str, result: Result) -> tuple[Any, ...]:
 
 def _failure(value: bytes) -> tuple[str | None, str | None]:
     """Return the type and the message of an exception; None if the value describes none."""
-    try:
-        failure = _decode_error(value)
-    except msgspec.ValidationError:
+    failure = msgspec.json.decode(value)
+    if not isinstance(failure, dict) or not isinstance(name := failure.get("exc_type"), str):
         return None, None
-    module, name, message = failure.exc_module, failure.exc_type, failure.exc_message
+    module, message = failure.get("exc_module"), failure.get("exc_message", "")
     if isinstance(message, list) and len(message) == 1:
         message = message[0]
     text = message if isinstance(message, str) else msgspec.json.encode(message).decode()
-    return f"{module}.{name}" if module and module != "builtins" else name, text
+    return f"{module}.{name}" if isinstance(module, str) and module != "builtins" else name, text
 
 
 def _milliseconds(text: str) -> int:

@@ -104,7 +104,7 @@ def _sample(frame: DataFrame, plan: JobPlan, target: StagingTarget, job_id: str)
                 continue
             sample.measured += batch.num_rows
             for messages in encoder.encode(batch):
-                writer.add_many(**messages._asdict())
+                writer.add_many(messages.envelopes, messages.headers, **messages.fields)
                 encoded += sum(map(len, messages.envelopes))
                 for envelope in messages.envelopes[: _SHOWN_ROWS - len(sample.envelopes)]:
                     shown += len(envelope)

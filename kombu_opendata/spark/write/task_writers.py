@@ -80,7 +80,7 @@ class _JobWriter:
         with bucket_settings(self._access.bucket), bad, BatchWriter(target, job_id, partition, attempt) as writer:
             for batch in batches:
                 for messages in encoder.encode(batch):
-                    writer.add_many(**messages._asdict(), created_at_ms=_now_ms())
+                    writer.add_many(messages.envelopes, messages.headers, **messages.fields, created_at_ms=_now_ms())
             info, bad_path = writer.close(), bad.close()
         declare = {entity: None for template in encoder.used.values() for entity in template.declare}
         return Written(job_id, info, tuple(declare), bad.rows, bad_path)

@@ -18,7 +18,7 @@ from kombu.entity import Exchange, Queue
 
 from kombu_opendata.client.session.session_io import SessionIO
 from kombu_opendata.errors import InvalidMessage, RequestError
-from kombu_opendata.protocol.messages import Publish
+from kombu_opendata.protocol.messages import Publish, PublishConfirm
 from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
 from kombu_opendata.spark.encode.row_encoder import RowEncoder
 from kombu_opendata.url import parse
@@ -35,8 +35,9 @@ class Published:
         self.app = app
         self._requests: list[Publish] = []
 
-        def note(_io: SessionIO, request: Publish, timeout: float | None = None) -> None:
+        def note(_io: SessionIO, request: Publish, timeout: float | None = None) -> PublishConfirm:
             self._requests.append(request)
+            return PublishConfirm(0, 0, 1)
 
         monkeypatch.setattr(SessionIO, "publish", note)
 
@@ -83,7 +84,9 @@ def encoded(
         for messages in encoder.encode(batch):
             for at, envelope in enumerate(messages.envelopes):
                 pick = lambda value, at=at: value[at] if isinstance(value, list) else value  # noqa: E731
-                rows.append((envelope, {k: pick(v) for k, v in messages.headers.items()}, *map(pick, messages[2:])))
+                rows.append(
+                    (envelope, {k: pick(v) for k, v in messages.headers.items()}, *map(pick, messages.fields.values()))
+                )
     return rows
 
 
