@@ -100,6 +100,7 @@ class SlateAdmin:
 
     def __init__(self, location: Location) -> None:
         self._url = location.url
+        self._is_local = location.folder is not None
         self._admin: Any = ffi.public().AdminBuilder(location.path, location.store).build()
         self._tables: dict[int, dict[str, int]] = {}  # tables of the manifests that checkpoints keep
 
@@ -249,6 +250,9 @@ class SlateAdmin:
                 manifest_options=older_than(manifest),
                 compactions_options=older_than(manifest),
                 compacted_options=older_than(tables),
+                # SlateDB's writes to a local folder have no condition, so it can't advance such a file: with one, it
+                # collects manifests once and then never again. The lock on the folder keeps other writers away.
+                disable_boundary_files=self._is_local,
             )
             await self._admin.run_gc_once(options)
 

@@ -251,6 +251,23 @@ def test_wal_files_go_after_a_memtable_flush(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_replaced_manifests_are_collected_each_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SlateStore.open(url_of(tmp_path), "db")
+        for _ in range(3):
+            for number in range(5):
+                await put_and_flush(store, **{f"k{number}": b"v"})
+                await store.flush_memtable()
+            newest = max((tmp_path / "db" / "manifest").iterdir())
+            await store.collect_garbage(manifest_min_age_seconds=0)
+            kept = {checkpoint.manifest_id for checkpoint in await store.admin.checkpoints()}
+            older = {int(path.stem) for path in (tmp_path / "db" / "manifest").iterdir() if path < newest}
+            assert older <= kept
+        await store.close()
+
+    asyncio.run(main())
+
+
 def test_a_reader_beside_the_writer(tmp_path: Path) -> None:
     async def main() -> None:
         writer = await SlateStore.open(url_of(tmp_path), "db")
