@@ -38,7 +38,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if kind in _SIMPLE:
         return _SIMPLE[kind]
     if origin is Annotated:
-        return values(inner[0])
+        return st.integers(inner[1].ge, 2**63 - 1) if inner[1].ge is not None else values(inner[0])
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*map(values, inner))
     if origin in (list, set, frozenset) or kind in (list, set):

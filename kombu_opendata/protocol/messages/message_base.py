@@ -64,7 +64,7 @@ def moment(ms: int) -> datetime | None:
 class Numbered(WireMessage):
     """Request, or a message about a request; ``rid`` is its number, or 0 for the connection as a whole."""
 
-    rid: int
+    rid: Annotated[int, msgspec.Meta(ge=0)]  # stored as u64 with the progress of some calls
 
 
 Reply = TypeVar("Reply", bound=Numbered)

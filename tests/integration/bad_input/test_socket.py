@@ -65,6 +65,7 @@ NESTED = b"\x91" * 5000 + b"\x90"
         msgspec.msgpack.encode([3, 1, 1, "", "q", b"e", {"a": 1}, 0, 0]),
         msgspec.msgpack.encode([3, 1, 1, "", "q", b"e", {}, 1 << 63, 0])[:-3],
         msgspec.msgpack.encode([11, 1]),
+        msgspec.msgpack.encode([6, -(1 << 63), "q"]),
         b"\x93\x06\x01\xa2\xff\xfe",
         b"\x98\x04\x01\xa1q\xc3\xc2\xc2\x81\xa1a" + NESTED + b"\xc2",
         msgspec.msgpack.encode([1, 9, b"s" * 16, "again"]),
@@ -72,8 +73,8 @@ NESTED = b"\x91" * 5000 + b"\x90"
     ],
     ids=[
         "empty", "never used byte", "noise", "cut short", "a map", "unknown number", "no number", "wrong type",
-        "header not text", "truncated", "fields missing", "not UTF-8", "deep nesting", "second Hello",
-        "a broker's message",
+        "header not text", "truncated", "fields missing", "negative number", "not UTF-8", "deep nesting",
+        "second Hello", "a broker's message",
     ],
 )  # fmt: skip
 def test_garbage_in_a_frame(raw: RawClient, body: bytes) -> None:
