@@ -190,6 +190,8 @@ def _read_host(text: str, port: int | None) -> Host:
     if match is None or int(match[2] or 0) > 65_535:
         raise ValueError("each host is followed by nothing or by ':' and a port up to 65535")
     host = unquote(match[1].strip("[]"))
+    if host.startswith((".", "~")):
+        raise ValueError("a host can't begin with '.' or '~'")
     if not _is_socket(host):
         return host.lower(), int(match[2] or 0) or port or DEFAULT_PORT
     if match[2] is not None:

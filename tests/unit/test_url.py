@@ -49,6 +49,8 @@ def test_a_url_is_read(url: str, address: Address) -> None:
         ("opendata://./queue", "must be absolute"),
         ("opendata://~/queue", "must be absolute"),
         ("opendata:///tmp/a%00b", "control characters"),
+        ("opendata://user@.host", "a host can't begin with"),
+        ("opendata://a,~b", "a host can't begin with"),
         ("opendata://a\udcff:1", "not UTF-8"),
         ("opendata:///srv/\udcff", "not UTF-8"),
         ("opendata:///tmp/q?sync=0", "takes no query"),
