@@ -73,6 +73,7 @@ def load_inputs(path: Path) -> list[bytes]:
 
 
 def save_inputs(path: Path, inputs: list[bytes]) -> None:
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{base64.b64encode(data).decode()}\n" for data in inputs))
 
 
