@@ -19,7 +19,7 @@ BENCH = $(if $(PEERS),,--out docs/benchmarks.md --samples docs/benchmarks/sample
   $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-downstream coverage faults simulation fuzz mutants mutation lint format types bench pictures docs build sbom lock clean
+.PHONY: help demo test test-long test-downstream coverage faults simulation fuzz soak mutants mutation lint format types bench pictures docs build sbom lock clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -64,6 +64,9 @@ mutation: $(VENV)/.mutation ## let mutmut change the twelve hardest modules; one
 # RECORD=yes adds a run to docs/reliability.md.
 fuzz: $(VENV)/.fuzz ## mutate what strangers may send, guided by coverage; some of it: TARGET=wire SECONDS=60
 	$(BIN)/python -m tests.fuzzing $(TARGET) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(RECORD),--record) $(ARGS)
+
+soak: $(VENV)/.test ## virtual days of a mixed load: memory, descriptors, files and disk must stay flat; DAYS=21 takes some minutes
+	$(BIN)/python -m tests.soak $(if $(DAYS),--days $(DAYS)) $(if $(RECORD),--record) $(ARGS)
 
 test-pythons: $(VENV)/.dev ## the clients and a worker with each Python of 3.12 and 3.13 that is installed, also by pyenv
 	@path="$$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.1[23].*/bin 2>/dev/null | paste -sd: -):$$PATH"; \

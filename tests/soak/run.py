@@ -1,0 +1,78 @@
+"""A soak: virtual days of the load, and a sample of what must stay flat every few virtual hours."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from ..fuzzing.target import resident_bytes
+from ..support.clock import AdvancedLoop
+from .accelerated import HOUR, AcceleratedBroker
+from .flatness import Limit, Verdict, judge
+from .load import STEP_SECONDS, Load
+
+
+class Sample(NamedTuple):
+    """Measurements at one time, after a collection of garbage."""
+
+    hours: float
+    memory_mib: float
+    objects: int
+    descriptors: int
+    files: int
+    disk_mib: float
+
+
+#: caches of SlateDB fill up slowly, and allocators keep some memory
+LIMITS = {
+    "memory_mib": Limit(0.15, 24),
+    "objects": Limit(0.05, 4000),
+    "descriptors": Limit(0.0, 4),
+    "files": Limit(0.1, 12),
+    "disk_mib": Limit(0.2, 3),
+}
+
+
+class Soak(NamedTuple):
+    """What a soak measured and did."""
+
+    samples: list[Sample]
+    counts: dict[str, int]
+
+    def verdicts(self) -> dict[str, Verdict]:
+        return {name: judge([getattr(each, name) for each in self.samples], LIMITS[name]) for name in LIMITS}
+
+
+def soak(days: float, *, sampled_each_hours: float = 3, note: Callable[[Sample], object] = lambda _: None) -> Soak:
+    """Run the load for virtual days; ``note`` gets each sample."""
+    with tempfile.TemporaryDirectory(prefix="odq-soak-") as folder, asyncio.Runner(loop_factory=AdvancedLoop) as runner:
+        return runner.run(_soak(Path(folder), days, sampled_each_hours, note))
+
+
+async def _soak(folder: Path, days: float, sampled_each_hours: float, note: Callable[[Sample], object]) -> Soak:
+    broker = AcceleratedBroker(folder)
+    samples = []
+    between = round(sampled_each_hours * HOUR / STEP_SECONDS)
+    async with broker.running():
+        load = Load(broker)
+        await load.begin()
+        for step in range(1, int(days * 24 * HOUR) // STEP_SECONDS + 1):
+            await load.step()
+            if step % between == 0:
+                await broker.collect()
+                samples.append(_sample(folder, step * STEP_SECONDS / HOUR))
+                note(samples[-1])
+    return Soak(samples, load.counts)
+
+
+def _sample(folder: Path, hours: float) -> Sample:
+    gc.collect()
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    sizes = [path.stat().st_size for path in files]
+    descriptors = len(os.listdir("/proc/self/fd"))
+    return Sample(hours, resident_bytes() / 2**20, len(gc.get_objects()), descriptors, len(files), sum(sizes) / 2**20)
