@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from itertools import accumulate
 from pathlib import Path
 
@@ -20,11 +22,10 @@ TASKS = 12
 SLOTS = 3
 
 
-@pytest.mark.parametrize("task", ["hold", "hold_late"])
 def test_a_killed_worker_frees_its_slots(
-    task: str, store_folder: Path, broker_url: str, tmp_path: Path, ledger: Ledger, started: Children
+    store_folder: Path, broker_url: str, tmp_path: Path, ledger: Ledger, started: Children
 ) -> None:
-    """Two workers with four processes each share three slots; the tasks of the one that is killed are lost or rerun."""
+    """Two workers with four processes each share three slots; the tasks of the one that is killed are lost."""
     gates = [tmp_path / f"gate {number}" for number in range(TASKS)]
 
     def began() -> list[int]:
@@ -37,7 +38,7 @@ def test_a_killed_worker_frees_its_slots(
         client.create("celery")
         client.alter("celery", QueueOptions(concurrency=SLOTS))
         for number, gate in enumerate(gates):
-            app.send_task(f"farm.{task}", (str(ledger), str(number), str(gate)))
+            app.send_task("farm.hold", (str(ledger), str(number), str(gate)))
         first = Worker(broker_url, tmp_path, "first", pool="prefork", concurrency=4)
         started.add(first)
         ledger.wait_count(SLOTS)
@@ -66,3 +67,73 @@ def test_a_killed_worker_frees_its_slots(
 def most_running(lines: list[str]) -> int:
     counts = accumulate(1 if line.endswith("began") else -1 for line in lines)
     return max(counts)
+
+
+#: slots, deliveries in a second, and burst
+QUEUE, PARTITION = (4, 20, 4), (2, 10, 2)
+TENANTS = "abc"
+
+
+def test_a_fleet_under_kills_keeps_all_limits(
+    store_folder: Path, broker_url: str, tmp_path: Path, ledger: Ledger, started: Children
+) -> None:
+    """Prefork, threads and gevent; two workers and the broker are killed, and tasks are acknowledged early and late."""
+    with sender(broker_url) as app, QueueClient(broker_url, reconnect_timeout=60) as client:
+        client.create("celery")
+        (slots, rate, burst), (own_slots, own_rate, own_burst) = QUEUE, PARTITION
+        limits = QueueOptions(
+            concurrency=slots, rate=f"{rate}/s:{burst}", partition_by="tenant", partition_concurrency=own_slots,
+            partition_rate=f"{own_rate}/s:{own_burst}", lease_seconds=30,
+        )  # fmt: skip
+        client.alter("celery", limits)
+        for number in range(90):
+            tenant, task = TENANTS[number % 3], ("farm.span", "farm.span_late")[number % 2]
+            app.send_task(task, (str(ledger), f"{tenant}{number}", 0.05), headers={"tenant": tenant})
+
+        def start(name: str, pool: str) -> Worker:
+            worker = Worker(broker_url, tmp_path, name, pool=pool, concurrency=3, include=["pools"])
+            started.add(worker)
+            return worker
+
+        workers = [start(pool, pool) for pool in ("prefork", "threads", "gevent")]
+        broker = EmbeddedBroker(store_folder)
+        ledger.wait_count(30)
+        broker.kill()
+        for number, worker in enumerate(workers[:2]):
+            ledger.wait_count(60 + 30 * number)
+            worker.kill()
+            worker.clean_up()
+            start(f"second {number}", ("prefork", "threads")[number])
+        broker.wait_queue("celery", 0, 0, 180)  # a worker that was killed before it reconnected holds its lease
+        wait_until(lambda: not client.list_messages(statuses=["running"]).items, 60, "the end of all tasks")
+        attempts = client.list_attempts(limit=1000).items
+    runs: dict[str, dict[str, float]] = defaultdict(dict)
+    tenants: dict[str, str] = {}
+    for line in ledger.lines():
+        name, run, what, at = line.split()
+        runs[run][what], tenants[run] = float(at), name[0]
+    late = {f"{TENANTS[number % 3]}{number}" for number in range(1, 90, 2)}
+    assert late <= {line.split()[0] for line in ledger.lines() if " ended " in line}
+    claims = {(attempt.message_id, attempt.claimed_at_ms): attempt for attempt in attempts if attempt.event}
+    check(runs.values(), [at for _id, at in claims], *QUEUE)
+    for tenant in TENANTS:
+        own = [at for (_id, at), one in claims.items() if one.event and one.event.headers["tenant"] == tenant]
+        check([runs[run] for run in runs if tenants[run] == tenant], own, *PARTITION)
+
+
+def check(runs: Iterable[dict[str, float]], claimed_at_ms: Iterable[int], slots: int, rate: int, burst: int) -> None:
+    """Count the tasks that run at a time, and the deliveries and the starts in a second.
+
+    A start is later than its delivery, by at most as many deliveries as there are slots.
+    """
+    edges = [(run["began"], 1) for run in runs if "ended" in run] + [
+        (run["ended"], -1) for run in runs if "ended" in run
+    ]
+    assert max(accumulate(change for _at, change in sorted(edges))) <= slots
+    assert most_in_a_second(at / 1000 for at in claimed_at_ms) <= rate + burst
+    assert most_in_a_second(run["began"] for run in runs) <= rate + burst + slots
+
+
+def most_in_a_second(times: Iterable[float]) -> int:
+    ordered = sorted(times)
+    return max(sum(first <= at < first + 1 for at in ordered) for first in ordered)

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+import uuid
 
 from celery import Task
 from celery.exceptions import SoftTimeLimitExceeded
@@ -48,3 +49,17 @@ def delay(self: Task, ledger: str, line: str, seconds: float) -> None:
     write(ledger, f"{line} {self.request.retries} {until is not None}")
     if not self.request.retries and seconds:
         raise self.retry(countdown=0, args=(ledger, line, 0), max_retries=1)
+
+
+@app.task(name="farm.span")
+def span(ledger: str, line: str, seconds: float) -> None:
+    """Tells when it began and when it ended."""
+    run = uuid.uuid4().hex
+    write(ledger, f"{line} {run} began {time.time():.6f}")
+    time.sleep(seconds)
+    write(ledger, f"{line} {run} ended {time.time():.6f}")
+
+
+@app.task(name="farm.span_late", acks_late=True)
+def span_late(ledger: str, line: str, seconds: float) -> None:
+    span(ledger, line, seconds)
