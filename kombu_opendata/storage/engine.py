@@ -96,7 +96,7 @@ class Engine:
         self.definitions = Definitions(parts, operations, self.loader, self.idempotency, self.repeats)
         buckets = self.buckets = SettledBuckets(parts)
         self.pages = QueuePages(parts, buckets)
-        self.repartitioner = Repartitioner(parts, operations, self.loader, self.pages)
+        self.repartitioner = Repartitioner(parts, operations, self.loader, self.pages, self.idempotency)
         self.settled_moves = SettledMoves(parts, buckets)
         self.moves = Moves(parts, buckets, self.pages, self.loader, self.repeats)
         self.router = Router(parts, buckets)

@@ -13,9 +13,11 @@ VALUE = bytes.fromhex(
 SENDING = Sending((7, -1), 1_700_000_000_000, bytes(range(16)), (("a", "é"), ()))
 UNIQUE_VALUE = bytes.fromhex(
     "02010000000068e5cf8b01000000000000000000000000000000000000010002000100610100620700000000000000"
-    "02010300742d310000000005000000"
+    "02010300742d3100000000000000000500000002000000"
 )
-UNIQUE = Sending((7,), 1_700_000_000_000, bytes(16), (("a", "b"),), UniqueHold(Until.DONE, True, "t-1", (0, 5)))
+UNIQUE = Sending(
+    (7,), 1_700_000_000_000, bytes(16), (("a", "b"),), UniqueHold(Until.DONE, True, "t-1", (0, (2 << 32) + 5))
+)
 
 
 def test_the_name_of_a_key() -> None:
@@ -33,6 +35,6 @@ def test_the_record() -> None:
 
 
 def test_the_record_of_a_unique_key() -> None:
-    assert idempotency.unique_name_of("order-1") == bytes.fromhex("d62fbd75601ee8b94ec8b49a74799ab8")
+    assert idempotency.unique_name_of("order-1") == bytes.fromhex("bfafa1744d33e89193cdfc20603ced6a")
     assert idempotency.encode(UNIQUE) == UNIQUE_VALUE
     assert decode_any(keys.idempotency_key(NAME), UNIQUE_VALUE) == UNIQUE

@@ -219,7 +219,7 @@ FORMATS = {
             i64,
             st.binary(min_size=16, max_size=16),
             st.tuples(st.tuples(texts, texts)),
-            st.builds(idempotency.UniqueHold, st.integers(0, 2), st.booleans(), texts, st.tuples(u32, u32)),
+            st.builds(idempotency.UniqueHold, st.integers(0, 2), st.booleans(), texts, st.tuples(u64, u64)),
         ),
         idempotency.encode,
     ),

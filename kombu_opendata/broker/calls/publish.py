@@ -7,7 +7,7 @@ from ...protocol import messages as m
 from ...protocol.envelope import SPARK_JOB, SPARK_MESSAGE, broker_headers, headers_of, open_properties
 from ...protocol.permissions import RESULTS, STAGED_JOBS
 from ...protocol.revocation import PROPERTY
-from ...protocol.unique_key import OnConflict, UniqueKey
+from ...protocol.unique_key import HEADER, OnConflict, UniqueKey
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
@@ -127,6 +127,8 @@ class PublishCalls(BrokerCalls):
                 values = {"key": unique.key, "task_id": holder.task_id, "message_id": holder.message_id}
                 raise UniqueViolation(f"{text}: nothing was stored", **values)
             return m.PublishConfirm(msg.rid, holder.message_id, 0, holder.task_id)
+        if decision.takes:
+            msg.headers[HEADER] = unique.key
         id = self.store(msg, targets, session)
         if decision.takes:
             self._unique_keys.take(name, unique, id, task_id, stored_in(targets))

@@ -17,16 +17,19 @@ import logging
 from collections.abc import Callable, Mapping
 
 from ...errors import CorruptRecord, StoreError
+from ...protocol.unique_key import HEADER
 from ..clock import TimeSlice
 from ..effects.definitions import ClosePartitionsEffect
 from ..effects.message_moves import RelocateEffect
 from ..engine_parts import EngineParts, EngineService
 from ..read.queue_pages import QueuePages
+from ..records.idempotency import unique_name_of
 from ..state.partitions import Partitions
 from ..state.queue_buckets import QueueEntry
 from ..state.store_state import Queue
 from .message_operations import Operations
 from .queue_loader import QueueLoader
+from .repeated_requests import Idempotency
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +40,16 @@ _RETRY_SECONDS = 1.0
 class Repartitioner(EngineService):
     """The runs of one instance, at most one for each queue."""
 
-    def __init__(self, parts: EngineParts, operations: Operations, loader: QueueLoader, pages: QueuePages) -> None:
+    def __init__(
+        self,
+        parts: EngineParts,
+        operations: Operations,
+        loader: QueueLoader,
+        pages: QueuePages,
+        idempotency: Idempotency,
+    ) -> None:
         super().__init__(parts)
-        self._operations, self._loader, self._pages = operations, loader, pages
+        self._operations, self._loader, self._pages, self._idempotency = operations, loader, pages, idempotency
         self._runs: dict[str, asyncio.Task[None]] = {}
 
     def start(self, queue: Queue, wake: Callable[[str], None]) -> None:
@@ -91,18 +101,25 @@ class Repartitioner(EngineService):
         bucket = messages.buckets.get(number)
         ids = list(bucket.available) if bucket is not None else []
         known = await self._pages.metadata(ids)
-        partitions, bucket = messages.partitions, messages.buckets.get(number)
-        if self._state.queues.get(queue.name) is not queue or partitions is None or bucket is None:
-            return
-        if partitions.fits(partitions.of_bucket(number)):
-            return
-        for id in ids:
-            entry = bucket.available.get(id)
-            if entry is not None:
-                self._relocate(queue, entry, known[id].headers if id in known else {})
+        unique_keys = {id: unique_name_of(row.headers[HEADER]) for id, row in known.items() if HEADER in row.headers}
+        with self._idempotency.held(unique_keys.values()):
+            if unique_keys:
+                await self._idempotency.load(unique_keys.values())
+            partitions, bucket = messages.partitions, messages.buckets.get(number)
+            if self._state.queues.get(queue.name) is not queue or partitions is None or bucket is None:
+                return
+            if partitions.fits(partitions.of_bucket(number)):
+                return
+            for id in ids:
+                entry = bucket.available.get(id)
+                if entry is not None:
+                    target = self._relocate(queue, entry, known[id].headers if id in known else {})
+                    if id in unique_keys:
+                        self._idempotency.relocate(unique_keys[id], id, queue.name, number, target)
         self._commits.sync_soon = True
 
-    def _relocate(self, queue: Queue, entry: QueueEntry, headers: Mapping[str, str]) -> None:
+    def _relocate(self, queue: Queue, entry: QueueEntry, headers: Mapping[str, str]) -> int:
+        """Move a message; return its new bucket."""
         pair, target = [entry.id, entry.bucket], self._operations.place(queue, headers)
         effect = RelocateEffect(queue.name, self._clock.now_ms(), pair, [target])
         effect.apply(self._state)
@@ -112,6 +129,7 @@ class Repartitioner(EngineService):
             last.targets.append(target)
         else:
             self._commits.effects.append(effect)
+        return target
 
     def _finish(self, queue: Queue, partitions: Partitions) -> None:
         """Delete the partitions that were emptied; let the others deliver that received messages during the run."""

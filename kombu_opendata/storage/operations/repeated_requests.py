@@ -100,6 +100,14 @@ class Idempotency(EngineService):
         """Store a key, in the commit of its messages."""
         self._commits.apply(SentUniqueEffect(name, *sending) if sending.hold else SentWithKeyEffect(name, *sending[:4]))
 
+    def relocate(self, name: bytes, id: int, queue: str, bucket: int, target: int) -> None:
+        """Store the new bucket of a message that may hold a unique key, which is in memory."""
+        _is_known, sending = self._keys.find(name)
+        if sending is not None and sending.hold is not None and sending.ids[0] == id:
+            places = zip(sending.queues[0], sending.hold.buckets, strict=True)
+            buckets = tuple(target if place == (queue, bucket) else place[1] for place in places)
+            self.remember(name, sending._replace(hold=sending.hold._replace(buckets=buckets)))
+
     def remember_in_memory(self, name: bytes, sending: Sending) -> None:
         """Store the key of messages that are not stored: only in memory, and only the newest keys."""
         self._keys.discard(name)

@@ -13,7 +13,7 @@ ids                 i64 each   of the messages; -1 for an unroutable one
 until               u8         2 only: 0 a time, 1 the start of the message, 2 its end
 flags               u8         2 only: bit 0: a publish may replace the message
 task id             Utf8       2 only: of Celery, or empty
-buckets             u32 each   2 only: of the message, in each of its queues
+buckets             u64 each   2 only: of the message, in each of its queues
 ==================  =========  ==========================================================
 
 The key of the record has a hash of exchange, routing key and idempotency key (:func:`name_of`). The deletion of a queue
@@ -91,7 +91,7 @@ def encode(sending: Sending) -> bytes:
     if sending.hold is not None:
         until, is_replaceable, task_id, buckets = sending.hold
         flags = field_types.pack(_UNTIL, "until, flags", until, is_replaceable)
-        parts += flags, field_types.utf8(task_id), field_types.pack_column("I", buckets)
+        parts += flags, field_types.utf8(task_id), field_types.pack_column("Q", buckets)
     return b"".join(parts)
 
 
@@ -108,7 +108,7 @@ def decode(key: bytes, value: bytes) -> Sending:
     if is_unique:
         until, flags = field_types.read(_UNTIL, key, value, end)
         task_id, end = field_types.read_utf8(key, value, end + _UNTIL.size)
-        buckets, end = field_types.read_column("I", key, value, end, len(queues[0]) if queues else 0)
+        buckets, end = field_types.read_column("Q", key, value, end, len(queues[0]) if queues else 0)
         hold = UniqueHold(until, bool(flags), task_id, tuple(buckets))
     field_types.check_end(key, value, end)
     return Sending(tuple(ids), expires_at, digest, tuple(map(tuple, queues)), hold)

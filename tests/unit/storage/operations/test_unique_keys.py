@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
-from kombu_opendata.protocol.unique_key import UNTIL_DONE, UNTIL_STARTED, OnConflict, UniqueKey
+from kombu_opendata.protocol.unique_key import HEADER, UNTIL_DONE, UNTIL_STARTED, OnConflict, UniqueKey
 from kombu_opendata.storage.operations import repeated_requests
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.operations.moves import MoveTarget
 from kombu_opendata.storage.operations.unique_keys import Decision, Holder, decide
 from kombu_opendata.storage.records import keys
+from kombu_opendata.storage.records.definitions import QueueOverrides
 from kombu_opendata.storage.records.idempotency import unique_name_of
 from kombu_opendata.storage.state.name_filter import NameFilter
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SMALL_BUCKETS, World, run
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.contract(9, 16)
 
@@ -217,6 +220,32 @@ def test_a_holder_in_a_cold_bucket_is_found(tmp_path: Path) -> None:
         assert await holder(world, names[30]) is None
 
     run(tmp_path / "s", steps, SMALL_BUCKETS)
+
+
+def test_a_holder_that_goes_to_its_partition_keeps_its_key(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        ids = {}
+        for tenant in "abc":
+            headers = {"tenant": tenant, HEADER: tenant}
+            ids[tenant] = world.publish("q", headers=headers)
+            key = UniqueKey(tenant)
+            world.engine.unique_keys.take(unique_name_of(tenant), key, ids[tenant], "task", [world.queue("q")])
+        await world.engine.commits.checkpoint()
+        await world.crash()
+        overrides = QueueOverrides(arguments={"x-partition-by": "tenant"})
+        world.engine.definitions.override_queue("q", overrides)
+        moved = asyncio.Event()
+        world.engine.repartitioner.start(world.queue("q"), lambda _queue: moved.set())
+        await until(lambda: moved.is_set() and not world.engine.repartitioner._runs)
+        assert all(entry.bucket >> 32 for entry in world.queue("q").messages.available.values())
+        for _ in range(2):
+            assert {tenant: await holder(world, unique_name_of(tenant)) for tenant in ids} == ids
+            await world.engine.commits.checkpoint()
+            await world.crash()
+        await purge(world, "q")
+        assert await holder(world, unique_name_of("b")) is None
+
+    run(tmp_path / "s", steps)
 
 
 def test_a_new_key_needs_no_read_once_the_stored_names_are_known(tmp_path: Path) -> None:
