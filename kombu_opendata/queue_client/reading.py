@@ -76,9 +76,9 @@ class Reading(Base):
     ) -> list[Message]:
         """Read in groups: the messages of a group are delivered in the order of their ids; otherwise as :meth:`read`.
 
-        Messages with the same value of a header form a group, and so do messages without the header. No message of a
-        group is delivered while another message of it is in flight, or an earlier one is delayed. Priorities have no
-        effect. :meth:`read` and consumers ignore groups.
+        The groups are the partitions of the queue, which has the header as its ``partition_by``. No message of a group
+        is delivered while another message of it is in flight, or an earlier one is delayed. Priorities have no effect.
+        :meth:`read` and consumers use the limit of ``partition_concurrency`` instead.
 
         Args:
             order: ``fill`` takes all messages of the first group, then those of the next one; ``round_robin`` takes one
@@ -87,7 +87,7 @@ class Reading(Base):
             max_poll_seconds: seconds to wait for the first message; the broker checks at most ten times a second.
 
         Raises:
-            PreconditionFailed: more than 100,000 of its messages are in flight.
+            PreconditionFailed: the queue is not partitioned by the header.
         """
         group = {"grouped": checks.name(order, "order"), "group_header": checks.name(header, "header")}
         return self._read(queue, vt, qty, max_poll_seconds, **group)

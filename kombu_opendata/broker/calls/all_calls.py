@@ -18,7 +18,7 @@ from .metrics_calls import MetricsCalls
 from .publish import PublishCalls
 from .queue_calls import QueueCalls
 from .queue_client.claimed_messages import Claiming
-from .queue_client.grouped_read import GroupedReads
+from .queue_client.partition_read import PartitionReads
 from .queue_client.peek import PeekCalls
 from .queue_client.read import ReadCalls
 from .queue_client.send import SendCalls
@@ -54,7 +54,7 @@ class InstanceCalls:
             clock,
             instance.traffic,
         )
-        reads = ReadCalls(claiming, queues, outbox, GroupedReads(claiming, outbox))
+        reads = ReadCalls(claiming, queues, outbox, PartitionReads(claiming, outbox))
         keys = SentKeys(queues, engine.idempotency, clock)
         bulks = self._bulks(instance)
         altered = AlteredMessages(engine.store, engine.buckets, state.topology, clock)

@@ -191,6 +191,9 @@ class BrokerQueue(ConsumedQueue):
         """Return the age of a message that is not settled; None if it is unknown."""
         return None
 
+    def repartition(self) -> None:
+        """Move messages to their partitions, in the background."""
+
     def state(self) -> Queue:
         """Return the queue's state in the store; raise RequestError for a transient queue."""
         raise RequestError(

@@ -67,12 +67,15 @@ class StoredQueue(BrokerQueue):
         self._cold_received: dict[int, int] = {}  # of the oldest and the newest message, if they are not in memory
         if stored.overrides != NO_OVERRIDES:
             self._take_over(stored.overrides, arguments)
-        self._storage.repartitioner.start(stored, self._wake)
+        self.repartition()
 
     def override(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
         self._storage.definitions.override_queue(self.name, overrides)
         self.limits, self.flow = self.stored.limits, self.stored.flow
         self._take_over(overrides, arguments)
+        self.repartition()
+
+    def repartition(self) -> None:
         self._storage.repartitioner.start(self.stored, self._wake)
 
     def state(self) -> Queue:
@@ -82,10 +85,11 @@ class StoredQueue(BrokerQueue):
     def next_entry(self, now: int) -> tuple[QueueEntry | None, bool]:
         messages, payloads = self.messages, self._payloads
         if messages.partitions is not None:
-            chosen = self._loader.next_entry(self.stored, now, self._wake)
+            entry, is_loading = self._loader.next_entry(self.stored, now, self._wake)
             if messages.partitions.misplaced:
-                self._storage.repartitioner.start(self.stored, self._wake)
-            return chosen
+                self.repartition()
+                is_loading = entry is None
+            return entry, is_loading
         entry = None if messages.cold else messages.peek(now)
         if entry is None or entry.deadline:
             return self._loader.next_entry(self.stored, now, self._wake)

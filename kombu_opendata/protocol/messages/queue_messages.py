@@ -161,9 +161,9 @@ class Read(Request[ReadMessages], tag=71):
 
     If no message is ready, the broker delays the reply for up to ``wait_ms``. ``pop`` acknowledges the messages in the
     same commit. Messages must match ``selector`` (a filter) or ``equal`` (header values); in a long queue, only the
-    first ready messages are examined. With ``grouped`` (fill, round_robin, head), messages with the same value of
-    ``group_header`` form a group: they are delivered in the order of their ids, and no message of a group is delivered
-    while another is in flight.
+    first ready messages are examined. With ``grouped`` (fill, round_robin, head), the partitions of the queue are
+    groups: their messages are delivered in the order of their ids, and no message of a group is delivered while another
+    is in flight. ``group_header`` must be its ``x-partition-by``.
     """
 
     queue: str

@@ -101,6 +101,7 @@ class Partition:
         number: the number of its first bucket is ``number << PARTITION_BITS``.
         by: the expression that made the partition.
         key: the value of the expression; "" for messages without a value.
+        first: no bucket of the partition is before this one.
         tail, tail_used: the bucket of new messages, and the number of messages that were added to it.
         tail_rows: the record of the tail if that is cold, so that a publish can load it without I/O; else empty.
         ready: a heap of (priority, id) of loaded messages, which may contain messages that are no longer ready.
@@ -113,13 +114,14 @@ class Partition:
     """
 
     __slots__ = (
-        "blocked_until", "by", "flow", "in_flight", "is_blocked", "key", "levels", "number", "ready", "running",
-        "stride", "tag", "tail", "tail_rows", "tail_used", "waiting",
+        "blocked_until", "by", "first", "flow", "in_flight", "is_blocked", "key", "levels", "number", "ready",
+        "running", "stride", "tag", "tail", "tail_rows", "tail_used", "waiting",
     )  # fmt: skip
 
     def __init__(self, number: int, by: str, key: str, weight: int = 1) -> None:
         self.number, self.by, self.key = number, by, key
-        self.tail, self.tail_used, self.tail_rows = number << PARTITION_BITS, 0, b""
+        self.first = self.tail = number << PARTITION_BITS
+        self.tail_used, self.tail_rows = 0, b""
         self.ready: list[tuple[int, int]] = []
         self.waiting = self.in_flight = self.running = 0
         self.is_blocked = False
@@ -479,6 +481,19 @@ class Partitions(dict[int, Partition]):
                 heapreplace(heap, (tag + partition.stride, order, partition))
         self.may_load = bool(buckets) or count <= 0
         return entries, buckets
+
+    def in_turn(self, count: int) -> Iterator[Partition]:
+        """Yield up to ``count`` partitions with messages in their fair order, which are not blocked."""
+        seen: set[int] = set()
+        for priority in self._priorities:
+            heap = self._levels[priority].heap.copy()
+            while heap and len(seen) < count:
+                partition = heappop(heap)[2]
+                if not self.fits(partition):
+                    self.misplaced.add(partition.number)
+                elif partition.waiting and not partition.is_blocked and partition.number not in seen:
+                    seen.add(partition.number)
+                    yield partition
 
     def _following(self, partition: Partition, priority: int) -> Iterator[QueueEntry | int | None]:
         """Yield the next loaded messages and cold buckets of a partition and a priority, in the order of delivery.

@@ -140,12 +140,25 @@ class QueueState:
             self.dropped.discard(number)
             bucket.stored = True
 
+    def buckets_in(self, partition: Partition) -> Iterator[tuple[int, int]]:
+        """Yield the lowest id, and the number, of each bucket of a partition with available messages."""
+        buckets, cold = self.buckets, self.cold
+        while partition.first < partition.tail and partition.first not in buckets and partition.first not in cold:
+            partition.first += 1
+        for number in range(partition.first, partition.tail + 1):
+            if number in cold:
+                yield cold[number].lowest_id, number
+            elif number in buckets and buckets[number].available:
+                yield min(buckets[number].available), number
+
     def restore_tail(self, number: int, used: int, rows: bytes) -> None:
         """Make a stored bucket of a partition its tail; ``rows`` is the bucket's record if that stays cold."""
         if self.partitions is None or number >> PARTITION_BITS not in self.partitions:
             self.open_partition(number >> PARTITION_BITS, "", "")  # its record is lost
         assert self.partitions is not None
         partition = self.partitions.of_bucket(number)
+        if not partition.tail_used:
+            partition.first = number
         partition.tail, partition.tail_used, partition.tail_rows = number, used, rows
 
     def partition(self, rules: PartitionRules, limits: FlowRules = NO_LIMITS, at: int = 0) -> None:

@@ -72,7 +72,7 @@ def client(module_store_folder: Path) -> Iterator[QueueClient]:
     ],
 )
 def test_each_call_works(client: QueueClient, name: str, call: str) -> None:
-    client.create(name)
+    client.create(name, QueueOptions(partition_by="h"))
     client.send(name, "to fail")
     (rejected,) = client.read(name)
     client.reject(name, rejected)

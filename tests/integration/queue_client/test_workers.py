@@ -89,6 +89,7 @@ def test_a_suspended_worker_goes_on_when_it_is_resumed(opener: Any, client: Any,
 
 
 def test_suspending_ends_every_read_that_waits(reach: Any, client: Any, queue: str, name: str) -> None:
+    client.alter(queue, {"x-partition-by": "h"})
     with QueueClient(reach.url, name=f"{name}-w", **options_of(reach)) as reader, ThreadPoolExecutor(3) as pool:
         reads: list[Callable[[], Any]] = [
             lambda: reader.read_with_poll(queue, max_poll_seconds=15),

@@ -25,9 +25,9 @@ from ...delivery.queue_registry import Queues
 from ...model.queue import BrokerQueue
 from ...model.sessions import ConsumedQueue, Session
 from ..dispatch import BrokerCalls, Context, check_range, handles
-from . import grouped_read
+from . import partition_read
 from .claimed_messages import MAX_MS, MAX_QUANTITY, MAX_WAIT_MS, Claimed, Claiming, ClaimOutcome
-from .grouped_read import GroupedReads
+from .partition_read import PartitionReads
 
 #: maximum number of visible messages that one search reads, and of cold buckets that it loads into memory
 MAX_SEARCHED = 10_000
@@ -111,7 +111,7 @@ class ReadCalls(BrokerCalls):
     _claiming: Claiming
     _queues: Queues
     _outbox: Outbox
-    _groups: GroupedReads
+    _groups: PartitionReads
     _stops: dict[tuple[bytes, int], asyncio.Event] = field(default_factory=dict)  # by session and request number
 
     @handles(m.Read)
@@ -124,7 +124,7 @@ class ReadCalls(BrokerCalls):
             raise PreconditionFailed(f"the worker {session.name!r} is suspended: resume it", worker=session.name)
         queue.used_at_ms = self._claiming.clock.now_ms()
         if msg.grouped:
-            grouped_read.check(msg)
+            partition_read.check(queue, msg)
             search = partial(self._groups.search, session, queue, msg)
         elif msg.selector or msg.equal:
             search = partial(self._search, session, queue, msg, condition_of(msg))
