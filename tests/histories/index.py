@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -99,6 +100,7 @@ class Index:
         for entry in self.store.entries:
             self.entries.add((entry.queue, entry.id), entry)
             self._ids.add((entry.queue, entry.key), entry.id)
+        self._answers = _answers(self.calls)
         self.losses: Lists[str, Lost] = Lists()
         for loss in self.all(Lost):
             self.losses.add(loss.client, loss)
@@ -155,11 +157,9 @@ class Index:
         lost_at, returned_at = min([lost_at, *undone]), call.returned_at if call.is_returned else math.inf
         if math.isinf(lost_at) or (call.is_returned and returned_at < min([math.inf, *undone])):
             return True
-        return any(
-            other.client == call.client and call.called_at < other.called_at and other.returned_at < lost_at
-            for other in self.calls
-            if other.is_returned
-        )
+        called, answered = self._answers.get(call.client, ([], []))
+        later = bisect_right(called, call.called_at)
+        return later < len(called) and answered[later] < lost_at
 
     def certain_end(self, delivery: Delivered) -> Call[Settle] | None:
         """The settlement that has ended a delivery, if that is certain: not after another one had the message."""
@@ -207,3 +207,13 @@ def _calls(history: History) -> list[Call[Any]]:
                 call = msgspec.structs.replace(call, returned_at=end.at, outcome=end.outcome, reply=end.reply)
             calls.append(call)
     return calls
+
+
+def _answers(calls: list[Call[Any]]) -> dict[str, tuple[list[float], list[float]]]:
+    """By client: when the calls that returned began, and for each the first answer to it or to a later one."""
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for call in sorted((call for call in calls if call.is_returned), key=lambda call: -call.called_at):
+        called, answered = found.setdefault(call.client, ([], []))
+        called.append(call.called_at)
+        answered.append(min(call.returned_at, answered[-1] if answered else math.inf))
+    return {client: (called[::-1], answered[::-1]) for client, (called, answered) in found.items()}

@@ -29,8 +29,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--steps", type=int, default=100_000, help="start no run after so many events")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("--store", choices=("folder", "bucket"), default="", help="only this kind of store")
+    parser.add_argument("--store", choices=("folder", "bucket", "slatedb"), help="only this kind of store")
     parser.add_argument("--script", type=Path, help="repeat this script")
+    parser.add_argument("--first", action="store_true", help="end with the first run that has an anomaly")
     parser.add_argument("--no-shrinking", action="store_true", help="print no script of a run with an anomaly")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set of texts must be the same in each process
@@ -47,7 +48,7 @@ def many(options: argparse.Namespace) -> int:
     seed, found = options.seed, 0
     numbers: Counter[str] = Counter(seeds=0, steps=0, calls=0, messages=0, anomalies=0)
     faults: Counter[str] = Counter()
-    while numbers["steps"] < options.steps:
+    while numbers["steps"] < options.steps and not (found and options.first):
         outcome = World(draw(seed, PLANNED, options.store)).run()
         numbers.update(
             seeds=1,

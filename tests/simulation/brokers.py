@@ -12,11 +12,12 @@ from kombu_opendata.broker.standby.bucket_active_role import BucketActiveRole
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.errors import CorruptRecord, OpenDataError
 from kombu_opendata.storage.clock import SystemClock
+from kombu_opendata.storage.databases import Databases
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.engine_sizes import EngineSizes
 
 from ..histories import events as e
-from .clients import Recorder
+from .clients import ClientRecorder
 from .database import Bucket, SimulatedDatabases, SimulatedRecord
 from .disk import Disk, DiskCalls
 from .loop import Process, SimulatedLoop
@@ -25,13 +26,13 @@ from .network import ConnectedTransport, Connection, Network
 GRACE_SECONDS = 2.0
 ENGINE = EngineSettings(
     journal_segment_bytes=64 << 10,
-    journal_max_bytes=2 << 20,
+    journal_max_bytes=192 << 10,
     tidy_interval_seconds=1.0,
     bucket_tidy_seconds=2.0,
     retention_interval_seconds=2.0,
     payload_cache_bytes=4000,
     idle_seconds=0.0,
-    sizes=EngineSizes(reserved_bytes=16 << 10, bucket_entries=8, loaded_buckets=4, settled_entries=16, block_rows=16),
+    sizes=EngineSizes(reserved_bytes=2 << 10, bucket_entries=8, loaded_buckets=4, settled_entries=16, block_rows=16),
 )
 
 
@@ -55,6 +56,7 @@ class Broker:
     Attributes:
         server: of the running process; None between two.
         is_serving: clients may use it.
+        is_real: its store is a real folder, with the real SlateDB.
     """
 
     def __init__(
@@ -66,12 +68,14 @@ class Broker:
         bucket: Bucket,
         disk: Disk | None,
         folder: str,
-        record: Recorder,
+        record: ClientRecorder,
         restart_delay: Callable[[], float],
+        *,
+        is_real: bool,
     ) -> None:
         self.name, self.loop, self.network, self.host = name, loop, network, host
         self.bucket, self.disk, self.folder, self.record = bucket, disk, folder, record
-        self._restart_delay = restart_delay
+        self._restart_delay, self.is_real = restart_delay, is_real
         self.process: Process | None = None
         self.server: Server | None = None
         self.clock: SystemClock | None = None
@@ -94,9 +98,11 @@ class Broker:
         self.clock = clock = SystemClock(self.host.wall_ns, self.host.monotonic_ns)
         self._calls = self.disk.calls() if self.disk is not None else None
         url = f"file://{self.folder}"
-        databases = SimulatedDatabases(url, self.bucket, self.disk, self._calls)
+        databases = Databases(url)
+        if not self.is_real:
+            databases = SimulatedDatabases(url, self.bucket, self.disk, self._calls)
         role = ActiveRole()
-        if self.disk is None:
+        if self.bucket.is_remote:
             settings = ActiveRoleSettings(
                 standby=True,
                 take_over=False,
@@ -113,7 +119,7 @@ class Broker:
             restart_grace_seconds=4.0,
             heartbeat_seconds=1.0,
             engine=ENGINE,
-            expects_standby=self.disk is None,
+            expects_standby=self.bucket.is_remote,
         )
         server = self.server = Server(broker_settings, role, clock, databases, self.loop.time)
         server.front.gate.hold()
@@ -126,7 +132,7 @@ class Broker:
 
     async def _begin(self, server: Server) -> None:
         addresses = (f"{self.name}:1",)
-        if self.disk is None:
+        if self.bucket.is_remote:
             self.is_serving = True
         if not await server.become_active(addresses, ("default",)):
             return
@@ -136,27 +142,27 @@ class Broker:
         self.refusal = None
         if self.disk is not None:
             self.disk.power_lost = False
-        self.record.add(e.Started(at=self.record.now(), broker=self.name))
+        self.record.add(e.Started, broker=self.name)
 
     def _ended(self, process: Process, error: OpenDataError | None) -> None:
         """Handle the end of the process, by itself."""
         if self.process is not process:
             return
         how = "ended" if error is None else type(error).__name__
-        self.record.add(e.Crashed(at=self.record.now(), broker=self.name, how=how))
-        if isinstance(error, CorruptRecord):
+        self.record.add(e.Crashed, broker=self.name, how=how)
+        if isinstance(error, CorruptRecord) and not self.bucket.is_damaged:
             self.refusal = error
-            self.record.add(e.Started(at=self.record.now(), broker=self.name, error=error.text))
+            self.record.add(e.Started, broker=self.name, error=error.text)
         self._gone()
 
     def kill(self, how: str = "kill -9", synced_at: float = 0.0) -> None:
-        """End the process as kill -9 does, or the host with it."""
+        """End the process as kill -9 does, or the host with it if ``synced_at`` is set."""
         if self.process is None:
             return
-        self.record.add(e.Crashed(at=self.record.now(), broker=self.name, how=how, synced_at=synced_at))
-        self._gone()
+        self.record.add(e.Crashed, broker=self.name, how=how, synced_at=synced_at)
+        self._gone(resets=bool(synced_at))
 
-    def _gone(self) -> None:
+    def _gone(self, *, resets: bool = False) -> None:
         process = self.process
         assert process is not None
         process.kill()
@@ -166,7 +172,10 @@ class Broker:
         self.process = self.server = None
         self.is_serving = False
         for connection in self.network.of_process(self.name):
-            connection.reset()
+            if resets:
+                connection.reset()
+            else:
+                connection.end()
         self.loop.call_later(self._restart_delay(), self.start, context=self.loop.root)
 
     @property

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import random
-import zlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kombu_opendata import QueueClient
 from kombu_opendata.client.client_clock import ClientClock
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
+from kombu_opendata.client.session.unconfirmed import TaskRun
+from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import OpenDataError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope, metadata_headers, open_envelope
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.url import memory
 
 from ..histories import events as e
+from ..histories.queue_programs import DEFINITIONS, ROWS, change, read_definition, send_letter, settle, stage_rows
+from ..histories.recorder import Recorder, digest
+from ..support.batches import as_objects
 from .loop import Fiber, Process, SimulatedLoop
-from .plan import QUEUES, Step
+from .plan import QUEUES, TASKS, Step
 
 PREFETCH = 4
 _CHANNEL = 1
@@ -38,35 +45,22 @@ def body_of(key: str, size: int) -> bytes:
     return (f"{key} ".encode() * (size // (len(key) + 1) + 1))[: max(size, len(key) + 1)]
 
 
-def digest(body: bytes) -> str:
-    return f"{zlib.crc32(body):08x}"
-
-
-class Recorder:
-    """The events of a run, in order.
+class ClientRecorder(Recorder):
+    """The events of one client, in the list of a run.
 
     Args:
         now: the time of the simulation.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.now = now
-        self.events: list[e.AnyEvent] = []
+    def __init__(self, events: list[e.AnyEvent], now: Callable[[], float], client: str) -> None:
+        self.client, self._events, self._now = client, events, now
         self._calls = 0
 
-    def called(self, client: str, operation: e.AnyOperation) -> int:
-        self._calls += 1
-        self.events.append(e.Called(at=self.now(), client=client, call=self._calls, operation=operation))
-        return self._calls
+    def now(self) -> float:
+        return self._now()
 
-    def returned(self, client: str, call: int, outcome: e.Outcome = "returned", reply: Any = None) -> None:
-        self.events.append(e.Returned(at=self.now(), client=client, call=call, outcome=outcome, reply=reply))
-
-    def add(self, event: e.AnyEvent) -> None:
-        self.events.append(event)
-
-    def lost(self, client: str, why: e.Loss) -> None:
-        self.events.append(e.Lost(at=self.now(), client=client, why=why))
+    def add(self, kind: type[e.Event], **fields: Any) -> None:
+        self._events.append(kind(at=self._now(), **fields))  # type: ignore[arg-type]
 
 
 @dataclass
@@ -78,7 +72,7 @@ class Surroundings:
     """
 
     loop: SimulatedLoop
-    record: Recorder
+    events: list[e.AnyEvent]
     wall_ms: Callable[[], int]
     address: str
     started: dict[str, Client] = field(default_factory=dict)
@@ -93,8 +87,9 @@ class Client:
 
     def __init__(self, name: str, around: Surroundings, life: int = 0) -> None:
         self.name, self.life = name, life
-        self.around, self.loop, self.record = around, around.loop, around.record
+        self.around, self.loop = around, around.loop
         self.label = name if not life else f"{name}.{life}"
+        self.record = ClientRecorder(around.events, around.loop.time, self.label)
         self.process = Process(around.loop, self.label)
         self.steps: deque[Step] = deque()
         self.random = random.Random(self.label)
@@ -141,29 +136,18 @@ class Client:
         return True
 
     def kill(self) -> None:
-        self.record.lost(self.label, "killed")
+        self.record.lost("killed")
         self.process.kill()
         self.fiber.end()
 
-    def settled(self, delivery: tuple[str, int, int], end: str) -> int:
-        queue, id, token = delivery
-        return self.record.called(self.label, e.Settle(queue=queue, id=id, token=token, end=end))  # type: ignore[arg-type]
-
-    def delivered(self, key: str, body: bytes, lease: tuple[str, int, int], attempt: int, requested_at: float) -> None:
+    def settled(self, lease: m.Lease, end: str) -> int:
         queue, id, token = lease
-        self.record.add(
-            e.Delivered(
-                at=self.record.now(),
-                client=self.label,
-                queue=queue,
-                key=key,
-                id=id,
-                token=token,
-                attempt=attempt,
-                digest=digest(body),
-                requested_at=requested_at,
-            )
-        )
+        return self.record.called(e.Settle(queue=queue, id=id, token=token, end=end))  # type: ignore[arg-type]
+
+    def delivered(self, key: str, body: bytes, lease: m.Lease, attempt: int, **more: float) -> None:
+        queue, id, token = lease
+        fields: dict[str, Any] = {"key": key, "id": id, "token": token, "attempt": attempt, "digest": digest(body)}
+        self.record.add(e.Delivered, client=self.label, queue=queue, **fields, **more)
 
 
 class KombuClient(Client):
@@ -181,7 +165,7 @@ class KombuClient(Client):
 
     def failed(self) -> None:
         if self.connection.closed:
-            self.record.lost(self.label, "closed")
+            self.record.lost("closed")
             self.held.clear()
             self._open()
 
@@ -207,18 +191,13 @@ class KombuClient(Client):
             now_ms + round(1000 * delay) if delay else 0,
             round(1000 * ttl) if ttl else -1,
         )
-        call = self.record.called(self.label, operation)
-        try:
-            reply = self.connection.publish(message)
-        except OpenDataError as exc:
-            if is_refusal(exc):
-                self.record.returned(self.label, call, "refused")
-            raise
-        self.record.returned(self.label, call, reply=reply.message_id or None)
+        self.record.run(operation, lambda: self.connection.publish(message), lambda reply: reply.message_id or None)
 
 
 class Consumer(KombuClient):
     """A consumer of all queues."""
+
+    queues: tuple[str, ...] = QUEUES
 
     def _open(self) -> None:
         super()._open()
@@ -228,7 +207,7 @@ class Consumer(KombuClient):
         if not self._is_consuming:
             self.connection.connect() if not self.connection.session.is_known else None
             self.connection.set_prefetch(_CHANNEL, PREFETCH)
-            for queue in QUEUES:
+            for queue in self.queues:
                 if (_CHANNEL, queue) not in self.connection.session.consumers:
                     self.connection.consume(m.Consume(0, _CHANNEL, queue, queue, False, False, {}))
             self._is_consuming = True
@@ -241,57 +220,140 @@ class Consumer(KombuClient):
             if isinstance(event, m.Delivery):
                 body, key = opened(event.envelope)
                 self.held[event.lease] = key
-                self.delivered(key, body, event.lease, event.attempts, 0.0)
+                self.delivered(key, body, event.lease, event.attempts)
+
+    def take_held(self, place: float) -> m.Lease | None:
+        return list(self.held)[int(place * len(self.held))] if self.held else None
 
     def settle(self, place: float, end: str) -> None:
-        if not self.held:
+        lease = self.take_held(place)
+        if lease is None:
             return
-        lease = list(self.held)[int(place * len(self.held))]
         del self.held[lease]
         call = self.settled(lease, end)
         self.connection.settle(_CHANNEL, _OUTCOMES[end], [lease])
-        self.record.returned(self.label, call, "sent")
+        self.record.returned(call, outcome="sent")
 
 
-class Reader(Client):
-    """A program with a queue client, whose leases end by time."""
+class Worker(Consumer):
+    """A worker's main process: it reports the outcomes of tasks, which it acknowledges before or after their runs."""
 
-    LEASE_SECONDS = 20.0
+    queues = (TASKS,)
+
+    def _open(self) -> None:
+        super()._open()
+        self.running: dict[m.Lease, str] = {}  # acknowledged
+
+    def begin_task(self, place: float) -> None:
+        """Acknowledge the message of a task, which begins."""
+        lease = self.take_held(place)
+        if lease is not None:
+            key = self.held.pop(lease)
+            call = self.settled(lease, "ack")
+            self.connection.settle_message(_CHANNEL, m.Outcome.ACK, Started(lease))
+            self.record.returned(call, outcome="sent")
+            if self.connection.takes_reports:
+                self.running[lease] = key
+
+    def end_task(self, place: float, end: str) -> None:
+        """Report the end of a task; one that is not acknowledged yet is now."""
+        report = TaskReport.cut(TaskState.SUCCEEDED if end == "succeeded" else TaskState.RAISED, 1000, 1, "simulated")
+        running = list(self.running)
+        if running and place < 0.5:
+            lease = running[int(2 * place * len(running))]
+            self.record.add(e.TaskEnded, client=self.label, key=self.running.pop(lease), end=end)
+            self.connection.settle_task(_CHANNEL, m.Outcome.REPORT, lease, report)
+        elif (held := self.take_held(place)) is not None:
+            self.record.add(e.TaskEnded, client=self.label, key=self.held.pop(held), end=end)
+            call = self.settled(held, "ack")
+            self.connection.settle_task(_CHANNEL, m.Outcome.ACK, held, report)
+            self.record.returned(call, outcome="sent")
+
+
+@dataclass
+class Started:
+    """A delivered message whose task begins."""
+
+    lease: m.Lease
+    run: TaskReport | TaskRun | None = TaskRun.BEGUN
+
+
+class QueueClientUser(Client):
+    """A program with a queue client."""
 
     def begin(self) -> None:
-        self.held: dict[tuple[str, int, int], Any] = {}
+        self.held: dict[m.Lease, Any] = {}
         self.client = QueueClient(
             f"opendata+memory://{self.around.address}", name=self.label, clock=self.clock, **TIMES
         )
 
-    def read(self, queue: str, qty: int) -> None:
+
+class Reader(QueueClientUser):
+    """A program that sends, and that reads with leases that end by time."""
+
+    def write(self, key: str, seed: int) -> None:
+        send_letter(random.Random(seed), self.record, self.client, key)
+
+    def read(self, queue: str, qty: int, lease_seconds: float) -> None:
         requested_at = self.record.now()
-        for message in self.client.read(queue, vt=self.LEASE_SECONDS, qty=qty):
+        for message in self.client.read(queue, vt=lease_seconds, qty=qty):
             lease = queue, message.id, message.token
             self.held[lease] = message
             body = message.body if isinstance(message.body, bytes) else str(message.body).encode()
-            self.delivered(str(message.headers.get("key", "")), body, lease, message.attempts, requested_at)
+            more = {"requested_at": requested_at, "lease_seconds": lease_seconds}
+            self.delivered(str(message.headers.get("key", "")), body, lease, message.attempts, **more)
 
-    def end(self, place: float, end: str) -> None:
-        if not self.held:
-            return
-        lease = list(self.held)[int(place * len(self.held))]
-        message, queue = self.held.pop(lease), lease[0]
-        call = self.settled(lease, end)
-        if end == "ack":
-            self.client.archive(queue, message)
-        elif end == "release":
-            self.client.release(queue, message)
-        else:
-            self.client.reject(queue, message, requeue=end == "requeue")
-        self.record.returned(self.label, call)
+    def end(self, place: float, seed: int) -> None:
+        if self.held:
+            lease = list(self.held)[int(place * len(self.held))]
+            settle(random.Random(seed), self.record, self.client, self.held.pop(lease))
 
 
-def is_refusal(error: OpenDataError) -> bool:
-    """Return True if the broker has certainly not stored the message."""
-    from kombu_opendata.errors import ConnectionLost
+class Operator(QueueClientUser):
+    """A user who changes definitions, and reads them."""
 
-    return not isinstance(error, ConnectionLost) and not error.values.get("uncertain")
+    def steer(self, seed: int) -> None:
+        dice = random.Random(seed)
+        change(dice, self.record, self.client, dice.randrange(3))
+
+    def look(self, place: float) -> None:
+        name = DEFINITIONS[int(place * len(DEFINITIONS))]
+        self.record.run(e.Read(name=name), lambda: read_definition(self.client, name), lambda value: value)
+
+
+class Driver(KombuClient):
+    """A Spark job: the driver, and its executors."""
+
+    def run_job(self, job: str, rows: tuple[int, ...], commits: int, seed: int) -> None:
+        parts = [tuple(f"{job}-{part}-{row}" for row in range(count)) for part, count in enumerate(rows)]
+        keys: tuple[str, ...] = sum(parts, ())
+        staging = StagingClient(self.connection)
+        target = staging.staging_target()
+        if seed % 2:
+            target = as_objects(target)
+        batches = [stage_rows(target, job, part, names) for part, names in enumerate(parts)]
+        if not commits:
+            self.record.run(e.AbortJob(job=job, keys=keys), lambda: staging.abort_job(job))
+        for _ in range(commits):
+            commit = e.CommitJob(job=job, queue=ROWS, keys=keys)
+            self.record.run(commit, lambda: staging.commit_job(job, batches))
+
+
+class Backend(KombuClient):
+    """Workers' result backend, and the clients that wait for results."""
+
+    def store_result(self, task: str, result: str) -> None:
+        message = m.StoreResult(0, task.encode(), 2, result.encode(), 86_400_000)
+        operation = e.StoreResult(task=task, result=result)
+        self.record.run(operation, lambda: self.connection.call(message))
+
+    def get_result(self, task: str) -> None:
+        message = m.GetResults(0, [task.encode()])
+        self.record.run(e.GetResult(task=task), lambda: self.connection.call(message).values[0], _text)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
 
 
 def opened(envelope: bytes) -> tuple[bytes, str]:
@@ -303,7 +365,5 @@ def opened(envelope: bytes) -> tuple[bytes, str]:
 
 
 def _unpacked(body: bytes) -> bytes:
-    import msgspec
-
     value = msgspec.msgpack.decode(body)
     return value if isinstance(value, bytes) else str(value).encode()

@@ -47,6 +47,7 @@ class Bucket:
         is_silent: requests get no answer until this is False again.
         failures: kinds of the next requests that fail: "write" before it has an effect, "answer" after it.
         flipped: keys whose stored bytes were changed, which a checksum detects.
+        damaged_until: a broker may refuse the store or its journal until then.
     """
 
     def __init__(self, random_numbers: random.Random, count: Callable[[str], None], *, is_remote: bool) -> None:
@@ -59,6 +60,7 @@ class Bucket:
         self.is_silent = False
         self.failures: list[str] = []
         self.flipped: set[bytes] = set()
+        self.damaged_until = 0.0
         self.record: tuple[ActiveRecord, int] | None = None
 
     async def request(self) -> None:
@@ -75,6 +77,10 @@ class Bucket:
             self.failures.remove(kind)
             return True
         return False
+
+    @property
+    def is_damaged(self) -> bool:
+        return asyncio.get_running_loop().time() < self.damaged_until
 
     def lose_power(self) -> None:
         self.durable = dict(self.synced)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kombu_opendata.storage.commit.file_calls import FileCalls
+from kombu_opendata.storage.commit.journal_format import HEADER_BYTES, complete_records, parse_header
 
 
 class _File:
@@ -89,17 +90,28 @@ class Disk:
                 self.names[name] = names[name]
         self._synced_names = dict(self.names)
 
-    def flip_bit(self) -> bool:
-        """Change a bit of a journal's used bytes; return False if there is none."""
-        files = [self.names[name] for name in sorted(self.names) if name.endswith(".journal")]
-        used = [(file, len(bytes(file.data).rstrip(b"\0"))) for file in files]
-        used = [(file, size) for file, size in used if size > 24]
-        if not used:
-            return False
-        file, size = self._random.choice(used)
-        file.data[self._random.randrange(size)] ^= 1 << self._random.randrange(8)
-        file.sync()
-        return True
+    def flip_bit(self) -> Callable[[], None] | None:
+        """Change a bit of a journal before its last record, which alone can look torn.
+
+        Return a function that restores it; None if there is none to change.
+        """
+        ends = {}
+        for name, file in self.names.items():
+            header = parse_header(bytes(file.data[:HEADER_BYTES])) if name.endswith(".journal") else None
+            if header is not None:
+                records = list(complete_records(bytes(file.data), header.first, 0))
+                if len(records) > 1:
+                    ends[name] = records[-1].start
+        if not ends or self.power_lost:
+            return None
+        name = self._random.choice(sorted(ends))
+        data, place, bit = self.names[name].data, self._random.randrange(ends[name]), 1 << self._random.randrange(8)
+
+        def flip() -> None:
+            data[place] ^= bit
+
+        flip()
+        return flip
 
     # ---- of DiskCalls
     def check(self, call: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..histories import events as e
@@ -23,7 +24,7 @@ class Faults:
     def __init__(self, world: World) -> None:
         self._world = world
         self.counts: Counter[str] = Counter()
-        self._is_over = False
+        self._restores: list[Callable[[], None]] = []
 
     def strike(self, step: Step) -> None:
         if getattr(self, step.action)(**step.arguments) is not False:
@@ -112,7 +113,7 @@ class Faults:
     def set_clock(self, choice: float, seconds: float) -> None:
         by = round((choice - 0.5) * 20 * seconds, 3)
         self._world.host.offset_seconds += by
-        self._world.record.add(e.ClockSet(at=self._world.record.now(), seconds=by))
+        self._world.record.add(e.ClockSet, seconds=by)
 
     # ------------------------------------------------------------------ store
     def fail_write(self, choice: float, seconds: float) -> None:
@@ -142,7 +143,7 @@ class Faults:
         if broker.process is None:
             return False
         for client in self._world.clients.values():  # the claims of its deliveries may be undone
-            self._world.record.lost(client.label, "cut")
+            client.record.lost("cut")
         broker.kill("power loss", synced_at=disk.synced_at)
         disk.lose_power()
         self._world.bucket.lose_power()
@@ -164,9 +165,38 @@ class Faults:
         assert disk is not None
         disk.failing.add("sync")
 
-    def flip_bit(self, choice: float, seconds: float) -> bool | None:
-        """Change a bit of the journal of a broker that was killed; whoever reads it must refuse it, or not need it."""
-        return False
+    def flip_journal_bit(self, choice: float, seconds: float) -> bool | None:
+        """Change a bit of the journal of a broker that is killed; one that needs it refuses it until it is right."""
+        broker, disk = self._world.brokers["a"], self._world.disk
+        assert disk is not None
+        broker.kill()
+        restore = disk.flip_bit()
+        if restore is None:
+            return False
+        self._damage(seconds)
+        self._restores.append(restore)
+        self._later(seconds, self._restore, restore)
+        return None
+
+    def _damage(self, seconds: float) -> None:
+        """Let brokers refuse the store, also a moment after it is restored."""
+        self._world.bucket.damaged_until = self._world.loop.time() + seconds + 2.0
+
+    def _restore(self, restore: Callable[[], None]) -> None:
+        if restore in self._restores:
+            self._restores.remove(restore)
+            restore()
+
+    def flip_row_bit(self, choice: float, seconds: float) -> bool | None:
+        """Change a stored row, whose checksum then fails, until it is right again."""
+        bucket = self._world.bucket
+        if not bucket.durable:
+            return False
+        key = sorted(bucket.durable)[int(choice * len(bucket.durable))]
+        self._damage(seconds)
+        bucket.flipped.add(key)
+        self._later(seconds, bucket.flipped.discard, key)
+        return None
 
     # ------------------------------------------------------------------ the end
     def heal(self) -> None:
@@ -180,6 +210,9 @@ class Faults:
         if world.disk is not None:
             world.disk.is_full, world.disk.torn = False, None
             world.disk.failing.clear()
+        world.bucket.flipped.clear()
+        for restore in list(self._restores):
+            self._restore(restore)
         for broker in world.brokers.values():
             if broker.process is not None:
                 broker.process.proceed()

@@ -23,6 +23,8 @@ _fiber: contextvars.ContextVar[Fiber] = contextvars.ContextVar("fiber")
 
 #: how often a coroutine may await at its end
 _ENDS = 20
+#: time for a thread to report what nothing else waits for
+_THREADS_SECONDS = 30.0
 
 
 class Killed(BaseException):
@@ -111,21 +113,37 @@ class _Entry:
 
 
 class _Selector(selectors.BaseSelector):
-    """A selector without events, whose waits let the virtual time pass."""
+    """A selector without events, whose waits let the virtual time pass.
 
-    def __init__(self) -> None:
+    With ``real_seconds``, it first waits so long for what threads report.
+    """
+
+    def __init__(self, real_seconds: float) -> None:
         self.now = 1000.0
+        self._real_seconds = real_seconds
+        self._real = selectors.DefaultSelector()
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         number = fileobj if isinstance(fileobj, int) else fileobj.fileno()
         key = self._keys[fileobj] = selectors.SelectorKey(fileobj, number, events, data)
+        self._real.register(fileobj, events, data)
         return key
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        self._real.unregister(fileobj)
         return self._keys.pop(fileobj)
 
+    def close(self) -> None:
+        self._real.close()
+
     def select(self, timeout: float | None = None) -> list[Any]:
+        if (
+            self._real_seconds
+            and (timeout is None or timeout > 0)
+            and (events := self._real.select(self._real_seconds))
+        ):
+            return events
         if timeout is None:
             raise RuntimeError("the simulation has nothing left to do")
         self.now += max(timeout, 0.0)
@@ -136,16 +154,16 @@ class _Selector(selectors.BaseSelector):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """The loop; ``random`` chooses the delay of work in threads.
+    """The loop; ``random`` chooses the delay of work in threads. ``real_seconds``: see :class:`_Selector`.
 
     Attributes:
         connect: connects a protocol to the address of a simulated broker.
     """
 
-    def __init__(self, random_numbers: random.Random) -> None:
-        self._simulated = _Selector()
+    def __init__(self, random_numbers: random.Random, real_seconds: float = 0.0) -> None:
+        self._simulated = _Selector(real_seconds)
         super().__init__(self._simulated)
-        self._random = random_numbers
+        self._random, self._has_threads = random_numbers, real_seconds > 0
         self.hub = greenlet.getcurrent()
         self.errors: list[BaseException] = []
         self.root = contextvars.Context()  # of what no process owns
@@ -184,7 +202,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return handle
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Run the function after a delay, in the loop's thread."""
+        """Run the function after a delay, in the loop's thread; in another one if the loop waits for threads."""
+        if self._has_threads:
+            return super().run_in_executor(executor, func, *args)
         future: asyncio.Future[Any] = self.create_future()
 
         def run() -> None:

@@ -35,6 +35,8 @@ class Direction:
         self._timer: asyncio.TimerHandle | None = None
 
     def send(self, data: bytes) -> None:
+        if self.is_cut:
+            return
         network, now = self._network, self._network.loop.time()
         cut = network.random.randrange(1, len(data)) if len(data) > 1 and network.random.random() < 0.05 else len(data)
         for piece in (data[:cut], data[cut:]) if data else (_END,):
@@ -89,6 +91,12 @@ class Connection:
         self.network.connections.pop(self, None)
         self.transport.lost(ConnectionResetError(errno.ECONNRESET, "reset by the simulation"))
         self.peer.lost(ConnectionResetError(errno.ECONNRESET, "reset by the simulation"))
+
+    def end(self) -> None:
+        """Let the client read what is under way, and then the end, as the kernel of a broker that was killed does."""
+        self.to_broker.cut()
+        self.to_client.send(_END)
+        self.network.connections.pop(self, None)
 
     def closed_by_client(self) -> None:
         """Let the broker read what is under way, and then the end."""

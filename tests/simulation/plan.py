@@ -8,13 +8,18 @@ from typing import Any, Literal
 import msgspec
 
 QUEUES = ("orders", "mail", "jobs")
+TASKS = "tasks"
 DEAD_LETTERS = "dead"
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "orders": {},
     "mail": {"x-delivery-limit": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD_LETTERS},
     "jobs": {"x-delivery-limit": 5},
     DEAD_LETTERS: {},
+    TASKS: {},
 }
+
+
+Store = Literal["folder", "bucket", "slatedb"]
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -35,59 +40,111 @@ class Plan(msgspec.Struct, frozen=True):
     """All that determines a run.
 
     Attributes:
-        store: one broker with a folder, or two with a bucket.
-        faults: whether any fault comes.
+        store: one broker with a folder, or two with a bucket; "slatedb" is a folder with the real SlateDB, whose runs
+            can't be repeated exactly.
     """
 
     seed: int
-    store: Literal["folder", "bucket"]
+    store: Store
     steps: tuple[Step, ...]
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        return ("a",) if self.store == "folder" else ("a", "b")
+        return ("a", "b") if self.store == "bucket" else ("a",)
 
 
-PRODUCERS = ("producer0", "producer1")
-CONSUMERS = ("consumer0", "consumer1", "consumer2")
-READERS = ("reader0",)
-CLIENTS = (*PRODUCERS, *CONSUMERS, *READERS)
+#: the clients of each kind
+CLIENTS = (
+    "producer0",
+    "producer1",
+    "consumer0",
+    "consumer1",
+    "consumer2",
+    "reader0",
+    "reader1",
+    "worker0",
+    "worker1",
+    "operator0",
+    "driver0",
+    "backend0",
+)
 
 #: what happens to a delivery, with weights
 _ENDS = {"ack": 12, "reject": 1, "requeue": 2, "release": 1}
 
 
-def draw(seed: int, steps: int, store: str = "") -> Plan:
+def draw(seed: int, steps: int, store: Store | None = None) -> Plan:
     """Return the plan of a seed."""
     dice = random.Random(f"plan {seed}")
-    name = store or dice.choice(("folder", "bucket"))
-    chosen: Literal["folder", "bucket"] = "folder" if name == "folder" else "bucket"
-    fault_rate = dice.choice((0.0, 0.01, 0.03))
+    drawn_store: Store = dice.choice(("folder", "bucket"))
+    chosen = store or drawn_store
+    fault_rate = dice.choice((0.0, 0.003, 0.003, 0.01, 0.01, 0.03))
     drawn = []
-    number = 0
     faults = _faults(chosen)
-    for _ in range(steps):
-        after = dice.expovariate(1 / 0.004)
+    for number in range(steps):
+        after = round(dice.expovariate(1 / 0.004), 6)
         if dice.random() < fault_rate:
             drawn.append(_fault(dice, faults, after))
-            continue
-        kind = dice.random()
-        if kind < 0.4:
-            number += 1
-            drawn.append(Step(after, dice.choice(PRODUCERS), "publish", _publish(dice, f"m{number}")))
-        elif kind < 0.85:
-            client = dice.choice(CONSUMERS)
-            if dice.random() < 0.6:
-                drawn.append(Step(after, client, "receive", {"seconds": round(dice.uniform(0, 0.05), 4)}))
-            else:
-                drawn.append(Step(after, client, "settle", {"place": dice.random(), "end": _end(dice)}))
         else:
-            drawn.append(_read(dice, after))
+            actor, action, arguments = _operation(dice, number)
+            drawn.append(Step(after, actor, action, arguments))
     return Plan(seed, chosen, tuple(drawn))
 
 
+def _client(dice: random.Random, kind: str) -> str:
+    return dice.choice([client for client in CLIENTS if client.startswith(kind)])
+
+
+def _operation(dice: random.Random, number: int) -> tuple[str, str, dict[str, Any]]:
+    """Return a client, its operation, and the arguments."""
+    place, seed, kind = dice.random(), dice.randrange(1 << 30), dice.random()
+    if kind < 0.32:
+        return _client(dice, "producer"), "publish", _publish(dice, f"m{number}")
+    if kind < 0.62:
+        client = _client(dice, "consumer")
+        if dice.random() < 0.6:
+            return client, "receive", {"seconds": round(dice.uniform(0, 0.05), 4)}
+        return client, "settle", {"place": place, "end": _end(dice)}
+    if kind < 0.80:
+        return _of_reader(dice, number, place, seed)
+    if kind < 0.90:
+        return _of_worker(dice, place)
+    if kind < 0.94:
+        return "operator0", *dice.choice((("steer", {"seed": seed}), ("look", {"place": place})))
+    if kind < 0.99:
+        task = f"task{dice.randrange(1 + number // 20)}"
+        stored = "store_result", {"task": task, "result": f"SUCCESS {number}"}
+        return "backend0", *dice.choice((stored, ("get_result", {"task": task})))
+    rows = tuple(dice.choice((1, 3, 20)) for _ in range(dice.choice((1, 2))))
+    return (
+        "driver0",
+        "run_job",
+        {"job": f"job{number}", "rows": rows, "commits": dice.choice((0, 1, 1, 2)), "seed": seed},
+    )
+
+
+def _of_reader(dice: random.Random, number: int, place: float, seed: int) -> tuple[str, str, dict[str, Any]]:
+    reader, kind = _client(dice, "reader"), dice.random()
+    if kind < 0.3:
+        return reader, "write", {"key": f"l{number}", "seed": seed}
+    if kind < 0.7:
+        queue = dice.choice((*QUEUES, "letters", "letters"))
+        lease_seconds = dice.choice((20.0, 20.0, round(dice.uniform(0.05, 2.0), 3)))
+        return reader, "read", {"queue": queue, "qty": dice.choice((1, 1, 3)), "lease_seconds": lease_seconds}
+    return reader, "end", {"place": place, "seed": seed}
+
+
+def _of_worker(dice: random.Random, place: float) -> tuple[str, str, dict[str, Any]]:
+    worker, kind = _client(dice, "worker"), dice.random()
+    if kind < 0.5:
+        return worker, "receive", {"seconds": round(dice.uniform(0, 0.05), 4)}
+    if kind < 0.7:
+        return worker, "begin_task", {"place": place}
+    return worker, "end_task", {"place": place, "end": dice.choice(("succeeded", "succeeded", "raised"))}
+
+
 def _publish(dice: random.Random, key: str) -> dict[str, Any]:
-    arguments: dict[str, Any] = {"key": key, "queue": dice.choice(QUEUES), "size": dice.choice((10, 60, 400))}
+    arguments: dict[str, Any] = {"key": key, "queue": dice.choice((*QUEUES, TASKS)), "size": dice.choice((10, 60, 400))}
     if dice.random() < 0.2:
         arguments["priority"] = dice.choice((1, 5, 9))
     if dice.random() < 0.15:
@@ -103,15 +160,13 @@ def _end(dice: random.Random) -> str:
     return dice.choices(list(_ENDS), list(_ENDS.values()))[0]
 
 
-def _read(dice: random.Random, after: float) -> Step:
-    reader = dice.choice(READERS)
-    queue = dice.choice(QUEUES)
-    if dice.random() < 0.5:
-        return Step(after, reader, "read", {"queue": queue, "qty": dice.choice((1, 1, 3))})
-    return Step(after, reader, "end", {"place": dice.random(), "end": _end(dice)})
+#: faults that concern no store
+_OF_PROCESSES = (
+    "kill", "stop", "partition", "reset", "slow_network", "restart_client", "set_clock", "stop_client", "shut_down",
+)  # fmt: skip
 
 
-def _faults(store: str) -> dict[str, int]:
+def _faults(store: Store) -> dict[str, int]:
     """Return the faults that a store can have, with weights."""
     shared = {
         "kill": 6,
@@ -126,10 +181,14 @@ def _faults(store: str) -> dict[str, int]:
         "fail_answer": 1,
         "slow_store": 2,
         "silent_store": 1,
+        "flip_row_bit": 1,
         "shut_down": 2,
     }
+    if store == "slatedb":
+        return {name: shared[name] for name in _OF_PROCESSES}
     if store == "folder":
-        return shared | {"lose_power": 4, "tear_write": 3, "fill_disk": 2, "fail_sync": 1, "flip_bit": 1}
+        of_disk = {"lose_power": 4, "tear_write": 3, "fill_disk": 2, "fail_sync": 1, "flip_journal_bit": 2}
+        return shared | of_disk
     return shared | {"fail_record_answer": 1, "fail_record_write": 1, "hand_over": 3}
 
 

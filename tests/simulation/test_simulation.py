@@ -5,27 +5,34 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.simulation.plan import Plan, draw
+from tests.simulation.plan import Plan, Store, draw
 from tests.simulation.shrinking import script_of, shrink
 from tests.simulation.world import World
 
-pytestmark = pytest.mark.contract(1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 17)
+pytestmark = pytest.mark.contract(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 17)
 
 
 @pytest.mark.parametrize("store", ["folder", "bucket"])
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_a_run_keeps_the_contract(seed: int, store: str) -> None:
+def test_a_run_keeps_the_contract(seed: int, store: Store) -> None:
     outcome = World(draw(seed, 300, store)).run()
     assert not outcome.anomalies
     assert outcome.messages
 
 
 @pytest.mark.parametrize("store", ["folder", "bucket"])
-def test_a_seed_repeats_a_run_exactly(store: str) -> None:
+def test_a_seed_repeats_a_run_exactly(store: Store) -> None:
     plan = draw(3, 300, store)
     first, second = World(plan).run(), World(msgspec.json.decode(script_of(plan), type=Plan)).run()
     assert (first.trace, first.steps, first.faults) == (second.trace, second.steps, second.faults)
     assert World(draw(4, 300, store)).run().trace != first.trace
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_run_on_the_real_slatedb_keeps_the_contract(seed: int) -> None:
+    outcome = World(draw(seed, 200, "slatedb")).run()
+    assert not outcome.anomalies
+    assert outcome.messages
 
 
 def test_a_script_shrinks_to_what_matters() -> None:

@@ -8,33 +8,62 @@ import logging
 import random
 import shutil
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from kombu_opendata.broker import memory
-from kombu_opendata.errors import ConnectionLost
+from kombu_opendata.errors import ConnectionLost, StoreError
 from kombu_opendata.storage.slatedb import ffi_choice
 
 from ..histories import events as e
 from ..histories.checker import Anomaly, check
+from ..histories.queue_programs import GRAVEYARD, LETTER_ATTEMPTS, LETTERS
 from .brokers import GRACE_SECONDS, Broker, Host
-from .clients import Client, Consumer, KombuClient, Reader, Recorder, Surroundings
+from .clients import (
+    Backend,
+    Client,
+    ClientRecorder,
+    Consumer,
+    Driver,
+    KombuClient,
+    Operator,
+    Reader,
+    Surroundings,
+    Worker,
+)
 from .database import Bucket
 from .disk import Disk
 from .faults import Faults
 from .loop import Process, SimulatedLoop, current_fiber, current_process
 from .network import ClientSocket, ConnectedTransport, Connection, Network
-from .plan import CLIENTS, CONSUMERS, PRODUCERS, Plan
+from .plan import CLIENTS, TASKS, Plan
 from .store_reader import StoreReader
 
 #: time for which the clients may go on after the last step, and for which brokers may start
 _PATIENCE_SECONDS = 300.0
+#: time after which no lease is left and each lost task is known as lost, which take a minute: the store comes to rest
+_LEASES_END_SECONDS = 80.0
+#: for a report of the real SlateDB, before the simulated time goes on
+_REAL_SECONDS = 0.0005
 RULES = {
-    "orders": e.Rules(max_attempts=20, lease_seconds=Reader.LEASE_SECONDS),
-    "mail": e.Rules(max_attempts=3, dead_letters="dead", lease_seconds=Reader.LEASE_SECONDS),
-    "jobs": e.Rules(max_attempts=5, lease_seconds=Reader.LEASE_SECONDS),
+    "orders": e.Rules(max_attempts=20),
+    "mail": e.Rules(max_attempts=3, dead_letters="dead"),
+    "jobs": e.Rules(max_attempts=5),
+    LETTERS: e.Rules(max_attempts=LETTER_ATTEMPTS, dead_letters=GRAVEYARD),
+    TASKS: e.Rules(max_attempts=20),
+}
+_KINDS: dict[str, type[Client]] = {
+    "producer": KombuClient,
+    "consumer": Consumer,
+    "reader": Reader,
+    "worker": Worker,
+    "operator": Operator,
+    "driver": Driver,
+    "backend": Backend,
 }
 
 
@@ -67,12 +96,13 @@ class World:
 
     def __init__(self, plan: Plan, *, shows_logs: bool = False) -> None:
         self.plan, self.shows_logs = plan, shows_logs
-        self.loop = SimulatedLoop(self.dice("threads"))
+        self.loop = SimulatedLoop(self.dice("threads"), _REAL_SECONDS if plan.store == "slatedb" else 0.0)
         self.counts: Counter[str] = Counter()
         self._trace = hashlib.blake2b(digest_size=16)
         self.network = Network(self.loop, self.dice("network"), self.count)
         self.host = Host(self.loop)
-        self.record = Recorder(self.loop.time)
+        self.events: list[e.AnyEvent] = []
+        self.record = ClientRecorder(self.events, self.loop.time, "")
         self.folder = tempfile.mkdtemp(prefix="odq-simulation-", dir="/dev/shm")
         self.bucket = Bucket(self.dice("store"), self.count, is_remote=plan.store == "bucket")
         self.disk = Disk(self.dice("disk"), self.count, self.loop.time) if plan.store == "folder" else None
@@ -88,10 +118,11 @@ class World:
                 self.folder,
                 self.record,
                 lambda: restarts.uniform(0.05, 1.0),
+                is_real=plan.store == "slatedb",
             )
             for name in plan.brokers
         }
-        self.around = Surroundings(self.loop, self.record, self.wall_ms, f"simulated-{id(self)}")
+        self.around = Surroundings(self.loop, self.events, self.wall_ms, f"simulated-{id(self)}")
         self.clients: dict[str, Client] = {}
         self.loop.connect = self._connect_broker
         self._routes: dict[str, int] = {}
@@ -139,7 +170,7 @@ class World:
 
         def look() -> None:
             if client is not None and process.is_alive and not client.is_connected:
-                self.record.lost(client.label, "cut")
+                client.record.lost("cut")
 
         if client is not None:
             self.loop.call_later(0.9 * GRACE_SECONDS, look, context=self.loop.root)
@@ -195,18 +226,20 @@ class World:
                 if self.loop.errors:
                     break
             await self._settle()
-            history = e.History(events=tuple(self.record.events), store=await self._read(reader), rules=RULES)
+            history = e.History(events=tuple(self.events), store=await self._read(reader), rules=RULES)
             anomalies = check(history)
         except Stuck as exc:
             anomalies = [Anomaly(0, str(exc))]
         anomalies += [Anomaly(0, f"an error: {error!r}") for error in self.loop.errors]
         self._end()
+        if self.plan.store == "slatedb":
+            await self._close_stores()
         return Outcome(
             self.plan,
             anomalies,
             sum(self.counts.values()),
-            sum(isinstance(event, e.Called) for event in self.record.events),
-            sum(isinstance(event, e.Delivered) for event in self.record.events),
+            sum(isinstance(event, e.Called) for event in self.events),
+            sum(isinstance(event, e.Delivered) for event in self.events),
             self.faults.counts,
             self.loop.time() - 1000.0,
             self._trace.hexdigest(),
@@ -214,8 +247,7 @@ class World:
         )
 
     def start_client(self, name: str, life: int = 0) -> None:
-        kind = KombuClient if name in PRODUCERS else Consumer if name in CONSUMERS else Reader
-        self.clients[name] = kind(name, self.around, life)
+        self.clients[name] = _KINDS[name.rstrip("0123456789")](name, self.around, life)
 
     def _has_active(self) -> bool:
         return any(broker.is_active for broker in self.brokers.values())
@@ -240,13 +272,21 @@ class World:
             broker.kill()
         await asyncio.sleep(GRACE_SECONDS)
         await self.until(self._has_active, "a broker serves at the end")
-        await asyncio.sleep(6.0)
+        await asyncio.sleep(_LEASES_END_SECONDS)
 
     async def _read(self, reader: StoreReader) -> e.Store:
         reader.read()
         await self.until(lambda: reader.store is not None, "the store is read")
         assert reader.store is not None
         return reader.store
+
+    async def _close_stores(self) -> None:
+        """Close the real databases of killed brokers, and of the last one."""
+        servers = [server for broker in self.brokers.values() for _process, server in broker.retired]
+        for server in (*servers, *(broker.server for broker in self.brokers.values())):
+            for instance in server.instances.open.values() if server is not None else ():
+                with suppress(StoreError):
+                    await instance.engine.store.close()
 
     def _end(self) -> None:
         for client in list(self.around.started.values()):
@@ -257,8 +297,10 @@ class World:
             if broker.process is not None:
                 broker.process.kill()
                 processes.append(broker.process)
-        for process in processes:
-            process.context.run(process.bury)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a coroutine that was made at the end was not awaited
+            for process in processes:
+                process.context.run(process.bury)
 
 
 class Stuck(Exception):
