@@ -43,6 +43,8 @@ class Publish(Operation):
         priority: a higher one is delivered sooner.
         delay, ttl: in seconds, from the moment of the publish, and from the moment when it can be delivered.
         digest: of its body.
+        partition: its key in a queue with partitions.
+        unique: a key of which at most one message waits or runs; nothing is stored while another one has it.
     """
 
     key: str
@@ -51,6 +53,8 @@ class Publish(Operation):
     delay: float = 0.0
     ttl: float = 0.0
     digest: str = ""
+    partition: str = ""
+    unique: str = ""
 
 
 class Settle(Operation):
@@ -263,13 +267,17 @@ class Rules(Plain):
         max_attempts: 0 for no limit.
         dead_letters: the queue that gets its dead letters.
         lease_seconds: how long a lease without a connection, or with a visibility timeout, lasts; 0 for indefinitely.
-        is_ordered: whether its consumers take what is next, rather than what matches a condition.
+        is_ordered: whether its consumers take what is next, rather than what matches a condition, or a partition's.
+        concurrency, partition_concurrency: how many messages may be in flight, of the queue and of each partition; 0
+            for no limit.
     """
 
     max_attempts: int = 0
     dead_letters: str = ""
     lease_seconds: float = 0.0
     is_ordered: bool = True
+    concurrency: int = 0
+    partition_concurrency: int = 0
 
 
 class Store(Plain):

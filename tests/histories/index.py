@@ -116,6 +116,9 @@ class Index:
         """The same for all queues."""
         return {id for (_queue, other), ids in self._ids.items() if other == key for id in ids}
 
+    def partition(self, key: str) -> str:
+        return next((call.operation.partition for call in self.publishes[key]), "")
+
     def all(self, kind: type[EventT]) -> list[EventT]:
         """All events of a type, in order."""
         return [event for event in self.history.events if isinstance(event, kind)]

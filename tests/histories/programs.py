@@ -14,6 +14,7 @@ import kombu as _kombu
 from msgspec import field
 
 import kombu_opendata  # noqa: F401 - registers the transport
+from kombu_opendata.protocol.unique_key import HEADER as UNIQUE
 from kombu_opendata.transport.kombu_message import DELIVERY_COUNT
 
 from . import events as e
@@ -70,22 +71,45 @@ def persist(call: Callable[[], object]) -> None:
             time.sleep(0.1)
 
 
+TENANTS = "tenants"
+TENANT_SLOTS, ALL_SLOTS = 2, 4
+#: the arguments of the queues
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    TENANTS: {"x-partition-by": "tenant", "x-partition-concurrency": TENANT_SLOTS, "x-concurrency": ALL_SLOTS},
+}
+
+
+def queue_of(name: str, **options: Any) -> Any:
+    return kombu.Queue(name, durable=True, queue_arguments=ARGUMENTS.get(name), **options)
+
+
 def produce(run: Run, name: str, queue: str) -> None:
-    """Publish with Kombu, with priorities."""
+    """Publish with Kombu, with priorities; for tenants, some with unique keys."""
     dice, record = run.begin(name)
     with kombu.Connection(run.url, transport_options={**PATIENT, "consumer_name": name}) as connection:
         persist(connection.connect)
         producer = connection.Producer()
-        declared = kombu.Queue(queue, durable=True)
         number = 0
         while not run.end.exists():
             key, priority = f"{name}-{number}", dice.choice((0, 0, 0, 5, 9))
-            body = body_of(key, dice.choice((10, 100, 3000)))
-            message = {"routing_key": queue, "declare": [declared], "priority": priority, "headers": {"key": key}}
+            body, headers = body_of(key, dice.choice((10, 100, 3000))), {"key": key}
             published = e.Publish(key=key, queues=(queue,), priority=priority, digest=digest(body.encode()))
+            if queue == TENANTS:
+                headers |= tenant_headers(dice, published)
+            message = {"routing_key": queue, "declare": [queue_of(queue)], "priority": priority, "headers": headers}
             record.run(published, partial(producer.publish, body, **message))
             number += 1
             pause(dice)
+
+
+def tenant_headers(dice: random.Random, published: e.Publish) -> dict[str, Any]:
+    """Choose a tenant, and for some messages a unique key."""
+    published.partition = dice.choice(("gold", "silver", "bronze"))
+    headers: dict[str, Any] = {"tenant": published.partition}
+    if dice.random() < 0.4:
+        published.unique = f"unique-{dice.randrange(4)}"
+        headers[UNIQUE] = {"key": published.unique, "on_conflict": dice.choice(("return", "error", "replace"))}
+    return headers
 
 
 def consume(run: Run, name: str, queue: str) -> None:
@@ -105,7 +129,7 @@ def consume(run: Run, name: str, queue: str) -> None:
 
     with kombu.Connection(run.url, transport_options={**PATIENT, "consumer_name": name}) as connection:
         persist(connection.connect)
-        declared = kombu.Queue(queue, durable=True, channel=connection.default_channel)
+        declared = queue_of(queue, channel=connection.default_channel)
         with connection.Consumer([declared], callbacks=[received], prefetch_count=dice.choice((1, 10, 50))):
             while not run.drained.exists():
                 try:

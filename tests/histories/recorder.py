@@ -21,6 +21,7 @@ from kombu_opendata.errors import (
     QueueFull,
     QueuePaused,
     StaleLease,
+    UniqueViolation,
 )
 
 from . import events as e
@@ -35,6 +36,7 @@ REFUSALS = (
     QueueFull,
     QueuePaused,
     StaleLease,
+    UniqueViolation,
 )
 #: what leaves the outcome of a call unknown
 NO_ANSWER = (OpenDataError, OperationalError, OSError)

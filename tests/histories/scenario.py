@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from .events import Plain, Rules
+from .programs import ALL_SLOTS, TENANT_SLOTS, TENANTS
 from .queue_programs import BOX, GRAVEYARD, LETTER_ATTEMPTS, LETTERS, ROWS, SECRET
 from .task_programs import QUEUE as TASKS
 
@@ -16,6 +17,12 @@ RULES = {
     ORDERS: Rules(max_attempts=20),
     LETTERS: Rules(max_attempts=LETTER_ATTEMPTS, dead_letters=GRAVEYARD),
     BOX: Rules(),
+    TENANTS: Rules(
+        max_attempts=20,
+        is_ordered=False,
+        concurrency=ALL_SLOTS,
+        partition_concurrency=TENANT_SLOTS,
+    ),
     GRAVEYARD: Rules(),
     ROWS: Rules(),
     SECRET: Rules(),
@@ -92,12 +99,13 @@ def _clients(dice: random.Random, has_users: bool) -> tuple[Client, ...]:
     groups: dict[str, list[tuple[str, ...]]] = {
         "kombu": [("produce", ORDERS), ("consume", ORDERS), ("consume", ORDERS)],
         "letters": [("write_letters",), ("read_letters",), ("read_letters",)],
+        "tenants": [("produce", TENANTS), ("produce", TENANTS), ("consume", TENANTS), ("consume", TENANTS)],
         "box": [("fill_box",), ("read_letters", BOX)],
         "tasks": [("send_tasks",), ("work", dice.choice(POOLS))],
         "jobs": [("drive_jobs",)],
         "steering": [("steer",)],
     }
-    weights = {"kombu": 2, "letters": 2, "box": 2, "tasks": 2, "jobs": 2, "steering": 2}
+    weights = {"kombu": 2, "letters": 2, "box": 2, "tenants": 3, "tasks": 2, "jobs": 2, "steering": 2}
     chosen = {dice.choice(("kombu", "letters")), *dice.choices(list(weights), list(weights.values()), k=2)}
     programs = [program for group in groups if group in chosen for program in groups[group]]
     if has_users:

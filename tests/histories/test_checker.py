@@ -126,6 +126,9 @@ def clean(w: Writer) -> None:
         e.Forbidden(action="read secret-queue", secrets=("secret-queue",)), "no access", client="eve", outcome="refused"
     )
     w.add(e.Measured, name="length of orders", value=3, limit=3)
+    w.publish("holder", 40, unique="u")
+    w.publish("not stored", 40, unique="u")
+    w.entry("holder", 40, "available", attempts=0)
     w.store |= {
         "counts": {ORDERS: counts(1, acked=1, rejected=2, released=1)},
         "definitions": {"queue orders": {"limit": 3}, "pause orders": None},
@@ -531,6 +534,33 @@ def a_refused_publish_is_stored(w: Writer) -> None:
 @planted(16)
 def over_a_limit(w: Writer) -> None:
     w.add(e.Measured, name="length of orders", value=4, limit=3)
+
+
+@planted(16)
+def two_messages_with_one_key(w: Writer) -> None:
+    w.publish("first", 20, unique="k")
+    w.publish("second", 21, unique="k")
+    w.entry("first", 20, "available", attempts=0)
+    w.entry("second", 21, "available", attempts=0)
+
+
+@planted(16)
+def too_many_in_flight(w: Writer) -> None:
+    w.rules[ORDERS].concurrency = 1
+    held_twice(w)
+
+
+@planted(16)
+def too_many_of_a_partition_in_flight(w: Writer) -> None:
+    w.rules[ORDERS].partition_concurrency = 1
+    held_twice(w)
+
+
+def held_twice(w: Writer) -> None:
+    for number in (20, 21):
+        w.publish(f"held{number}", number, partition="p")
+        w.deliver(f"held{number}", number, number)
+        w.entry(f"held{number}", number, "in_flight")
 
 
 @planted(17)
