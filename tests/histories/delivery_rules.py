@@ -12,8 +12,8 @@ from .events import CommitJob, Delivered
 from .index import Index
 from .message_rules import wrong_ends
 
-#: brokers and clients calculate with milliseconds, and with another clock than the history
-_RESOLUTION_SECONDS = 0.005
+#: brokers calculate with milliseconds of the system clock, which a machine corrects now and then
+_RESOLUTION_SECONDS = 0.1
 
 
 @decides(3)
@@ -125,6 +125,7 @@ def _ready_intervals(index: Index, queue: str) -> Iterator[tuple[float, float, D
             continue
         publish = publishes[0].operation
         since = min(call.returned_at for call in publishes) + publish.delay
+        since += _RESOLUTION_SECONDS if publish.delay else 0.0
         attempt = 1
         for delivery in deliveries:
             # a clock that was set back stands still while no broker runs

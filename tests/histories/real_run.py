@@ -30,6 +30,7 @@ from .system_faults import Control
 
 SECONDS = 60.0
 PROGRESS_BYTES = 500
+_STEP_SECONDS = 0.05
 #: programs that end when no more is published
 PUBLISHERS = ("produce", "write_letters", "fill_box", "send_tasks", "drive_jobs", "steer", "trespass")
 
@@ -87,6 +88,7 @@ class RealRun:
         self._ended: list[Fork] = []
         self.may_end = False
         self.clock_ahead = 0.0
+        self._system_ahead = time.time() - time.monotonic()
         self.faults: Counter[str] = Counter()
         self.kills = 0
 
@@ -136,7 +138,11 @@ class RealRun:
         self.await_broker(slot)
 
     def replace_ended(self) -> None:
-        """Replace the brokers that ended by a fault; without one, it is an error."""
+        """Replace the brokers that ended by a fault; without one, it is an error. Record a step of the system clock."""
+        ahead = time.time() - time.monotonic()
+        if abs(step := ahead - self._system_ahead) > _STEP_SECONDS:
+            self.record.add(e.ClockSet, seconds=step)
+            self._system_ahead = ahead
         for slot in self.slots:
             if slot.broker.is_running:
                 slot.seen_at = time.monotonic()

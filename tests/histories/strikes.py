@@ -48,8 +48,9 @@ def stop_a_broker(run: RealRun) -> None:
 def end_a_broker(run: RealRun) -> None:
     """SIGTERM: a clean end, or a hand-over to the standby."""
     slot = run.dice.choice(run.slots)
-    run.record.add(e.Crashed, broker=slot.broker.name, how="SIGTERM")
+    began_at = time.monotonic()
     slot.broker.terminate(_ENDS_SECONDS)
+    run.record.add(e.Crashed, broker=slot.broker.name, how="SIGTERM", since=began_at)
     run.replace(slot)
 
 
