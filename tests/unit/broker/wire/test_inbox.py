@@ -16,7 +16,7 @@ from kombu_opendata.broker.delivery.publish_flow_control import Flow, Reason
 from kombu_opendata.broker.wire.inbox import MAX_QUERIES, MAX_UNSENT_BYTES, Inbox, InboxState
 from kombu_opendata.errors import FrameTooLarge, LimitExceeded, ProtocolError, StoreStalled
 from kombu_opendata.protocol.framing import frame
-from kombu_opendata.protocol.messages import GetStatus, Ok, Ping, Publish, Settle
+from kombu_opendata.protocol.messages import Deliver, GetStatus, Ok, Ping, Publish, Settle
 from kombu_opendata.protocol.messages.message_base import WireMessage
 from tests.support.waiting import turns
 
@@ -306,3 +306,76 @@ def test_bytes_that_are_no_message_end_the_connection_also_when_they_waited() ->
         assert [type(error) for error in client.errors] == [FrameTooLarge]
 
     asyncio.run(program())
+
+
+def test_a_message_does_not_overtake_those_that_wait() -> None:
+    async def program() -> None:
+        client = _Client()
+        client.inbox.change_compiling(True)
+        client.send(Ping(1))
+        client.inbox.change_compiling(False)
+        client.send(Ping(2))
+        client.inbox.go_on()
+        assert rids(client.done) == [1, 2]
+
+    asyncio.run(program())
+
+
+def test_a_slice_lasts_as_long_as_its_time() -> None:
+    async def program() -> None:
+        client = _Client()
+        client.flow.time = lambda: 5.0
+        client.send(*map(Ping, range(1, 201)))
+        assert len(client.done) == 200
+
+    asyncio.run(program())
+
+
+def test_messages_that_are_no_replies_answer_nothing() -> None:
+    async def program() -> None:
+        client = _Client()
+        client.inbox.begin_query(1, "GetStatus")
+        client.inbox.answered([Deliver(0, [])])
+        assert client.inbox.queries == 1
+
+    asyncio.run(program())
+
+
+def test_a_delayed_client_is_read_up_to_64_kib() -> None:
+    async def program() -> None:
+        client = _Client()
+        part = frame(_publish(1, bytes(4000)))
+        whole, rest = divmod(64 << 10, len(part))
+        for _ in range(2):
+            client.flow.change(Reason.MEMORY, True)
+            for _ in range(whole):
+                client.inbox.take_in(part)
+            client.inbox.take_in(part[:rest])
+            assert client.transport.is_reading, "64 KiB"
+            client.inbox.take_in(part[rest:])
+            assert not client.transport.is_reading
+            client.flow.change(Reason.MEMORY, False)
+            await _turns()
+            assert client.transport.is_reading
+
+    asyncio.run(program())
+
+
+def test_rates_get_back_a_delayed_publish_once_and_no_other() -> None:
+    async def program() -> None:
+        client, now = _Client(), _StillLoop.now
+        user, _instance = client.limit(2, 2)
+        client.send(_publish(1))
+        client.inbox.close()
+        assert user.delay(1, now) == 0.0, "this one was published"
+        assert user.delay(1, now) == 0.5
+        client = _Client()
+        user, _instance = client.limit(2, 2)
+        user.delay(2, now)
+        client.send(_publish(1))
+        client.inbox.close()
+        client.inbox.close()
+        assert user.delay(1, now) == 0.5
+
+    with asyncio.Runner(loop_factory=_StillLoop) as runner:
+        runner.run(program())
