@@ -7,11 +7,13 @@ queues, and of the instance itself, may be some milliseconds apart.
 from __future__ import annotations
 
 from collections import Counter
+from heapq import nlargest
 
 from ...protocol.task_reports import STATES
 from ...storage.clock import TimeSlice
 from ...storage.commit.measurements import EngineMetrics, Histogram, Standing
 from ...storage.records.staged_jobs import END_STATES
+from ...storage.state.partitions import Partitions
 from ...storage.state.queue_counters import QueueCounts
 from ..delivery.task_outcomes import TaskOutcomes
 from ..instance.instance import Instance
@@ -24,6 +26,8 @@ from ..model.transient_queue import TransientQueue
 
 #: labels for queues without separate series; a queue with such a name is counted there, too
 OTHER, TRANSIENT = "(other)", "(transient)"
+#: partitions of a queue with separate series
+_MAX_PARTITIONS = 10
 _SUMMED = {TransientQueue.kind: TRANSIENT}
 _GAUGES = tuple(metric.name for metric in (*QUEUE_GAUGES, *QUEUE_AGES))
 _COUNTERS = {counter: metric.name for counter, metric in QUEUE_COUNTERS.items()}
@@ -116,6 +120,8 @@ class InstanceView:
             label = self._label(queue)
             row = rows.setdefault(label, _Row())
             row.add(queue, standing)
+            if label == queue.name and queue.messages.partitions is not None:
+                await _put_partitions(snapshot, pace, queue.messages.partitions, instance.name, label)
             add = row.counts.add_since_start if label == OTHER else row.counts.add
             add(queue.counts)
             kinds[queue.kind] += 1
@@ -214,3 +220,19 @@ def _put_tasks(snapshot: MetricsSnapshot, name: str, outcomes: TaskOutcomes) -> 
 
 def _ranges(histogram: Histogram) -> Ranges:
     return histogram.bounds, tuple(histogram.counts), histogram.sum
+
+
+async def _put_partitions(snapshot: MetricsSnapshot, pace: TimeSlice, partitions: Partitions, *labels: str) -> None:
+    """Add the partitions with the largest backlogs, and the sum of the others."""
+    backlogs, slots = Counter[str](), Counter[str]()
+    async for partition in pace.over(list(partitions.values())):
+        if partition.waiting or partition.in_flight or partition.running:
+            backlogs[partition.key] += partition.waiting
+            slots[partition.key] += partition.in_flight + partition.running
+    snapshot.set("partitions", len(backlogs), *labels)
+    largest = nlargest(_MAX_PARTITIONS, backlogs, key=lambda key: (backlogs[key], slots[key], key))
+    for name, counts in ("partition_backlog", backlogs), ("partition_slots", slots):
+        for key in largest:
+            snapshot.set(name, counts.pop(key), *labels, key)
+        if counts:
+            snapshot.set(name, counts.total(), *labels, OTHER)

@@ -63,6 +63,12 @@ QUEUE_AGES = (
     ),
     _queue_gauge("newest_ready_message_age_seconds", "Age of the newest ready message; 0 if there is none."),
 )
+#: for the partitions of a queue with separate series: those with the largest backlogs, and the sum of the others
+PARTITION_GAUGES = (
+    _queue_gauge("partitions", "Partitions of the queue that have messages or running tasks."),
+    _queue_gauge("partition_backlog", "Ready and delayed messages of the partition.", "partition"),
+    _queue_gauge("partition_slots", "Messages of the partition in flight, and its running tasks.", "partition"),
+)
 #: by the name in QueueCounts
 QUEUE_COUNTERS = {
     "published": _queue_counter("messages_published_total", "Messages put into the queue."),
@@ -166,7 +172,7 @@ BROKER = (
     _broker_gauge("snapshot_duration_seconds", "How long collecting the metrics of this scrape took."),
 )
 
-ALL = (*QUEUE_GAUGES, *QUEUE_AGES, *QUEUE_COUNTERS.values(), *INSTANCE, *TASKS, *BROKER)
+ALL = (*QUEUE_GAUGES, *QUEUE_AGES, *PARTITION_GAUGES, *QUEUE_COUNTERS.values(), *INSTANCE, *TASKS, *BROKER)
 BY_NAME = {metric.name: metric for metric in ALL}
 
 

@@ -15,6 +15,7 @@ from kombu_opendata import QueueClient
 from kombu_opendata.broker.metrics.metric_catalogue import ALL, PREFIX
 from kombu_opendata.client.maintain import maintain
 from kombu_opendata.protocol.messages import CloseChord, OpenChord, StoreResult
+from kombu_opendata.queue_client import QueueOptions
 
 from ...support.batches import commit_job
 from ...support.kombu_client import connected, declare, send, take_bodies
@@ -160,6 +161,24 @@ def test_queues_past_the_limit_are_summed(serve: Serve) -> None:
         declare(channel, "newcomer")
         found = scrape_until(port_of(served), lambda s: s.value("opendata_queue_queues", kind="stored") == 5)
         assert found.value("opendata_queue_messages_ready", queue="newcomer") == 0, "it has the place of the first"
+
+
+def test_the_largest_partitions_have_series_of_their_own(served: ServedBroker) -> None:
+    with QueueClient(f"opendata://127.0.0.1:{served.port}") as client:
+        client.create("q", QueueOptions(partition_by="tenant"))
+        for number in range(12):
+            client.send_batch("q", [1] * (number + 1), headers={"tenant": f"t{number:02}"})
+        client.read("q", qty=1, where={"tenant": "t11"})
+    found = scrape_until(port_of(served), lambda s: s.of("q").get("messages_in_flight"))
+    assert found.value("opendata_queue_partitions", queue="q") == 12
+
+    def series(name: str) -> dict[str, float]:
+        return {one.labels["partition"]: one.value for one in found.samples if one.name == f"opendata_queue_{name}"}
+
+    backlogs, slots = series("partition_backlog"), series("partition_slots")
+    assert backlogs == {f"t{number:02}": number + 1 - (number == 11) for number in range(2, 12)} | {"(other)": 3}
+    assert {key: count for key, count in slots.items() if count} == {"t11": 1}
+    assert slots.keys() == backlogs.keys()
 
 
 def test_names_of_queues_can_be_anything(served: ServedBroker, channel: Any) -> None:
