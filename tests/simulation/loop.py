@@ -138,12 +138,10 @@ class _Selector(selectors.BaseSelector):
         self._real.close()
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        if (
-            self._real_seconds
-            and (timeout is None or timeout > 0)
-            and (events := self._real.select(self._real_seconds))
-        ):
-            return events
+        if self._real_seconds and timeout != 0:
+            events = self._real.select(self._real_seconds if timeout is not None else _THREADS_SECONDS)
+            if events:
+                return events
         if timeout is None:
             raise RuntimeError("the simulation has nothing left to do")
         self.now += max(timeout, 0.0)
