@@ -9,14 +9,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.effects import codec
 from kombu_opendata.storage.effects.deliveries import ClaimEffect, RenewEffect
 from kombu_opendata.storage.effects.publishes import add_message
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.engine_sizes import EngineSizes
 from kombu_opendata.storage.records import history_log, keys
-from kombu_opendata.storage.records.history_log import Attempt, Left
+from kombu_opendata.storage.records.failures import TaskFailure
+from kombu_opendata.storage.records.history_log import ACKED, DETAILED, Attempt, Left
+from kombu_opendata.storage.records.history_trail import BLOCK_BITS
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.records.session_records import RunningTask
 from kombu_opendata.storage.state.history_log import HistoryLog
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.store_state import QueueSettings, StoreState
@@ -230,3 +235,50 @@ def test_history_may_be_switched_off_and_on(tmp_path: Path) -> None:
     run(tmp_path / "s", first)
     run(tmp_path / "s", later, off)
     run(tmp_path / "s", last)
+
+
+def test_the_end_of_a_task_that_was_acknowledged_at_its_start() -> None:
+    log = HistoryLog(EngineSizes(log_chunk_rows=3))
+    task = RunningTask(7, 1000, 1010, 30, 2)
+    log.finished("q", task, "worker", 2000, TaskReport(TaskState.SUCCEEDED, 5, 6, "task"))
+    log.finished("q", task, "worker", 900, TaskReport(TaskState.RAISED, 8, 9, "task", "ValueError"))
+    log.finished("q", task, "worker", 1000, TaskReport(TaskState.RAISED, 8, 9, "task", "E", "a text", "a traceback"))
+    assert not log.chunks
+    log.finished("q", task, "worker", 2000, TaskReport(TaskState.LOST))
+    (chunk,) = log.chunks
+    assert chunk.attempts == [
+        Attempt(7, "q", "worker", 1000, 2000, 2, ACKED, TaskState.SUCCEEDED, 5, 6),
+        Attempt(7, "q", "worker", 900, 900, 2, ACKED, TaskState.RAISED, 8, 9, "ValueError"),
+        Attempt(7, "q", "worker", 1000, 1000, 2, ACKED, TaskState.RAISED | DETAILED, 8, 9, "E"),
+    ]
+    assert chunk.failures == {2: TaskFailure("a text", "a traceback", "task")}
+    assert log.open.attempts == [Attempt(7, "q", "worker", 1000, 2000, 2, ACKED, TaskState.LOST)]
+
+
+def test_a_message_that_comes_into_one_more_queue() -> None:
+    log = HistoryLog()
+    log.published(1, [("a", 0)], {})
+    log.routed(1, "b")
+    log.routed(2, "b")
+    assert (log.open.headers, log.open.routed) == ({1: {}}, {"a": [1], "b": [1, 2]})
+
+
+def test_attempts_of_evicted_chunks_are_known_by_the_blocks_of_their_messages_until_these_are_too_many() -> None:
+    log = HistoryLog(EngineSizes(log_chunk_rows=1, log_rows=0, log_blocks=4))
+    everything = {id << BLOCK_BITS for id in range(10)}
+
+    def attempt(id: int) -> None:
+        log.finished("q", RunningTask(id << BLOCK_BITS, 1, 1, 0, 1), "worker", 2, TaskReport(TaskState.SUCCEEDED))
+        log.close_chunk()
+        log.saved(log.unsaved)
+
+    for id in (1, 2, 3, 4):
+        attempt(id)
+    assert not log.chunks
+    assert log.attempted(everything) == {id << BLOCK_BITS for id in (1, 2, 3, 4)}
+    log.indexed((2, 0))
+    assert log.attempted(everything) == {id << BLOCK_BITS for id in (3, 4)}
+    attempt(5)  # the blocks of the indexed ones are forgotten
+    assert log.attempted(everything) == everything, "three of four blocks are too many: any message may have attempts"
+    log.indexed((5, 0))
+    assert log.attempted(everything) == set()
