@@ -19,6 +19,8 @@ from kombu_opendata.web import create_app
 from kombu_opendata.web.actions import ACTIONS
 from kombu_opendata.web.app import VIEWS, api_description
 
+from ..support.processes import wait_until
+
 ERRORS = {"code", "message", "values", "what_to_do"}
 #: pages whose report has another name in the API
 RENAMED = {"/": "/queues", "/failed": "/failures"}
@@ -226,3 +228,5 @@ def test_the_partitions_of_a_queue(client: QueueClient, site: httpx.Client) -> N
     assert "partition-acme" not in page
     assert "partitions?queue=tenants" in site.get("/queue", params={"name": "tenants"}).text
     assert site.get("/api/v1/partitions", params={"queue": "nobody"}).status_code == 404
+    client.send_batch("tenants", [1] * 1000, headers={"tenant": "acme"})
+    wait_until(lambda: "flooding" in site.get("/api/v1/attention").text, 60, "the finding about the partition")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any, TypeVar
 
-from ...errors import AccessRefused, PreconditionFailed
-from ...protocol.messages import MessageInfo
+from ...errors import AccessRefused, NotFound, PreconditionFailed
+from ...protocol.messages import MessageInfo, PartitionInfo
+from ...protocol.queue_arguments import PARTITION_BY
 from ...queue_client.administration import Worker
 from ...queue_client.metrics import QueueMetrics
 from ..user_clients import UserBroker
@@ -33,6 +35,8 @@ _TASKS = 8
 _LOOK_SECONDS = 30.0
 #: limit of the queues whose recent metrics are requested
 _QUEUES = 50
+#: limit of the queues whose partitions are requested
+_PARTITIONED = 10
 _RUNS = 50
 
 
@@ -63,6 +67,7 @@ async def _input(broker: UserBroker) -> AttentionInput:
         metrics.clock_ahead_seconds,
         broker.expects_standby,
         _leases_expired(broker, queues),
+        await _allowed(broker, "partitions", lambda: _partitions(broker, queues), {}),
     )
 
 
@@ -76,6 +81,20 @@ def _leases_expired(broker: UserBroker, queues: list[QueueMetrics]) -> dict[str,
         readings.popleft()
     before = readings[0][1]
     return {name: count - before.get(name, 0) for name, count in counts.items() if count > before.get(name, 0)}
+
+
+async def _partitions(broker: UserBroker, queues: list[QueueMetrics]) -> dict[str, tuple[PartitionInfo, PartitionInfo]]:
+    """Return the oldest and the largest partition of the fullest queues with partitions."""
+    partitioned = {info.name for info in await broker.client.list_queues() if PARTITION_BY in info.effective}
+    filled = sorted((queue for queue in queues if queue.queue in partitioned), key=lambda queue: -queue.ready)
+    found: dict[str, tuple[PartitionInfo, PartitionInfo]] = {}
+    for queue in filled[:_PARTITIONED]:
+        with suppress(AccessRefused, NotFound):
+            oldest = await broker.client.list_partitions(queue.queue, order="oldest", limit=1)
+            largest = await broker.client.list_partitions(queue.queue, limit=1)
+            if oldest.partitions and largest.partitions:
+                found[queue.queue] = oldest.partitions[0], largest.partitions[0]
+    return found
 
 
 async def _trends(broker: UserBroker, queues: list[QueueMetrics], failures: list[TaskFailures]) -> dict[str, Trend]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, computed_field
 
+from ...protocol.messages import PartitionInfo
 from ...queue_client.administration import Worker
 from ...queue_client.metrics import QueueMetrics
 from ...readable_text import age, counted, number
@@ -46,6 +47,10 @@ HANGS_TIMES, HANGS_SECONDS = 10.0, 10.0
 SURELY_HANGS_SECONDS = 30.0
 #: duration after which a message is held for too long, by a program or behind a task of its worker
 HELD_SECONDS = 300.0
+#: a partition starves if its oldest message has been ready for this time, while its queue delivers
+STARVES_SECONDS = 300.0
+#: a partition floods its queue if it has this number of waiting messages, and this share of all
+FLOODS_MESSAGES, FLOODS_SHARE = 1000, 0.9
 #: texts of the reasons of failures without an exception
 _REASONS = {
     "timed_out": "timed out", "lost": "lost with its worker", "rejected": "rejected",
@@ -144,6 +149,7 @@ class AttentionInput:
         trends: by queue; empty if the broker keeps no recent metrics.
         status: the broker's report; empty if the user may not see it.
         clock_ahead_seconds: the difference of the broker's clock to this host's.
+        partitions: by queue, the partition with the oldest ready message, and the one with the largest backlog.
         leases_expired: by queue, in the last ten minutes, or since the first reading.
         expects_standby: there was a standby, or the web UI's URL names more than one broker.
     """
@@ -158,6 +164,7 @@ class AttentionInput:
     clock_ahead_seconds: float = 0.0
     expects_standby: bool = False
     leases_expired: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, tuple[PartitionInfo, PartitionInfo]] = field(default_factory=dict)
 
 
 def findings(data: AttentionInput) -> list[AttentionFinding]:
@@ -256,6 +263,25 @@ def _queue_findings(data: AttentionInput) -> Iterator[AttentionFinding]:
         if expired := data.leases_expired.get(queue.queue):
             text = f" got {counted(expired, 'message')} back from workers that did not come back."
             yield _on_queue("leases_expired", "warn", queue, text, expired)
+        if queue.queue in data.partitions:
+            yield from _partition_findings(queue, *data.partitions[queue.queue])
+
+
+def _partition_findings(
+    queue: QueueMetrics, oldest: PartitionInfo, largest: PartitionInfo
+) -> Iterator[AttentionFinding]:
+    def on(kind: str, key: str, after: str, weight: float) -> AttentionFinding:
+        query = {"queue": queue.queue, "search": key}
+        text = f" of queue {queue.queue} {after}"
+        return AttentionFinding(kind, "warn", "Partition ", key or "(no value)", text, "partitions", query, weight)
+
+    waited, backlog = oldest.oldest_age_seconds or 0.0, queue.ready + queue.delayed
+    if waited >= STARVES_SECONDS and queue.delivered_per_second > 0:
+        reason = f", limited by {oldest.limited_by}" if oldest.limited_by else ""
+        yield on("starving", oldest.key, f"starves: its oldest message is ready for {age(waited)}{reason}.", waited)
+    if largest.backlog >= FLOODS_MESSAGES and FLOODS_SHARE * backlog <= largest.backlog < backlog:
+        text = f"has {number(largest.backlog)} of its {number(backlog)} waiting messages."
+        yield on("flooding", largest.key, text, largest.backlog)
 
 
 def _on_queue(kind: str, severity: Severity, queue: QueueMetrics, after: str, weight: float) -> AttentionFinding:

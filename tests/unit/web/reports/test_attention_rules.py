@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kombu_opendata.protocol.messages import PartitionInfo
 from kombu_opendata.queue_client.administration import Worker
 from kombu_opendata.queue_client.metrics import QueueMetrics
 from kombu_opendata.web.reports.attention_rules import AttentionFinding, AttentionInput, Busy, TaskFailures, findings
@@ -266,3 +267,28 @@ def test_stores_of_several_instances_are_named() -> None:
     report = {"stalled_seconds": 9.0, "dead_letters": {"waiting": 0}, "disk": DISK}
     texts = [one.text for one in findings(seen(status=status(instances={"a": report, "b": report})))]
     assert [text.split(" has")[0] for text in texts] == ["The store of instance a", "The store of instance b"]
+
+
+def test_a_partition_that_starves_and_one_that_floods() -> None:
+    old = PartitionInfo("acme", 10, 1, 0, 1, 0.1, "rate", 5, 720.0)
+    large = PartitionInfo("", 9500, 1, 0, 1, 0.1)
+    busy_queue = queue("mail", ready=10_000, delivered_per_second=5.0)
+    found = findings(seen(busy_queue, partitions={"mail": (old, large)}))
+    assert [(one.kind, one.text, one.view, one.query) for one in found] == [
+        (
+            "flooding",
+            "Partition (no value) of queue mail has 9,500 of its 10,000 waiting messages.",
+            "partitions",
+            {"queue": "mail", "search": ""},
+        ),
+        (
+            "starving",
+            "Partition acme of queue mail starves: its oldest message is ready for 12m, limited by rate.",
+            "partitions",
+            {"queue": "mail", "search": "acme"},
+        ),
+    ]
+    alone, young = PartitionInfo("", 999, 0, 0, 1, 1.0), PartitionInfo("a", 1, 0, 0, 1, 1.0, "", 0, 299.0)
+    assert findings(seen(busy_queue, partitions={"mail": (young, alone)})) == []
+    everything = PartitionInfo("", 10_000, 0, 0, 1, 1.0)
+    assert findings(seen(busy_queue, partitions={"mail": (young, everything)})) == []
