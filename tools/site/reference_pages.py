@@ -199,7 +199,12 @@ def metrics_page() -> str:
         (
             "Queues",
             "`broker_instance`, `queue`",
-            (*metric_catalogue.QUEUE_GAUGES, *metric_catalogue.QUEUE_AGES, *metric_catalogue.QUEUE_COUNTERS.values()),
+            (
+                *metric_catalogue.QUEUE_GAUGES,
+                *metric_catalogue.QUEUE_AGES,
+                *metric_catalogue.PARTITION_GAUGES,
+                *metric_catalogue.QUEUE_COUNTERS.values(),
+            ),
         ),
         ("Instances", "`broker_instance`", metric_catalogue.INSTANCE),
         ("Tasks", "`broker_instance`", metric_catalogue.TASKS),
