@@ -88,8 +88,7 @@ def _put_or_delete(batch: WriteBatch, key: bytes, record: T | None, encode: Call
 
 def _put_queue(queue: Queue, batch: WriteBatch) -> None:
     messages = queue.messages
-    if messages.dirty or messages.dropped:  # every counted event changes a bucket
-        _put_counts(queue, batch)
+    _put_counts(queue, batch)  # also of messages that came and went since the last checkpoint, with their bucket
     key_of = keys.buckets_of(queue.name)  # there may be thousands of buckets of different partitions
     for number in messages.dirty:
         bucket = messages.buckets[number]

@@ -117,3 +117,21 @@ def test_time_does_not_go_back_with_the_clock(tmp_path: Path, checkpoint: bool) 
         assert world.clock.now_ms() == newest
 
     run(tmp_path / "s", steps)
+
+
+def test_counters_include_messages_of_partitions_that_came_and_went_between_checkpoints(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        settings = QueueSettings(arguments={"x-partition-by": "tenant"})
+        world.engine.definitions.declare_queue("tenants", settings)
+        await world.engine.commits.checkpoint()
+        for tenant in ("gold", "silver"):
+            world.publish("tenants", headers={"tenant": tenant})
+            entry = await world.claim("tenants")
+            world.engine.operations.ack(world.queue("tenants"), (entry,))
+            await world.engine.commits.commit()
+        await world.engine.commits.checkpoint()
+        await world.crash()
+        counts = world.queue("tenants").counts.as_dict()
+        assert (counts["published"], counts["delivered"], counts["acked"]) == (2, 2, 2)
+
+    run(tmp_path / "s", steps)
