@@ -23,7 +23,7 @@ import msgspec
 
 from ..client.published_task import unique_conflict
 from ..errors import RequestError
-from ..protocol.unique_key import HEADER, OnConflict, on_conflict_of, until_ms_of
+from ..protocol.unique_key import DEFAULTS, HEADER, OnConflict, on_conflict_of, until_ms_of
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 #: characters of a task's name in a key, before the hash
@@ -147,8 +147,10 @@ def _extended(publish: Callable[..., Any], name: str) -> Callable[..., Any]:
         unique, headers = getattr(task, name), options.get("headers") or {}
         if unique is not None and HEADER not in headers and not options.get("retries"):
             mode = OnConflict.KEEP.name.lower() if link or "reply_to" in options else unique.on_conflict
-            about = {"key": unique.key(task, args or (), kwargs or {}), "until": unique.until, "on_conflict": mode}
-            options["headers"] = headers = {**headers, HEADER: about}
+            key: Any = unique.key(task, args or (), kwargs or {})
+            if (unique.until, mode) != DEFAULTS:
+                key = {"key": key, "until": unique.until, "on_conflict": mode}
+            options["headers"] = headers = {**headers, HEADER: key}
         published = _Published()
         token = unique_conflict.set(published.conflict if HEADER in headers else None)
         try:

@@ -20,6 +20,8 @@ MAX_KEY_BYTES = 255
 MAX_SECONDS = 30 * 86_400
 #: values of ``until_ms`` besides a time from the publish
 UNTIL_STARTED, UNTIL_DONE = 0, -1
+#: ``until`` and ``on_conflict`` of a header that is a text
+DEFAULTS = ("done", "return")
 
 
 class OnConflict(IntEnum):
@@ -64,14 +66,15 @@ def unique_key_of(headers: Mapping[Any, Any]) -> UniqueKey | None:
     Raises:
         InvalidMessage: the header can't be used.
     """
-    value = headers[HEADER]
-    if not value:
+    key = headers[HEADER]
+    if not key:
         return None
-    fields = value if isinstance(value, Mapping) else {"key": value}
-    key, until = fields.get("key"), fields.get("until", "done")
+    until_ms, mode = UNTIL_DONE, OnConflict.RETURN
+    if isinstance(key, Mapping):
+        until, on_conflict = key.get("until", DEFAULTS[0]), key.get("on_conflict", DEFAULTS[1])
+        key, until_ms, mode = key.get("key"), until_ms_of(until), on_conflict_of(on_conflict)
     if not isinstance(key, str):
         raise _invalid("key", key, "a text")
-    until_ms, mode = until_ms_of(until), on_conflict_of(fields.get("on_conflict", "return"))
     is_retry = bool(headers.get("retries"))
     if is_retry and until_ms > 0:
         return None
