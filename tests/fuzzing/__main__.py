@@ -53,8 +53,8 @@ def fuzz(name: str, seconds: int) -> Outcome:
         tokens.write_text("".join(f'"{_escaped(token)}"\n' for token in target.tokens or (" ",)))
         options = [
             f"-max_total_time={seconds}", f"-max_len={target.most_bytes}", f"-artifact_prefix={crashes}/",
-            "-timeout=60", "-print_final_stats=1", f"-dict={tokens}", "-rss_limit_mb=2048", "-len_control=20",
-            str(inputs),
+            "-timeout=60", "-report_slow_units=3600", "-print_final_stats=1", f"-dict={tokens}", "-rss_limit_mb=2048",
+            "-len_control=20", str(inputs),
         ]  # fmt: skip
         command = [sys.executable, "-m", f"{__package__}.fuzz_process", name, folder, *options]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)

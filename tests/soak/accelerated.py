@@ -18,6 +18,7 @@ from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.framing import PREAMBLE, PREAMBLE_BYTES, FrameReader, broker_messages, frame
 from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.engine_sizes import EngineSizes
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 
@@ -25,12 +26,25 @@ from ..support.clock import AdvancedLoop, ManualClock
 from ..support.peer_transport import PeerTransport
 
 HOUR = 3600
-#: so short that a day shows each retention many times
+#: so short, and so small, that each retention and each bound of memory has its effect within a few hours
 SETTINGS = EngineSettings(
     sync=False,
     journal_segment_bytes=256 << 10,
     history_retention_seconds=12 * HOUR,
     log_retention_seconds=3 * HOUR,
+    payload_cache_bytes=256 << 10,
+    result_cache_bytes=256 << 10,
+    sizes=EngineSizes(
+        bucket_entries=64,
+        settled_entries=64,
+        index_part_rows=256,
+        index_messages=256,
+        log_rows=512,
+        log_chunk_rows=128,
+        log_blocks=1024,
+        header_messages=128,
+        running_tasks=64,
+    ),
     slate=SlateSettings(replaced_seconds=2, compactor_poll_ms=100, commit_compaction_ms=100),
 )
 #: for the end of compactions, and of the checkpoints that keep the tables that they replaced
@@ -63,7 +77,9 @@ class AcceleratedBroker:
     async def advance(self, seconds: float) -> None:
         """Let this time pass, and what it makes due happen."""
         commits = self.instance.engine.commits
-        await commits.checkpoint()  # otherwise the broker takes the store for stalled
+        # the work for which a broker would have had this time
+        await self.instance.engine.history.indexer.catch_up()
+        await commits.checkpoint()
         async with commits.tidying, commits.checkpointing:
             self.clock.advance(int(1000 * seconds))
             self._loop.advance(seconds)

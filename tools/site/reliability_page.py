@@ -16,9 +16,10 @@ RECORDS = ROOT / "tests" / "reliability"
 
 HEAD = """# Reliability
 
-The long runs of the tests of the [contract](contract.md), and their findings that remain. Each command repeats a run
-and ends with an error if it finds something; with `RECORD=yes` it adds the run to `tests/reliability`, from which
-`python tools/site/reliability_page.py` writes this page.
+The long runs of the tests of the [contract](contract.md). Each command repeats a run, and ends with an error if it
+finds something. Findings and anomalies are counted since the first run, also those that have been fixed. With
+`RECORD=yes` a command adds its run to `tests/reliability`, of which `python tools/site/reliability_page.py` makes this
+page.
 """
 SECTIONS = {
     "simulation": "Simulation: brokers, clients, disk, network and time in one process, decided by a seed.",
