@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ OVERRIDDEN = {
     "x-retry-delay": ("retry_delay_ms", 0),
     "x-dead-letter-exchange": ("has_dead_letters", False),
     "x-max-length-bytes": ("counts_bytes", False),
+    "x-partition-by": ("partition_by", None),
     "x-rate": ("rate", None),
 }
 
@@ -90,6 +91,7 @@ class ModelQueue:
     declared: tuple[Any, ...] = ()
     counts_bytes: bool = True
     expired: list[int] = field(default_factory=list)  # what `next` removed, until the ledger has it
+    partition_by: str | None = None
     rate: str | None = None
     full_at_ms: float = 0  # when all tokens of the rate are there
     delayed_until: int = 0
@@ -97,7 +99,10 @@ class ModelQueue:
     def override(self, overrides: QueueOverrides, now: int) -> None:
         """Settings that are not overridden are as they were declared."""
         self.rate = overrides.arguments.get("x-rate")
-        names = "max_attempts", "done_retention", "failed_retention", "ttl_ms", "retry_delay_ms", "has_dead_letters"
+        names = (
+            "max_attempts", "done_retention", "failed_retention", "ttl_ms", "retry_delay_ms", "has_dead_letters",
+            "partition_by",
+        )  # fmt: skip
         self.declared = self.declared or tuple(getattr(self, name) for name in names)
         for name, value in zip(names, self.declared, strict=True):
             setattr(self, name, value)
@@ -136,6 +141,29 @@ class ModelQueue:
                 self.dead_letter(message.id, "expired")
                 self.expired.append(message.id)
         return None
+
+    def remove_expired(self, remaining: Collection[int], now: int) -> None:
+        """Remove what the engine has removed, which must have expired."""
+        for message in [message for message in self.available.values() if message.id not in remaining]:
+            assert message.is_expired(now)
+            del self.available[message.id]
+            self.dead_letter(message.id, "expired")
+            self.expired.append(message.id)
+
+    def next_in_partitions(self, id: int | None, keys: Mapping[int, str], now: int) -> Message | None:
+        """The message that the engine chose. Partitions may be in any order, but priorities and ids within one not."""
+        ready = [m for m in self.available.values() if m.visible_at <= now and not m.is_expired(now)]
+        if id is None:
+            assert not ready
+            return None
+        chosen = self.available[id]
+        assert chosen.is_visible(now, at_once=True)
+        assert not chosen.is_expired(now)
+        for other in ready:
+            assert chosen.priority <= other.priority
+            if chosen.priority == other.priority and keys.get(id) == keys.get(other.id, "unknown"):
+                assert chosen.id <= other.id
+        return chosen
 
     def claim(self, message: Message, session: bytes, now: int) -> None:
         del self.available[message.id]

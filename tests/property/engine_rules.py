@@ -38,6 +38,9 @@ TERMS = st.sampled_from(NAMES)
 TTLS = st.sampled_from([-1, -1, 0, 1201, 3000])
 MESSAGE_TTLS = st.sampled_from([-1, -1, -1, 0, 1, 999, 1000, 1537, 6000])
 RETRY_DELAYS = st.sampled_from([0, 700])
+#: an expression with three values, and none for a copy
+BY_REMAINDER = "n - n / 3 * 3"
+EXPRESSIONS = st.sampled_from([None, BY_REMAINDER, BY_REMAINDER, "routing_key"])
 #: what operators change; None takes an argument away
 OVERRIDES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
@@ -50,6 +53,7 @@ OVERRIDES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "x-dead-letter-exchange": st.none(),
         "x-max-length-bytes": st.none(),
         "x-rate": st.sampled_from([None, *RATES_MS]),
+        "x-partition-by": EXPRESSIONS,
     },
 )
 
@@ -65,8 +69,8 @@ class Crash(StoreError):
 class EngineRules(CrashableEngine):
     """The rules, and what must hold of answers."""
 
-    @initialize(queues=st.dictionaries(TERMS, st.tuples(TTLS, RETRY_DELAYS), min_size=1))
-    def begin(self, queues: dict[str, tuple[int, int]]) -> None:
+    @initialize(queues=st.dictionaries(TERMS, st.tuples(TTLS, RETRY_DELAYS, EXPRESSIONS), min_size=1))
+    def begin(self, queues: dict[str, tuple[int, int, str | None]]) -> None:
         self.open()
         for name in sorted(queues):
             self.declare(name, 2, 2, 1, True, *queues[name])
@@ -80,6 +84,7 @@ class EngineRules(CrashableEngine):
         commit=st.booleans(),
         ttl_ms=TTLS,
         retry_delay_ms=RETRY_DELAYS,
+        partition_by=EXPRESSIONS,
     )
     def declare(
         self,
@@ -90,13 +95,17 @@ class EngineRules(CrashableEngine):
         commit: bool,
         ttl_ms: int = -1,
         retry_delay_ms: int = 0,
+        partition_by: str | None = None,
     ) -> None:
         if name not in self.model.queues:
             has_dead_letters = name != "b"
             self.model.queues[name] = ModelQueue(
-                max_attempts, 30, done, failed, ttl_ms, retry_delay_ms, has_dead_letters=has_dead_letters
-            )
+                max_attempts, 30, done, failed, ttl_ms, retry_delay_ms, has_dead_letters=has_dead_letters,
+                partition_by=partition_by,
+            )  # fmt: skip
             arguments = {"x": name, "x-retry-delay": retry_delay_ms, "x-max-length-bytes": 0}
+            if partition_by is not None:
+                arguments["x-partition-by"] = partition_by
             if ttl_ms >= 0:
                 arguments["x-message-ttl"] = ttl_ms
             if has_dead_letters:
@@ -220,6 +229,7 @@ class EngineRules(CrashableEngine):
             )
             assert id not in self.model.envelopes
             self.model.envelopes[id] = envelope
+            self.numbers[id] = number
             deadline = now + ttl if ttl >= 0 else 0
             self.model.stored_messages[id] = StoredMessage(*route, priority, now + delay, deadline)
             self.model.producers[PRODUCER] = (number, id, len(names))
@@ -250,7 +260,14 @@ class EngineRules(CrashableEngine):
         queue, expected = self.engine.state.queues[name], self.model.queues[name]
         now = self.clock.now_ms()
         for _ in range(count):
-            entry, envelope = self.run(self.next_entry(queue))
+            if queue.messages.partitions is not None:
+                entry, message = self.next_of_partitions(queue, expected, now)
+                self.note_expired(name)
+                if entry is None or message is None:
+                    break
+                self.take(queue, expected, entry, message, session)
+                continue
+            entry, _envelope = self.run(self.next_entry(queue))
             patient = copy.deepcopy(expected)
             message = expected.next(now)
             if (message.id if message else None, len(expected.available)) != (
@@ -262,12 +279,36 @@ class EngineRules(CrashableEngine):
             self.note_expired(name)
             if entry is None or message is None:
                 break
-            assert envelope == self.model.envelopes[entry.id]
-            self.engine.operations.claim(queue, (entry,), session)
-            assert (name, entry.id, entry.claimed_at) not in self.stale
-            expected.claim(message, session, now)
-            assert (entry.claimed_at, entry.attempts) == (message.token, message.attempts)
+            self.take(queue, expected, entry, message, session)
         self.end(commit)
+
+    def take(self, queue: Queue, expected: ModelQueue, entry: QueueEntry, message: Message, session: bytes) -> None:
+        assert self.engine.payloads.find(entry.id) == self.model.envelopes[entry.id]
+        self.engine.operations.claim(queue, (entry,), session)
+        assert (queue.name, entry.id, entry.claimed_at) not in self.stale
+        expected.claim(message, session, self.clock.now_ms())
+        assert (entry.claimed_at, entry.attempts) == (message.token, message.attempts)
+
+    def next_of_partitions(
+        self, queue: Queue, expected: ModelQueue, now: int
+    ) -> tuple[QueueEntry | None, Message | None]:
+        entry, _envelope = self.run(self.next_entry(queue))
+        cold = self.run(self.cold_rows(queue))
+        expected.remove_expired({*queue.messages.available, *(row[0] for row in cold)}, now)
+        keys: dict[int, str] = {}
+        if expected.partition_by == BY_REMAINDER:
+            keys = {id: str(number % 3) for id, number in self.numbers.items()}
+        message = expected.next_in_partitions(entry.id if entry is not None else None, keys, now)
+        partitions = queue.messages.partitions
+        if entry is not None and entry.id in keys and partitions is not None:
+            assert partitions.of_bucket(entry.bucket).key == keys[entry.id]
+        return entry, message
+
+    @rule(name=TERMS, commit=st.booleans())
+    def repartition_all(self, name: str, commit: bool) -> None:
+        if name in self.model.queues:
+            self.run(self.repartition(self.engine.state.queues[name]))
+            self.end(commit)
 
     def note_expired(self, name: str) -> None:
         queue = self.model.queues[name]

@@ -58,6 +58,7 @@ class CrashableEngine(RuleBasedStateMachine):
         self.stale: list[tuple[str, int, int]] = []  # queue, id, token of leases that ended
         self.root = Path(tempfile.mkdtemp(prefix="odq-engine-"))
         self.life = 0
+        self.numbers: dict[int, int] = {}  # of published messages
         self.abandoned: list[Engine] = []
 
     def run(self, step: Any) -> Any:
@@ -123,11 +124,20 @@ class CrashableEngine(RuleBasedStateMachine):
         while self.engine.loader._loading:
             await asyncio.gather(*self.engine.loader._loading.values())
 
+    async def repartition(self, queue: Queue) -> None:
+        """Move all messages to their partitions."""
+        self.engine.repartitioner.start(queue, lambda _name: None)
+        while runs := list(self.engine.repartitioner._runs.values()):
+            await asyncio.gather(*runs)
+
     async def next_entry(self, queue: Queue) -> tuple[QueueEntry | None, bytes | None]:
         """The next one and its payload, as the broker does it: if something must be loaded, wait and try again."""
         for _ in range(1000):
             entry, loading = self.engine.loader.next_entry(queue, self.clock.now_ms())
-            if not loading:
+            partitions = queue.messages.partitions
+            if entry is None and partitions is not None and partitions.misplaced:
+                await self.repartition(queue)
+            elif not loading:
                 return entry, self.engine.payloads.find(entry.id) if entry is not None else None
             await self.loads()
         raise AssertionError("loading does not end")
