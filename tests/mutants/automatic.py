@@ -28,7 +28,7 @@ from .__main__ import ROOT, Checkout
 TESTS = {
     "broker/delivery/delivery_turn.py": ["unit/broker/delivery"],
     "broker/metrics/metrics_memory.py": ["unit/broker/metrics"],
-    "broker/standby/bucket_active_role.py": ["unit/broker/standby", "integration/standby/test_bucket_standby.py"],
+    "broker/standby/bucket_active_role.py": ["unit/broker/standby"],
     "broker/wire/inbox.py": ["unit/broker/wire"],
     "client/session/session_link.py": ["unit/client/test_resume.py", "unit/client/test_waiting.py"],
     "storage/commit/power_loss.py": ["unit/storage/commit/test_power_loss.py"],
