@@ -192,6 +192,8 @@ def _read_host(text: str, port: int | None) -> Host:
     host = unquote(match[1].strip("[]"))
     if host.startswith((".", "~")):
         raise ValueError("a host can't begin with '.' or '~'")
+    if ":" in host and not match[1].startswith("[") and not _is_socket(host):
+        raise ValueError("a host has a ':' only in brackets")
     if not _is_socket(host):
         return host.lower(), int(match[2] or 0) or port or DEFAULT_PORT
     if match[2] is not None:

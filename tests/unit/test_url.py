@@ -51,6 +51,7 @@ def test_a_url_is_read(url: str, address: Address) -> None:
         ("opendata:///tmp/a%00b", "control characters"),
         ("opendata://user@.host", "a host can't begin with"),
         ("opendata://a,~b", "a host can't begin with"),
+        ("opendata://%3aa", "only in brackets"),
         ("opendata://a\udcff:1", "not UTF-8"),
         ("opendata:///srv/\udcff", "not UTF-8"),
         ("opendata:///tmp/q?sync=0", "takes no query"),
