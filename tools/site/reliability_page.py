@@ -78,7 +78,7 @@ def page() -> str:
         if injected := faults(runs):
             parts.append(injected)
         if kind == "soak" and (PAGE.parent / SOAK_PLOT).exists():
-            parts.append(f"![Memory, descriptors, files and disk stay flat]({SOAK_PLOT})\n")
+            parts.append(f"![Memory, objects, descriptors, files and disk over the virtual days]({SOAK_PLOT})\n")
     return "\n".join(parts)
 
 
