@@ -35,6 +35,6 @@ def test_the_record() -> None:
 
 
 def test_the_record_of_a_unique_key() -> None:
-    assert idempotency.unique_name_of("order-1") == bytes.fromhex("bfafa1744d33e89193cdfc20603ced6a")
+    assert idempotency.unique_name_of("order-1", "x", "a.b") == bytes.fromhex("95144d8425045157596b676ed2fe553c")
     assert idempotency.encode(UNIQUE) == UNIQUE_VALUE
     assert decode_any(keys.idempotency_key(NAME), UNIQUE_VALUE) == UNIQUE

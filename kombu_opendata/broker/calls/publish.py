@@ -87,7 +87,7 @@ class PublishCalls(BrokerCalls):
 
     def _publish_unique(self, call: Context, msg: m.Publish, unique: UniqueKey, targets: list[BrokerQueue]) -> None:
         """Publish a message with a unique key, immediately if the key and its holder are in memory."""
-        name = unique_name_of(unique.key)
+        name = unique_name_of(unique.key, msg.exchange, msg.routing_key)
         is_known, holder = self._unique_keys.find(name)
         if is_known:
             call.reply(self._store_unique(call.session, msg, unique, targets, name, holder))
@@ -96,7 +96,7 @@ class PublishCalls(BrokerCalls):
 
     async def publish_unique(self, session: Session, msg: m.Publish, unique: UniqueKey) -> m.PublishConfirm:
         """Publish a message with a unique key, after the key and its holder were read."""
-        name = unique_name_of(unique.key)
+        name = unique_name_of(unique.key, msg.exchange, msg.routing_key)
         await self._unique_keys.load(name)
         # after a reconnect the client repeats the publish, so it may have been stored during the read
         if msg.seq and (answer := self._repeated(msg, session)) is not None:

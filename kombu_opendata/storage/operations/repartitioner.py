@@ -101,7 +101,11 @@ class Repartitioner(EngineService):
         bucket = messages.buckets.get(number)
         ids = list(bucket.available) if bucket is not None else []
         known = await self._pages.metadata(ids)
-        unique_keys = {id: unique_name_of(row.headers[HEADER]) for id, row in known.items() if HEADER in row.headers}
+        unique_keys = {
+            id: unique_name_of(row.headers[HEADER], row.headers.get("exchange", ""), row.headers.get("routing_key", ""))
+            for id, row in known.items()
+            if HEADER in row.headers
+        }
         with self._idempotency.held(unique_keys.values()):
             if unique_keys:
                 await self._idempotency.load(unique_keys.values())

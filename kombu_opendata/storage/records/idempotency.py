@@ -18,8 +18,8 @@ buckets             u64 each   2 only: of the message, in each of its queues
 
 The key of the record has a hash of exchange, routing key and idempotency key (:func:`name_of`). The deletion of a queue
 is recorded in the same form, with an empty exchange, the queue's name as the routing key, an empty idempotency key, and
-the newest message id at that time. A unique key has no destination: see :func:`unique_name_of`. Its message holds the
-key until the time, or as long as it is in its buckets (:mod:`..operations.unique_keys`). The format is defined here.
+the newest message id at that time. A unique key has another hash (:func:`unique_name_of`). Its message holds the key
+until the time, or as long as it is in its buckets (:mod:`..operations.unique_keys`). The format is defined here.
 """
 
 from __future__ import annotations
@@ -73,9 +73,11 @@ def name_of(exchange: str, routing_key: str, key: str) -> bytes:
     return hashlib.blake2b(b"".join(map(field_types.terminated, parts)), digest_size=HASH_BYTES).digest()
 
 
-def unique_name_of(key: str) -> bytes:
-    """Return the hash that represents a unique key: BLAKE2b of its text, personalized to differ from other hashes."""
-    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES, person=b"unique").digest()
+def unique_name_of(key: str, exchange: str = "", routing_key: str = "") -> bytes:
+    """Return the hash that represents a unique key at its destination, which differs from that of :func:`name_of`."""
+    parts = (part.encode("utf-8", "surrogatepass") for part in (exchange, routing_key, key))
+    data = b"".join(map(field_types.terminated, parts))
+    return hashlib.blake2b(data, digest_size=HASH_BYTES, person=b"unique").digest()
 
 
 def encode(sending: Sending) -> bytes:

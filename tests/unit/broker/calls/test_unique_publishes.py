@@ -54,6 +54,19 @@ def test_of_two_producers_whose_key_is_read_only_the_first_stores() -> None:
     run(True, steps)
 
 
+def test_a_key_is_for_one_destination() -> None:
+    """A user without the right to publish to a queue neither learns of its messages nor replaces them."""
+
+    async def steps(world: World) -> None:
+        client = Client(world, b"1")
+        await holder(client, 1, "t1")
+        client.publish(2, "t2", OnConflict.REPLACE, queue="dead")
+        assert (await client.told.next()).holder is None
+        assert len(world.queue.messages) == len(world.instance.queues["dead"].messages) == 1
+
+    run(True, steps)
+
+
 def test_a_publish_that_a_client_repeats_while_its_key_is_read_is_stored_once() -> None:
     async def steps(world: World) -> None:
         client = Client(world, b"1")
