@@ -126,18 +126,19 @@ def _ready_intervals(index: Index, queue: str) -> Iterator[tuple[float, float, D
         publish = publishes[0].operation
         since = min(call.returned_at for call in publishes) + publish.delay
         since += _RESOLUTION_SECONDS if publish.delay else 0.0
-        attempt = 1
+        stored_at, attempt = publishes[0].called_at, 1  # perhaps: a publish that was repeated is answered later
         for delivery in deliveries:
             # a clock that was set back stands still while no broker runs
             plain = not publish.ttl and not (publish.delay and index.clock_back(0, delivery.at))
             plain = plain and not index.any_loss_between(0, delivery.at)
-            plain = plain and not index.has_crash_between(since, delivery.at)
+            plain = plain and not index.has_crash_between(min(since, stored_at), delivery.at)
             if delivery.requested_at and delivery.attempt == attempt and plain:
                 yield since, delivery.requested_at, delivery
             end = index.certain_end(delivery)
             since = math.inf
             if end is not None and end.is_returned and end.operation.end in ("requeue", "release"):
                 since = end.returned_at
+            stored_at = since
             attempt = delivery.attempt + (end is not None and end.operation.end == "requeue")
 
 

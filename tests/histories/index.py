@@ -164,6 +164,10 @@ class Index:
         later = bisect_right(called, call.called_at)
         return later < len(called) and answered[later] < lost_at
 
+    def may_be_undone(self, at: float) -> bool:
+        """Whether a power loss may have taken what was answered at a time, other than a publish."""
+        return any(synced_at <= at <= until for synced_at, until in self.power_losses)
+
     def certain_end(self, delivery: Delivered) -> Call[Settle] | None:
         """The settlement that has ended a delivery, if that is certain: not after another one had the message."""
         found = self.settlements[delivery.queue, delivery.id, delivery.token]

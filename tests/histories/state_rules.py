@@ -58,7 +58,7 @@ def final_results_stay(index: Index) -> Iterator[str]:
         stored[call.operation.task].append(call)
     reads: dict[str, list[tuple[float, float, Any]]] = defaultdict(list)
     for read in index.of(GetResult):
-        if read.is_returned:
+        if read.is_returned and not index.may_be_undone(read.returned_at):
             reads[read.operation.task].append((read.called_at, read.returned_at, read.reply))
     for task, result in index.store.results.items():
         reads[task].append((math.inf, math.inf, result))
@@ -70,7 +70,11 @@ def final_results_stay(index: Index) -> Iterator[str]:
         for value in set(values) - {call.operation.result for call in stored[task]}:
             yield f"the result of {task} is {value!r}, which nothing stored"
         known_at = min(
-            (call.returned_at for call in stored[task] if call.is_returned),
+            (
+                call.returned_at
+                for call in stored[task]
+                if call.is_returned and not index.may_be_undone(call.returned_at)
+            ),
             default=math.inf,
         )
         known_at = min([known_at, *(until for _since, until, value in found if value is not None)])

@@ -83,6 +83,7 @@ class Client:
 
     Attributes:
         life: the number of its process.
+        has_lost: a power loss may have undone the claims of its deliveries.
     """
 
     def __init__(self, name: str, around: Surroundings, life: int = 0) -> None:
@@ -93,7 +94,7 @@ class Client:
         self.process = Process(around.loop, self.label)
         self.steps: deque[Step] = deque()
         self.random = random.Random(self.label)
-        self.sockets: list[Any] = []
+        self.has_lost = False
         self.clock = ClientClock(
             wall=lambda: around.wall_ms() / 1000,
             monotonic=around.loop.time,
@@ -135,8 +136,15 @@ class Client:
         """True if no connection with leases is lost."""
         return True
 
-    def kill(self) -> None:
-        self.record.lost("killed")
+    @property
+    def is_at_rest(self) -> bool:
+        """True if the broker has confirmed all that the client has sent."""
+        return True
+
+    def kill(self, *, is_last: bool = False) -> None:
+        """End the process; at the end of a run, it is no loss if the broker has confirmed all settlements."""
+        if not (is_last and self.is_at_rest):
+            self.record.lost("killed")
         self.process.kill()
         self.fiber.end()
 
@@ -173,6 +181,11 @@ class KombuClient(Client):
     def is_connected(self) -> bool:
         current: Any = self.connection.link.current
         return current is not None and not current.is_dead
+
+    @property
+    def is_at_rest(self) -> bool:
+        session = self.connection.session
+        return self.is_connected and not session.settlements.unconfirmed
 
     # ---- steps
     def publish(self, key: str, queue: str, size: int, priority: int = 0, delay: float = 0.0, ttl: float = 0.0) -> None:
@@ -221,6 +234,9 @@ class Consumer(KombuClient):
                 body, key = opened(event.envelope)
                 self.held[event.lease] = key
                 self.delivered(key, body, event.lease, event.attempts)
+        if self.has_lost:  # what arrived before a power loss was read only now
+            self.record.lost("cut")
+            self.has_lost = False
 
     def take_held(self, place: float) -> m.Lease | None:
         return list(self.held)[int(place * len(self.held))] if self.held else None

@@ -144,6 +144,7 @@ class Faults:
             return False
         for client in self._world.clients.values():  # the claims of its deliveries may be undone
             client.record.lost("cut")
+            client.has_lost = True
         broker.kill("power loss", synced_at=disk.synced_at)
         disk.lose_power()
         self._world.bucket.lose_power()

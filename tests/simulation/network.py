@@ -114,9 +114,10 @@ class Network:
         self.connections: dict[Connection, None] = {}
         self.partitions: set[frozenset[str]] = set()
         self.slow_seconds = 0.0
+        self._near_seconds = random_numbers.choice((0.0001, 0.002))  # on one host, and between two
 
     def delay(self) -> float:
-        seconds = self.random.uniform(0.0001, 0.002)
+        seconds = self._near_seconds * self.random.uniform(0.05, 1.0)
         if self.random.random() < 0.01:
             seconds += self.random.uniform(0.0, 0.1)
         return seconds + (self.random.uniform(0.0, self.slow_seconds) if self.slow_seconds else 0.0)

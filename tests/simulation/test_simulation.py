@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import msgspec
 import pytest
 
@@ -44,3 +47,11 @@ def test_a_script_shrinks_to_what_matters() -> None:
         return history is not None and any(entry.key == key for entry in history.store.entries)
 
     assert [step.arguments["key"] for step in shrink(plan, has_message).steps] == [key]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_100_000_steps_keep_the_contract() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--steps", "100000", "--no-shrinking"]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout[-10_000:] + ran.stderr[-2000:]

@@ -17,6 +17,7 @@ from typing import Any
 
 from kombu_opendata.broker import memory
 from kombu_opendata.errors import ConnectionLost, StoreError
+from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.slatedb import ffi_choice
 
 from ..histories import events as e
@@ -126,6 +127,7 @@ class World:
         self.clients: dict[str, Client] = {}
         self.loop.connect = self._connect_broker
         self._routes: dict[str, int] = {}
+        self._clock: SystemClock | None = None
         self.faults = Faults(self)
 
     def dice(self, name: str) -> random.Random:
@@ -136,9 +138,10 @@ class World:
         self._trace.update(f"{kind} {self.loop.time():.9f}\n".encode())
 
     def wall_ms(self) -> int:
-        """Return the time of the brokers' host, as the broker that serves sees it."""
-        active = next((broker for broker in self.brokers.values() if broker.is_active and broker.clock), None)
-        return active.clock.now_ms() if active is not None and active.clock else self.host.wall_ns() // 1_000_000
+        """Return the time of the brokers' host as the broker that serves, or that served last, sees it."""
+        active = next((broker.clock for broker in self.brokers.values() if broker.is_active), None)
+        self._clock = active or self._clock
+        return self._clock.now_ms() if self._clock is not None else self.host.wall_ns() // 1_000_000
 
     # ------------------------------------------------------------------ connections
     def connect(self) -> Any:
@@ -267,7 +270,7 @@ class World:
         await self.until(lambda: all(not client.steps for client in self.clients.values()), "the clients' last steps")
         await asyncio.sleep(1.0)
         for client in self.clients.values():
-            client.kill()
+            client.kill(is_last=True)
         for broker in self.brokers.values():
             broker.kill()
         await asyncio.sleep(GRACE_SECONDS)
