@@ -567,6 +567,10 @@ class QueueState:
             heappop(oldest)
         entry = available[oldest[0]] if oldest else None
         cold = self.cold
+        if self.partitions is not None:  # ids do not ascend with the buckets of different partitions
+            first = min(cold, key=lambda number: cold[number].lowest_id, default=None)
+            is_cold = first is not None and (entry is None or cold[first].lowest_id < entry.id)
+            return (None, first) if is_cold else (entry, None)
         if entry is None or entry.bucket > cold.first:
             cold.first = min(cold, default=self.tail)
             if cold.first in cold and (entry is None or cold.first < entry.bucket):

@@ -205,6 +205,20 @@ def store(state: QueueState) -> dict[int, tuple[list[Row], list[Row]]]:
     return stored
 
 
+def test_the_oldest_message_of_all_partitions_is_dropped_first() -> None:
+    queue = Fair(sizes=EngineSizes(bucket_entries=2, loaded_buckets=2))
+    queue.put("cab" * 20)
+    stored = store(queue.state)
+    for id in range(60):
+        entry, bucket = queue.state.oldest()
+        if bucket is not None:
+            queue.state.restore(bucket, *stored[bucket], 1)
+            entry, bucket = queue.state.oldest()
+        assert entry is not None
+        assert entry.id == id
+        queue.state.remove(entry)
+
+
 def test_a_cold_tail_is_loaded_by_the_next_message() -> None:
     queue = Fair(sizes=EngineSizes(bucket_entries=32, loaded_buckets=0))
     queue.put("ab")
