@@ -59,11 +59,11 @@ def fuzz(name: str, seconds: int) -> Outcome:
         command = [sys.executable, "-m", f"{__package__}.fuzz_process", name, folder, *options]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
         output = (done.stdout + done.stderr).decode(errors="replace")
-        before = load_inputs(Path(folder, "before"))[:-1]
-        findings = [_kept(name, [*before, path.read_bytes()], output) for path in crashes.iterdir()]
+        ran = load_inputs(Path(folder, "inputs-since-open"))
+        findings = [_kept(name, [*ran[:-1], path.read_bytes()], output) for path in crashes.iterdir()]
         findings += _stalls(name, [path.read_bytes() for path in slow.iterdir()])
         if done.returncode and not findings:
-            findings.append(f"the process ended with {done.returncode}:\n{output[-3000:]}")
+            findings.append(f"the process ended with {done.returncode}: {_kept(name, ran or [b''], output)}")
         counted = re.search(r"number_of_executed_units: *(\d+)", output) or re.search(r"(?s).*\n#(\d+)\s", output)
         return Outcome(int(counted[1]) if counted else 0, [path.read_bytes() for path in inputs.iterdir()], findings)
 

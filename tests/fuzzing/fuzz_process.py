@@ -2,7 +2,7 @@
 
 libFuzzer ends its process, so the parent (`__main__`) reads the numbers from its output. Inputs that take long are
 written to FOLDER/slow: the parent measures them again, without the instrumentation. If a target keeps state,
-FOLDER/before has the inputs before a finding.
+FOLDER/inputs-since-open has all inputs that ran in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import atheris
 
-from .target import MAX_GROWTH_BYTES, MAX_STALL_SECONDS, Cost, Target, resident_bytes, save_inputs
+from .target import MAX_GROWTH_BYTES, MAX_STALL_SECONDS, Cost, Target, line_of, resident_bytes
 
 #: inputs before the memory is measured, and between two measurements
 _WARM_UP, _MEASURED_EVERY = 4000, 1000
@@ -29,27 +29,24 @@ class Runs:
 
     def __init__(self, target: Target, folder: Path) -> None:
         self._target = target
-        self._folder = folder
         self._slow = folder / "slow"
         self._count = 0
         self._resident = 0
-        self._since_open: list[bytes] = []
+        self._inputs = (folder / "inputs-since-open").open("w")
 
     def run(self, data: bytes) -> None:
         target = self._target
         if target.renewed_after and self._count and self._count % target.renewed_after == 0:
             target.close()
             target.open()
-            self._since_open.clear()
+            self._inputs.seek(0)
+            self._inputs.truncate()
         self._count += 1
         if target.renewed_after:
-            self._since_open.append(data)
+            self._inputs.write(line_of(data))
+            self._inputs.flush()  # also if the process is killed
         with Cost() as cost:
-            try:
-                target.run(data)
-            except BaseException:
-                save_inputs(self._folder / "before", self._since_open)
-                raise
+            target.run(data)
         if cost.bytes > MAX_GROWTH_BYTES:
             raise GrowthError(f"an input of {len(data)} bytes takes {cost.bytes >> 20} MiB")
         if cost.seconds > MAX_STALL_SECONDS and len(list(self._slow.iterdir())) < _MOST_SLOW:

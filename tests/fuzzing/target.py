@@ -74,7 +74,12 @@ def load_inputs(path: Path) -> list[bytes]:
 
 def save_inputs(path: Path, inputs: list[bytes]) -> None:
     path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(f"{base64.b64encode(data).decode()}\n" for data in inputs))
+    path.write_text("".join(map(line_of, inputs)))
+
+
+def line_of(data: bytes) -> str:
+    """Return the line of an input."""
+    return f"{base64.b64encode(data).decode()}\n"
 
 
 def corpus(name: str) -> Path:
