@@ -168,7 +168,7 @@ def _late(index: Index) -> Iterator[tuple[bool, str]]:
             if not deadlines or not delivery.requested_at:
                 continue
             deadline, called_at = max(deadlines), publishes[0].called_at
-            if index.clock_back(0, deadline) and index.has_crash_between(called_at, delivery.at):
+            if index.clock_back(0, delivery.at) and index.has_crash_between(called_at, delivery.at):
                 continue
             late = delivery.requested_at - deadline - index.clock_back(called_at, deadline)
             if late > _RESOLUTION_SECONDS:
