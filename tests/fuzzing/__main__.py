@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -57,7 +58,8 @@ def fuzz(name: str, seconds: int) -> Outcome:
             "-len_control=20", str(inputs),
         ]  # fmt: skip
         command = [sys.executable, "-m", f"{__package__}.fuzz_process", name, folder, *options]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+        environment = os.environ | {"TMPDIR": folder}  # libFuzzer ends the process before it can remove its files
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
         output = (done.stdout + done.stderr).decode(errors="replace")
         ran = load_inputs(Path(folder, "inputs-since-open"))
         findings = [_kept(name, [*ran[:-1], path.read_bytes()], output) for path in crashes.iterdir()]
