@@ -80,7 +80,6 @@ class Broker:
         self.server: Server | None = None
         self.clock: SystemClock | None = None
         self.is_serving = False
-        self.is_held_down = False
         self.refusal: OpenDataError | None = None
         self.retired: list[Any] = []  # killed processes, with all that must not be collected
         self._calls: DiskCalls | None = None
@@ -88,7 +87,7 @@ class Broker:
 
     # ------------------------------------------------------------------ life
     def start(self) -> None:
-        if self.process is not None or self.is_held_down:
+        if self.process is not None:
             return
         self._life += 1
         self.process = Process(self.loop, self.name)

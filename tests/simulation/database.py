@@ -28,7 +28,7 @@ from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.slatedb import ffi
 from kombu_opendata.storage.slatedb.caches import BlockCache
 from kombu_opendata.storage.slatedb.ffi import Range, ScanSettings, SlateBinding, WriteBatch
-from kombu_opendata.storage.slatedb.object_store import Location
+from kombu_opendata.storage.slatedb.object_store import Location, translated
 from kombu_opendata.storage.slatedb.rows import Pair
 from kombu_opendata.storage.slatedb.slate_admin import DiskUse, Manifest
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
@@ -249,13 +249,6 @@ class SimulatedBinding(SlateBinding):
         return [Scan(db, *bounds, descending=settings.descending).next(limit) for bounds in ranges]
 
 
-class _Raw:
-    """The binding's ``Db``, whose batches are lists of changes."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
-
 class SimulatedStore(SlateStore):
     """The package's writer on a simulated database."""
 
@@ -267,7 +260,7 @@ class SimulatedStore(SlateStore):
 
     async def write(self, batch: WriteBatch) -> None:
         if len(batch):
-            with ffi_translated(self.url):
+            with translated(self.url):
                 await self.database.write(batch.raw.changes)
 
     async def reopen(self, settings: SlateSettings, may_open: MayOpen | None = None) -> bool:
@@ -282,12 +275,6 @@ class SimulatedStore(SlateStore):
     async def collect_garbage(self, **_ages: Any) -> bool:
         await self.database.bucket.request()
         return True
-
-
-def ffi_translated(url: str) -> Any:
-    from kombu_opendata.storage.slatedb.object_store import translated
-
-    return translated(url)
 
 
 class SimulatedAdmin:
