@@ -26,6 +26,7 @@ CALLS = {
     "job show": "get_job", "job wait": "wait_job",
     "maintain": "maintain", "message": "get", "messages": "list_messages", "peek": "peek", "ping": "is_healthy",
     "publish": "publish", "queue alter": "alter", "queue copy": "copy_messages", "queue create": "create",
+    "queue delay": "delay_key", "queue partitions": "list_partitions",
     "queue delete": "delete_queue", "queue recent": "recent_metrics", "queue list": "list_queues",
     "queue metrics": "metrics metrics_all", "queue move": "move_messages",
     "queue pause": "pause", "queue purge": "purge", "queue resume": "resume", "queue show": "get_queue",

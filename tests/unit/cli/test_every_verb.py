@@ -37,6 +37,7 @@ LOOKERS = {
     "messages",
     "peek",
     "queue list",
+    "queue partitions",
     "queue recent",
     "queue metrics",
     "queue show",
