@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+from ..support.processes import ENDS_WITH_THREAD
 from ..support.s3 import S3Process
 from ..support.s3_proxy import S3Proxy, s3_proxy
 from .processes import start_server
@@ -47,7 +48,7 @@ class Machine:
             return
         with self._lock:
             if self._s3 is None:
-                self._s3 = S3Process(self._folder)
+                self._s3 = S3Process(self._folder, ENDS_WITH_THREAD)
                 self._s3.empty()
                 # for the readers in this process
                 os.environ |= {**_CREDENTIALS, "AWS_ENDPOINT": f"http://127.0.0.1:{self._s3.port}"}

@@ -19,6 +19,12 @@ INTERRUPTIBLE = (
     "-c",
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])",
 )
+#: before a command: the kernel kills it when the thread that starts it ends, also by ``kill -9`` of the tests
+ENDS_WITH_THREAD = (
+    sys.executable,
+    "-c",
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])",
+)
 
 
 def wait_until(condition: Callable[[], object], seconds: float, what: str | Callable[[], str]) -> None:

@@ -49,13 +49,13 @@ class S3:
 
 
 class S3Process(Child):
-    """A server, which may serve several tests after each other."""
+    """A server, which may serve several tests after each other; ``before`` is put before its command."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, before: tuple[str, ...] = ()) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        command = [*before, sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         super().__init__(command, folder / "s3.log", cwd=folder)
 
     def _is_up(self) -> bool:
