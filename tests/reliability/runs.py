@@ -3,12 +3,13 @@
 `KIND.jsonl` beside this module has one JSON object a line, and one line for each command, version and day:
 
     {"command": "make fuzz TARGET=wire", "version": "0.1.0", "day": "2026-11-27", "runs": 2, "seconds": 1200,
-     "numbers": {"executions": 100000, "findings": 0}, "faults": {}}
+     "numbers": {"executions": 100000, "findings": 0}, "faults": {}, "clean_seconds": 1200}
 
 `command` is what a user enters to repeat the run, without its seed and its time, so that runs add up. `numbers` are
 integers by a name that is a plural noun, which becomes the heading of a column; `faults` counts injected faults by
-their kind ("kill -9", "bit flip"). A later run of the same line adds to `runs`, `seconds`, `numbers` and `faults`; of
-the kinds in `STATES`, whose numbers describe the tests and not an effort, it replaces them.
+their kind ("kill -9", "bit flip"). `clean_seconds` are those of the runs since the last one that found a defect. A
+later run of the same line adds to `runs`, `seconds`, `numbers` and `faults`; of the kinds in `STATES`, whose numbers
+describe the tests and not an effort, it replaces them.
 
 A program records its run with `record(…)` when it was started with RECORD=yes; then
 `python tools/site/reliability_page.py` writes docs/reliability.md. After a conflict in git, keep both sides' lines (two
@@ -33,6 +34,8 @@ FOLDER = Path(__file__).parent
 Kind = Literal["simulation", "faults", "fuzz", "soak", "mutants", "mutation"]
 #: the kinds of which only the newest run of a line counts
 STATES = ("mutants", "mutation")
+#: the numbers of defects
+DEFECTS = ("anomalies", "findings", "growing")
 
 
 class Runs(msgspec.Struct):
@@ -45,6 +48,15 @@ class Runs(msgspec.Struct):
     seconds: int
     numbers: dict[str, int]
     faults: dict[str, int] = msgspec.field(default_factory=dict)
+    clean_seconds: int = -1
+
+    def __post_init__(self) -> None:
+        if self.clean_seconds < 0:
+            self.clean_seconds = 0 if self.has_defects else self.seconds
+
+    @property
+    def has_defects(self) -> bool:
+        return any(self.numbers.get(name) for name in DEFECTS)
 
     def key(self) -> tuple[str, str, date]:
         return self.command, self.version, self.day
@@ -56,6 +68,7 @@ class Runs(msgspec.Struct):
             self.seconds + other.seconds,
             _sum(self.numbers, other.numbers),
             _sum(self.faults, other.faults),
+            other.clean_seconds + (0 if other.has_defects else self.clean_seconds),
         )
 
 

@@ -26,6 +26,14 @@ def test_runs_of_a_command_add_up(tmp_path: Path) -> None:
     assert (second.runs, second.numbers) == (1, {"seeds": 1})
 
 
+def test_time_is_clean_since_the_last_defect(tmp_path: Path) -> None:
+    for day, anomalies in (DAY, 0), (DAY, 2), (DAY, 0), (DAY, 0), (date(2026, 2, 1), 0):
+        record("faults", "make faults", 3600, {"anomalies": anomalies}, day=day, folder=tmp_path)
+    runs = read("faults", tmp_path)
+    assert [each.clean_seconds for each in runs] == [7200, 3600]
+    assert TOOL["table"]("faults", [vars_of(each) for each in runs]).endswith("| 5.0 | 2 | 3.0 |\n")
+
+
 def test_of_planted_bugs_the_newest_run_counts(tmp_path: Path) -> None:
     record("mutants", "make mutants", 60, {"planted": 30, "found": 29}, day=DAY, folder=tmp_path)
     record("mutants", "make mutants", 60, {"planted": 31, "found": 31}, day=DAY, folder=tmp_path)
@@ -50,9 +58,9 @@ def test_the_page_sums_days_and_has_each_number_and_fault() -> None:
         Runs("make faults", "0.1.0", date(2026, 2, 1), 1, 5400, {"seeds": 500, "anomalies": 0}, {"bit flip": 7}),
     ]
     assert TOOL["table"]("faults", [vars_of(each) for each in runs]).splitlines() == [
-        "| command | last run | hours | seeds | anomalies |",
-        "|---|---|---:|---:|---:|",
-        "| `make faults` | 2026-02-01 | 3.0 | 1,500 | 0 |",
+        "| command | last run | hours | seeds | anomalies | clean hours |",
+        "|---|---|---:|---:|---:|---:|",
+        "| `make faults` | 2026-02-01 | 3.0 | 1,500 | 0 | 3.0 |",
     ]
     assert "| kill -9 | 2,000 |" in TOOL["faults"]([vars_of(each) for each in runs])
 

@@ -17,9 +17,9 @@ RECORDS = ROOT / "tests" / "reliability"
 HEAD = """# Reliability
 
 The long runs of the tests of the [contract](contract.md). Each command repeats a run, and ends with an error if it
-finds something. Findings and anomalies are counted since the first run, also those that have been fixed. With
-`RECORD=yes` a command adds its run to `tests/reliability`, of which `python tools/site/reliability_page.py` makes this
-page.
+finds something. Findings and anomalies are counted since the first run, also those that have been fixed; `clean hours`
+are those of the runs since the last of them. With `RECORD=yes` a command adds its run to `tests/reliability`, of which
+`python tools/site/reliability_page.py` makes this page.
 """
 SECTIONS = {
     "simulation": "Simulation: brokers, clients, disk, network and time in one process, decided by a seed.",
@@ -31,6 +31,8 @@ SECTIONS = {
 }
 #: the kinds of which only the newest run counts
 STATES = ("mutants", "mutation")
+#: the numbers of defects
+DEFECTS = ("anomalies", "findings", "growing")
 SOAK_PLOT = "images/soak.svg"
 
 
@@ -43,9 +45,10 @@ def records(kind: str) -> list[dict[str, Any]]:
 def table(kind: str, runs: list[dict[str, Any]]) -> str:
     """Return the table of a kind: a row for each command, with the sums of all days and versions."""
     names = list(dict.fromkeys(name for run in runs for name in run["numbers"]))
+    more = [] if kind in STATES else ["clean hours"]
     lines = [
-        f"| {' | '.join(['command', 'last run', 'hours', *names])} |",
-        f"|---|---|{'---:|' * (len(names) + 1)}",
+        f"| {' | '.join(['command', 'last run', 'hours', *names, *more])} |",
+        f"|---|---|{'---:|' * (1 + len(names) + len(more))}",
     ]
     for command in sorted({run["command"] for run in runs}):
         same = sorted((run for run in runs if run["command"] == command), key=lambda run: str(run["day"]))
@@ -53,8 +56,19 @@ def table(kind: str, runs: list[dict[str, Any]]) -> str:
         hours = sum(run["seconds"] for run in counted) / 3600
         sums = [sum(run["numbers"].get(name, 0) for run in counted) for name in names]
         cells = [f"`{command}`", same[-1]["day"], f"{hours:.1f}", *(f"{total:,}" for total in sums)]
+        cells += [f"{clean_seconds(same) / 3600:.1f}" for _ in more]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def clean_seconds(runs: list[dict[str, Any]]) -> int:
+    """Return the time of the runs since the last one that found a defect."""
+    total = 0
+    for run in runs:
+        has_defects = any(run["numbers"].get(name) for name in DEFECTS)
+        total = 0 if has_defects else total
+        total += run.get("clean_seconds", 0 if has_defects else run["seconds"])
+    return total
 
 
 def faults(runs: list[dict[str, Any]]) -> str:
