@@ -40,7 +40,7 @@ def decides(point: int) -> Callable[[Rule], Rule]:
 
 def check(history: History) -> list[Anomaly]:
     """Return all anomalies of a history, in the order of the points."""
-    from . import delivery_rules, message_rules, state_rules  # noqa: F401 - they register their rules
+    from . import delivery_rules, flow_rules, message_rules, state_rules  # noqa: F401 - they register their rules
 
     index = Index(history)
     found = [Anomaly(point, text) for point in sorted(RULES) for rule in RULES[point] for text in rule(index)]

@@ -13,7 +13,7 @@ from .index import Index
 from .message_rules import wrong_ends
 
 #: brokers calculate with milliseconds of the system clock, which a machine corrects now and then
-_RESOLUTION_SECONDS = 0.1
+RESOLUTION_SECONDS = 0.1
 
 
 @decides(3)
@@ -32,7 +32,7 @@ def leases_are_exclusive(index: Index) -> Iterator[str]:
             since = min(first.at, second.at) if first.at < second.at else 0.0
             lease_seconds = first.lease_seconds or index.rules(queue).lease_seconds or math.inf
             lasted = second.at - (first.requested_at or first.at)
-            has_ended = lasted > lease_seconds - _RESOLUTION_SECONDS or index.clock_forward(first.at, second.at)
+            has_ended = lasted > lease_seconds - RESOLUTION_SECONDS or index.clock_forward(first.at, second.at)
             if not (settled or acked or has_ended or index.is_lost_between(first.client, since, second.at)):
                 yield f"message {id} of {queue} was delivered to {second.client} while {first.client} held it"
 
@@ -86,7 +86,7 @@ def older_messages_are_first(index: Index) -> Iterator[str]:
         if not publishes or first.key in rows or first.attempt > 1 or not index.rules(queue).is_ordered:
             continue
         publish, since = publishes[0].operation, publishes[0].called_at
-        is_first = not index.any_loss_between(0, first.at) and not index.has_crash_between(since, first.at)
+        is_first = not index.may_return_between(0, first.at) and not index.has_crash_between(since, first.at)
         if is_first and not publish.delay and queue in publish.queues:
             first_claims[queue, publish.priority].append(first)
     for (queue, _priority), claims in first_claims.items():
@@ -125,12 +125,12 @@ def _ready_intervals(index: Index, queue: str) -> Iterator[tuple[float, float, D
             continue
         publish = publishes[0].operation
         since = min(call.returned_at for call in publishes) + publish.delay
-        since += _RESOLUTION_SECONDS if publish.delay else 0.0
+        since += RESOLUTION_SECONDS if publish.delay else 0.0
         stored_at, attempt = publishes[0].called_at, 1  # perhaps: a publish that was repeated is answered later
         for delivery in deliveries:
             # a clock that was set back stands still while no broker runs
             plain = not publish.ttl and not (publish.delay and index.clock_back(0, delivery.at))
-            plain = plain and not index.any_loss_between(0, delivery.at)
+            plain = plain and not index.may_return_between(0, delivery.at)
             plain = plain and not index.has_crash_between(min(since, stored_at), delivery.at)
             if delivery.requested_at and delivery.attempt == attempt and plain:
                 yield since, delivery.requested_at, delivery
@@ -149,7 +149,7 @@ def _early(index: Index) -> Iterator[tuple[bool, str]]:
             due_at = publish.called_at + publish.operation.delay
             for delivery in deliveries if publish.operation.delay else ():
                 early = due_at - delivery.at - index.clock_forward(0, delivery.at)
-                if early > _RESOLUTION_SECONDS:
+                if early > RESOLUTION_SECONDS:
                     yield (
                         index.clock_back(publish.called_at, delivery.at) > 0,
                         f"{key} was delivered {early:.3f} s early",
@@ -171,7 +171,7 @@ def _late(index: Index) -> Iterator[tuple[bool, str]]:
             if index.clock_back(0, delivery.at) and index.has_crash_between(called_at, delivery.at):
                 continue
             late = delivery.requested_at - deadline - index.clock_back(called_at, deadline)
-            if late > _RESOLUTION_SECONDS:
+            if late > RESOLUTION_SECONDS:
                 yield (
                     index.clock_back(called_at, delivery.at) > 0,
                     f"{key} was delivered {late:.3f} s after its deadline",

@@ -45,6 +45,8 @@ class Publish(Operation):
         digest: of its body.
         partition: its key in a queue with partitions.
         unique: a key of which at most one message waits or runs; nothing is stored while another one has it.
+        until: how long it has the key: -1 until it is done, 0 until it is claimed, or seconds from the publish.
+        replaces: it removes a message that has the key and waits.
     """
 
     key: str
@@ -55,15 +57,30 @@ class Publish(Operation):
     digest: str = ""
     partition: str = ""
     unique: str = ""
+    until: float = -1.0
+    replaces: bool = False
 
 
 class Settle(Operation):
-    """End a delivery by its token."""
+    """End a delivery by its token.
+
+    Attributes:
+        runs: its task begins, and keeps its slot and its unique key until it ends.
+    """
 
     queue: str
     id: int
     token: int
     end: End
+    runs: bool = False
+
+
+class Delay(Operation):
+    """Deliver nothing of a partition for a time; the reply is its end in milliseconds of the broker's clock."""
+
+    queue: str
+    partition: str
+    seconds: float
 
 
 class Remove(Operation):
@@ -132,7 +149,18 @@ class Forbidden(Operation):
 
 
 AnyOperation = (
-    Publish | Settle | Remove | Define | Read | StoreResult | GetResult | StartChord | CommitJob | AbortJob | Forbidden
+    Publish
+    | Settle
+    | Delay
+    | Remove
+    | Define
+    | Read
+    | StoreResult
+    | GetResult
+    | StartChord
+    | CommitJob
+    | AbortJob
+    | Forbidden
 )
 
 
@@ -195,6 +223,12 @@ class Lost(Event):
     why: Loss = "killed"
 
 
+class Cut(Event):
+    """A client's connection is lost. What was sent to it, and not received, returns when it comes back."""
+
+    client: str
+
+
 class Crashed(Event):
     """A broker is killed, or ends otherwise than by a request.
 
@@ -236,7 +270,7 @@ class Measured(Event):
     limit: float
 
 
-AnyEvent = Called | Returned | Delivered | TaskEnded | Lost | Crashed | Started | ClockSet | Damaged | Measured
+AnyEvent = Called | Returned | Delivered | TaskEnded | Lost | Cut | Crashed | Started | ClockSet | Damaged | Measured
 
 
 # ------------------------------------------------------------------ the store afterwards
@@ -270,6 +304,7 @@ class Rules(Plain):
         is_ordered: whether its consumers take what is next, rather than what matches a condition, or a partition's.
         concurrency, partition_concurrency: how many messages may be in flight, of the queue and of each partition; 0
             for no limit.
+        rate, partition_rate: how many messages may be delivered in any second, with the burst; 0 for no limit.
     """
 
     max_attempts: int = 0
@@ -278,6 +313,8 @@ class Rules(Plain):
     is_ordered: bool = True
     concurrency: int = 0
     partition_concurrency: int = 0
+    rate: int = 0
+    partition_rate: int = 0
 
 
 class Store(Plain):

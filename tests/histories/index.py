@@ -12,6 +12,7 @@ from .events import (
     Called,
     ClockSet,
     Crashed,
+    Cut,
     Damaged,
     Delivered,
     Entry,
@@ -106,6 +107,7 @@ class Index:
             self.losses.add(loss.client, loss)
         self.power_losses = [(event.synced_at, event.at) for event in self.all(Crashed) if event.synced_at]
         self.crashes = [(event.since or event.at, event.at) for event in self.all(Crashed)]
+        self.cuts = self.all(Cut)
         self.clock_changes = self.all(ClockSet)
 
     def ids(self, queue: str, key: str) -> set[int]:
@@ -143,6 +145,10 @@ class Index:
 
     def any_loss_between(self, since: float, until: float) -> bool:
         return any(self.is_lost_between(client, since, until) for client in self.losses)
+
+    def may_return_between(self, since: float, until: float) -> bool:
+        """Whether a message that no client received may have returned in an interval."""
+        return self.any_loss_between(since, until) or any(since <= cut.at <= until for cut in self.cuts)
 
     def is_certain(self, call: Call[Settle], since: float) -> bool:
         """Whether a settlement of what was delivered at ``since`` has happened.

@@ -1,15 +1,14 @@
-"""Rules about what is stored: once (1, 12, 16), in one state (2), with the end that it was given (5, 17)."""
+"""Rules about what is stored: once (1, 12), in one state (2), with the end that it was given (5, 17)."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
 from .checker import decides
-from .events import AbortJob, CommitJob, Delivered, Measured, Publish, Settle, StartChord, TaskEnded
-from .index import Call, Index, Lists
+from .events import AbortJob, CommitJob, Delivered, Publish, Settle, StartChord, TaskEnded
+from .index import Call, Index
 
 #: the counters of the ends of leases
 _ENDS = ("acked", "rejected", "requeued", "released", "lease_expired", "deleted")
@@ -142,75 +141,6 @@ def rows_of_jobs_are_stored_once(index: Index) -> Iterator[str]:
             found = [key for key in aborted.operation.keys if index.all_ids(key)]
             if found:
                 yield f"rows of {aborted.operation.job}, which was aborted, are stored: {found[:5]}"
-
-
-@decides(16)
-def limits_hold(index: Index) -> Iterator[str]:
-    for key, calls in index.publishes.items():
-        if all(call.outcome == "refused" for call in calls):
-            found = [queue for queue in calls[0].operation.queues if index.ids(queue, key)]
-            if found:
-                yield f"{key} is in {found}, and its publish was refused"
-    for measured in index.all(Measured):
-        if measured.value > measured.limit:
-            yield f"{measured.name} is {measured.value}, over its limit of {measured.limit}"
-
-
-@decides(16)
-def unique_keys_have_one_message(index: Index) -> Iterator[str]:
-    """Decide by publishes that began and ended while another message with the key was certainly there."""
-    of_key: Lists[str, tuple[Call[Publish], float]] = Lists()
-    for key, calls in index.publishes.items():
-        if not (unique := calls[0].operation.unique):
-            continue
-        for queue in calls[0].operation.queues:
-            if index.ids(queue, key):
-                of_key.add(unique, (calls[0], _seen_until(index, queue, key)))
-    for unique, messages in of_key.items():
-        for holder, until in messages:
-            for other, _until in messages:
-                if holder.returned_at < other.called_at and other.returned_at < until:
-                    yield f"{other.operation.key} was stored while {holder.operation.key} had the key {unique}"
-
-
-def _seen_until(index: Index, queue: str, key: str) -> float:
-    """The last time at which a message was certainly waiting or in flight."""
-    seen = [-math.inf]
-    for id in index.ids(queue, key):
-        if any(entry.state in ("available", "in_flight") for entry in index.entries[queue, id]):
-            return math.inf
-        seen += [each.at for each in index.deliveries[queue, id] if not index.losses[each.client]]
-    return max(seen)
-
-
-@decides(16)
-def few_messages_are_in_flight(index: Index) -> Iterator[str]:
-    """Decide at each delivery: what other consumers certainly held at that time."""
-    for queue, rules in index.history.rules.items():
-        if not (rules.concurrency or rules.partition_concurrency):
-            continue
-        held = [
-            (delivery.at, _held_until(index, delivery), index.partition(delivery.key))
-            for (other, _id), deliveries in index.deliveries.items()
-            for delivery in deliveries
-            if other == queue
-        ]
-        for at, _until, partition in held:
-            others = [other for since, until, other in held if since <= at < until]
-            if rules.concurrency and len(others) > rules.concurrency:
-                yield f"{len(others)} messages of {queue} are in flight, and {rules.concurrency} may be"
-            if rules.partition_concurrency and others.count(partition) > rules.partition_concurrency:
-                yield f"{others.count(partition)} messages of {partition} in {queue} are in flight"
-
-
-def _held_until(index: Index, delivery: Delivered) -> float:
-    """The earliest time at which a delivery may have ended."""
-    ends = [call.called_at for call in index.settlements[delivery.queue, delivery.id, delivery.token]]
-    ends += [loss.at for loss in index.losses[delivery.client]]  # also before it was received
-    ends += [other.at for other in index.deliveries[delivery.queue, delivery.id] if other.token > delivery.token]
-    if delivery.lease_seconds:
-        ends.append((delivery.requested_at or delivery.at) + delivery.lease_seconds)
-    return min(ends, default=math.inf)
 
 
 @decides(17)

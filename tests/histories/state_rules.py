@@ -37,12 +37,12 @@ def definitions_stay(index: Index) -> Iterator[str]:
     ]
     reads += [(name, value, math.inf, math.inf) for name, value in index.store.definitions.items()]
     for name, value, since, until in reads:
-        possible = _possible(writes[name], since, until)
+        possible = possible_values(writes[name], since, until)
         if value not in possible:
             yield f"{name} is {value!r}, and was defined as {possible}"
 
 
-def _possible(writes: list[Call[Define]], since: float, until: float) -> list[Any]:
+def possible_values(writes: list[Call[Define]], since: float, until: float) -> list[Any]:
     """The values that a read in this interval may return."""
     before = [write for write in writes if write.returned_at < since]
     newest = max((write.called_at for write in before), default=-math.inf)

@@ -563,6 +563,59 @@ def held_twice(w: Writer) -> None:
         w.entry(f"held{number}", number, "in_flight")
 
 
+@planted(16)
+def a_key_is_held_after_the_end(w: Writer) -> None:
+    w.publish("first", 20, unique="k")
+    w.deliver("first", 20, 20)
+    w.settle(20, 20, outcome="returned")
+    w.entry("first", 20)
+    w.run(20)
+    w.call(e.Publish(key="second", queues=(ORDERS,), unique="k"), 20)
+
+
+@planted(16)
+def a_key_of_another_message(w: Writer) -> None:
+    w.publish("first", 20, unique="k")
+    w.entry("first", 20, "available", attempts=0)
+    w.call(e.Publish(key="second", queues=(ORDERS,), unique="other"), 20)
+
+
+@planted(16)
+def a_started_task_has_no_slot(w: Writer) -> None:
+    w.rules[ORDERS].concurrency = 1
+    for number in (20, 21):
+        w.publish(f"run{number}", number)
+        w.deliver(f"run{number}", number, number)
+        w.call(e.Settle(queue=ORDERS, id=number, token=number, end="ack", runs=True), client="b", outcome="sent")
+        w.entry(f"run{number}", number)
+        w.run(number)
+
+
+@planted(16)
+def more_than_an_altered_limit(w: Writer) -> None:
+    w.rules[ORDERS].concurrency = 2
+    w.call(e.Define(name=f"x-concurrency of {ORDERS}", value=1))
+    held_twice(w)
+
+
+@planted(16)
+def too_many_in_a_second(w: Writer) -> None:
+    w.rules[ORDERS].rate = 1
+    held_twice(w)
+
+
+@planted(16)
+def too_many_of_a_partition_in_a_second(w: Writer) -> None:
+    w.rules[ORDERS].partition_rate = 1
+    held_twice(w)
+
+
+@planted(16)
+def delivered_while_its_partition_is_delayed(w: Writer) -> None:
+    w.call(e.Delay(queue=ORDERS, partition="p", seconds=60.0), 60_000)
+    held_twice(w)
+
+
 @planted(17)
 def an_outcome_is_missing(w: Writer) -> None:
     w.publish("run", 20)
@@ -610,6 +663,18 @@ def test_each_point_has_an_anomaly() -> None:
     w = Writer()
     assert w.anomalies() == []
     assert {point for point, _plant in PLANTED} == set(POINTS) == set(range(1, 18))
+
+
+def test_a_cut_explains_that_an_older_message_is_later() -> None:
+    w = Writer()
+    w.publish("unreceived", 20)
+    w.publish("newer", 21)
+    w.deliver("newer", 21, 20)
+    w.add(e.Cut, client="c")
+    w.deliver("unreceived", 20, 21)
+    w.entry("unreceived", 20, "in_flight")
+    w.entry("newer", 21, "in_flight")
+    assert w.anomalies() == []
 
 
 def test_reported_damage_explains_what_is_missing() -> None:

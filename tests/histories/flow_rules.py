@@ -1,0 +1,198 @@
+"""Rules about limits and unique keys (16), and the order within a partition (6)."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+from .checker import decides
+from .delivery_rules import RESOLUTION_SECONDS
+from .events import Define, Delay, Delivered, Measured, Publish, TaskEnded
+from .index import Call, Index, Lists
+from .state_rules import possible_values
+
+
+@decides(16)
+def limits_hold(index: Index) -> Iterator[str]:
+    for key, calls in index.publishes.items():
+        if all(call.outcome == "refused" for call in calls):
+            found = [queue for queue in calls[0].operation.queues if index.ids(queue, key)]
+            if found:
+                yield f"{key} is in {found}, and its publish was refused"
+    for measured in index.all(Measured):
+        if measured.value > measured.limit:
+            yield f"{measured.name} is {measured.value}, over its limit of {measured.limit}"
+
+
+# ------------------------------------------------------------------ unique keys
+@decides(16)
+def unique_keys_have_one_message(index: Index) -> Iterator[str]:
+    """Decide by publishes that began and ended while another message with the key was certainly there."""
+    of_key: Lists[str, tuple[Call[Publish], float]] = Lists()
+    for key, calls in index.publishes.items():
+        if not (unique := calls[0].operation.unique):
+            continue
+        for queue in calls[0].operation.queues:
+            if index.ids(queue, key):
+                of_key.add(unique, (calls[0], _has_key_until(index, queue, calls[0])))
+    for unique, messages in of_key.items():
+        for holder, until in messages:
+            for other, _until in messages:
+                may_replace = other.operation.replaces and holder.operation.until > 0
+                if holder.returned_at < other.called_at and other.returned_at < until and not may_replace:
+                    yield f"{other.operation.key} was stored while {holder.operation.key} had the key {unique}"
+
+
+def _has_key_until(index: Index, queue: str, publish: Call[Publish]) -> float:
+    """The last time at which a stored message certainly had its unique key, if it was not replaced."""
+    key, until, since = publish.operation.key, publish.operation.until, publish.called_at
+    if until > 0:
+        return since + until - RESOLUTION_SECONDS - index.clock_forward(since, math.inf)
+    entries = [entry for id in index.ids(queue, key) for entry in index.entries[queue, id]]
+    if until == 0:
+        is_new = any(entry.state == "available" and not entry.attempts for entry in entries)
+        return math.inf if is_new and not (publish.operation.ttl or index.losses or index.crashes) else -math.inf
+    states = ("in_flight",) if publish.operation.ttl else ("in_flight", "available")
+    if any(entry.state in states for entry in entries):
+        return math.inf
+    seen = [-math.inf]
+    for id in index.ids(queue, key):
+        for each in index.deliveries[queue, id]:
+            ends_at = each.requested_at + each.lease_seconds if each.lease_seconds else math.inf
+            if each.at < ends_at and not index.is_lost_between(each.client, 0, each.at):
+                seen.append(each.at)
+    for event in index.all(TaskEnded):  # a task that was acknowledged early has its key until here
+        if event.key == key and not index.is_lost_between(event.client, 0, event.at):
+            seen.append(event.at)
+    return max(seen)
+
+
+@decides(16)
+def unique_keys_are_released(index: Index) -> Iterator[str]:
+    """Decide by the messages that publishes named because they had the key."""
+    unique_calls = [call for call in index.of(Publish) if call.operation.unique and isinstance(call.reply, int)]
+    key_of = {(entry.queue, entry.id): entry.key for entry in index.store.entries}
+    for call in unique_calls:
+        for queue in call.operation.queues:
+            holder = index.publishes[key_of.get((queue, call.reply), "")]
+            if not holder or holder[0].operation.key == call.operation.key:
+                continue
+            named = f"{call.operation.key} was not stored because of {holder[0].operation.key}"
+            if holder[0].operation.unique != call.operation.unique:
+                yield f"{named}, which has another key"
+            elif _has_ended(index, queue, call.reply, holder[0], call.called_at):
+                yield f"{named}, which had ended"
+
+
+def _has_ended(index: Index, queue: str, id: int, holder: Call[Publish], at: float) -> bool:
+    """Whether the key of a message was certainly free at a time."""
+    publish, waited = holder.operation, at - holder.returned_at - index.clock_back(holder.called_at, at)
+    if publish.until > 0:
+        return waited > publish.until + RESOLUTION_SECONDS
+    ends = [end for delivery in index.deliveries[queue, id] if (end := index.certain_end(delivery)) is not None]
+    tasks = {event.key for event in index.all(TaskEnded)}
+    if any(end.operation.end in ("ack", "reject") and end.is_returned and end.returned_at < at for end in ends):
+        return publish.key not in tasks and not index.power_losses
+    never_claimed = not (index.losses or index.crashes or index.deliveries[queue, id])
+    return bool(publish.ttl) and never_claimed and waited > publish.delay + publish.ttl + RESOLUTION_SECONDS
+
+
+# ------------------------------------------------------------------ slots
+@decides(16)
+def few_messages_are_in_flight(index: Index) -> Iterator[str]:
+    """Decide at each delivery: what other consumers certainly held at that time."""
+    ended = Lists[tuple[str, str], float]()
+    for event in index.all(TaskEnded):
+        ended.add((event.client, event.key), event.at)
+    for queue, rules in index.history.rules.items():
+        if not (rules.concurrency or rules.partition_concurrency):
+            continue
+        held = [
+            (delivery, _held_until(index, delivery, ended[delivery.client, delivery.key]))
+            for (other, _id), deliveries in index.deliveries.items()
+            for delivery in deliveries
+            if other == queue
+        ]
+        for delivery, _until in held:
+            others = [other for other, until in held if other.at <= delivery.at < until]
+            newest = max([delivery, *others], key=lambda other: other.token)
+            limit = _concurrency(index, queue, newest, delivery.at)
+            if limit and len(others) > limit:
+                yield f"{len(others)} messages of {queue} are in flight, and {limit} may be"
+            partition = index.partition(delivery.key)
+            same = sum(index.partition(other.key) == partition for other in others)
+            if rules.partition_concurrency and same > rules.partition_concurrency:
+                yield f"{same} messages of {partition} in {queue} are in flight"
+
+
+def _concurrency(index: Index, queue: str, newest: Delivered, until: float) -> int:
+    """The highest limit of a queue that was possible when a message was claimed."""
+    limit = index.rules(queue).concurrency
+    writes = [call for call in index.of(Define) if call.operation.name == f"x-concurrency of {queue}"]
+    writes = [call for call in writes if call.outcome != "refused"]
+    if not writes:
+        return limit
+    since = max([newest.requested_at, *(call.called_at for call in index.publishes[newest.key][:1])])
+    return max(value or limit for value in possible_values(writes, since, until))
+
+
+def _held_until(index: Index, delivery: Delivered, tasks_ended_at: list[float]) -> float:
+    """The earliest time at which a delivery may have ended, or the task that it began."""
+    ends = []
+    for call in index.settlements[delivery.queue, delivery.id, delivery.token]:
+        later = [at for at in tasks_ended_at if at >= call.called_at]
+        ends.append(min(later, default=math.inf) if call.operation.runs else call.called_at)
+    ends += [loss.at for loss in index.losses[delivery.client]]  # also before it was received
+    ends += [other.at for other in index.deliveries[delivery.queue, delivery.id] if other.token > delivery.token]
+    if delivery.lease_seconds:
+        ends.append((delivery.requested_at or delivery.at) + delivery.lease_seconds)
+    return min(ends, default=math.inf)
+
+
+# ------------------------------------------------------------------ rates and delays
+@decides(16)
+def no_second_has_more_deliveries(index: Index) -> Iterator[str]:
+    """Decide by the tokens, which are the times of the claims. A power loss takes claims, and their tokens."""
+    for queue, rules in index.history.rules.items():
+        if not (rules.rate or rules.partition_rate) or index.power_losses:
+            continue
+        claims: Lists[str | None, int] = Lists()
+        for (other, _id), deliveries in index.deliveries.items():
+            for token, key in {(each.token, each.key) for each in deliveries if other == queue}:
+                claims.add(None, token)
+                claims.add(index.partition(key), token)
+        for partition, tokens in claims.items():
+            limit, most = rules.rate if partition is None else rules.partition_rate, _most_in_a_second(tokens)
+            if limit and most > limit:
+                yield f"{queue} had {most} deliveries of {partition or 'all'} in a second, and may have {limit}"
+
+
+def _most_in_a_second(times_ms: Iterable[int]) -> int:
+    """The highest number of times in a second, less the milliseconds by which a claim may be early."""
+    ordered = sorted(times_ms)
+    return max(bisect_right(ordered, first + 990) - number for number, first in enumerate(ordered))
+
+
+@decides(16)
+def delayed_keys_wait(index: Index) -> Iterator[str]:
+    """Decide by deliveries that were requested, or published, after the delay began."""
+    delays = index.of(Delay)
+    for call in delays:
+        delay, until_ms = call.operation, call.reply
+        if not call.is_returned or not until_ms or index.may_be_undone(call.returned_at):
+            continue
+        ends = [
+            other.called_at
+            for other in delays
+            if not other.operation.seconds
+            and other.returned_at > call.called_at
+            and (other.operation.queue, other.operation.partition) == (delay.queue, delay.partition)
+        ]
+        ended_at = min(ends, default=math.inf)
+        for (queue, _id), deliveries in index.deliveries.items():
+            for each in deliveries if queue == delay.queue else ():
+                since = max([each.requested_at, *(publish.called_at for publish in index.publishes[each.key][:1])])
+                is_of_key = index.partition(each.key) == delay.partition
+                if is_of_key and call.returned_at < since and each.at < ended_at and each.token < until_ms - 1:
+                    yield f"{queue} delivered {each.key} while {delay.partition} was delayed"
