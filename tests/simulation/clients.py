@@ -20,6 +20,7 @@ from kombu_opendata.errors import OpenDataError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope, metadata_headers, open_envelope
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
+from kombu_opendata.protocol.unique_key import OnConflict, UniqueKey
 from kombu_opendata.url import memory
 
 from ..histories import events as e
@@ -27,7 +28,7 @@ from ..histories.queue_programs import DEFINITIONS, ROWS, change, read_definitio
 from ..histories.recorder import Recorder, digest
 from ..support.batches import as_objects
 from .loop import Fiber, Process, SimulatedLoop
-from .plan import QUEUES, TASKS, Step
+from .plan import QUEUES, SPLIT, TASKS, TENANTS, Step
 
 PREFETCH = 4
 _CHANNEL = 1
@@ -148,9 +149,9 @@ class Client:
         self.process.kill()
         self.fiber.end()
 
-    def settled(self, lease: m.Lease, end: str) -> int:
+    def settled(self, lease: m.Lease, end: str, *, runs: bool = False) -> int:
         queue, id, token = lease
-        return self.record.called(e.Settle(queue=queue, id=id, token=token, end=end))  # type: ignore[arg-type]
+        return self.record.called(e.Settle(queue=queue, id=id, token=token, end=end, runs=runs))  # type: ignore[arg-type]
 
     def delivered(self, key: str, body: bytes, lease: m.Lease, attempt: int, **more: float) -> None:
         queue, id, token = lease
@@ -188,10 +189,33 @@ class KombuClient(Client):
         return self.is_connected and not session.settlements.unconfirmed
 
     # ---- steps
-    def publish(self, key: str, queue: str, size: int, priority: int = 0, delay: float = 0.0, ttl: float = 0.0) -> None:
+    def publish(
+        self,
+        key: str,
+        queue: str,
+        size: int,
+        priority: int = 0,
+        delay: float = 0.0,
+        ttl: float = 0.0,
+        tenant: str = "",
+        unique: str = "",
+        until: float = -1.0,
+        on_conflict: str = "return",
+    ) -> None:
         body, now_ms = body_of(key, size), self.around.wall_ms()
-        headers = {"key": key}
-        operation = e.Publish(key=key, queues=(queue,), priority=priority, delay=delay, ttl=ttl, digest=digest(body))
+        headers = {"key": key, "tenant": tenant, "shard": key[-1]} if tenant else {"key": key}
+        operation = e.Publish(
+            key=key,
+            queues=(queue,),
+            priority=priority,
+            delay=delay,
+            ttl=ttl,
+            digest=digest(body),
+            partition=tenant,
+            unique=unique,
+            until=until,
+            replaces=on_conflict == "replace",
+        )
         message = m.Publish(
             0,
             0,
@@ -203,6 +227,9 @@ class KombuClient(Client):
             now_ms,
             now_ms + round(1000 * delay) if delay else 0,
             round(1000 * ttl) if ttl else -1,
+            unique=UniqueKey(unique, round(1000 * until) if until > 0 else int(until), OnConflict[on_conflict.upper()])
+            if unique
+            else None,
         )
         self.record.run(operation, lambda: self.connection.publish(message), lambda reply: reply.message_id or None)
 
@@ -265,7 +292,7 @@ class Worker(Consumer):
         lease = self.take_held(place)
         if lease is not None:
             key = self.held.pop(lease)
-            call = self.settled(lease, "ack")
+            call = self.settled(lease, "ack", runs=self.connection.takes_reports)
             self.connection.settle_message(_CHANNEL, m.Outcome.ACK, Started(lease))
             self.record.returned(call, outcome="sent")
             if self.connection.takes_reports:
@@ -292,6 +319,19 @@ class Started:
 
     lease: m.Lease
     run: TaskReport | TaskRun | None = TaskRun.BEGUN
+
+
+#: arguments that the operator alters
+SLOTS, SPLIT_BY = f"x-concurrency of {TENANTS}", f"x-partition-by of {SPLIT}"
+ALTERED = (SLOTS, SPLIT_BY)
+
+
+def definition(client: QueueClient, name: str) -> Any:
+    """Return the value of a definition."""
+    if name not in ALTERED:
+        return read_definition(client, name)
+    argument, _, queue = name.split(" ")
+    return client.get_queue(queue).overrides.get(argument)
 
 
 class QueueClientUser(Client):
@@ -332,9 +372,28 @@ class Operator(QueueClientUser):
         dice = random.Random(seed)
         change(dice, self.record, self.client, dice.randrange(3))
 
+    def limit(self, slots: int) -> None:
+        """Change the slots of a queue."""
+        self._alter(SLOTS, slots)
+
+    def split(self, by: str | None) -> None:
+        """Give a queue other partitions, or none; its messages are moved in the background."""
+        self._alter(SPLIT_BY, by)
+
+    def _alter(self, name: str, value: Any) -> None:
+        argument, _, queue = name.split(" ")
+        self.record.run(e.Define(name=name, value=value), lambda: self.client.alter(queue, {argument: value}))
+
+    def delay(self, queue: str, key: str, seconds: int) -> None:
+        self.record.run(
+            e.Delay(queue=queue, partition=key, seconds=seconds),
+            lambda: self.client.delay_key(queue, seconds, key=key),
+            lambda until: round(until.timestamp() * 1000) if until is not None else 0,
+        )
+
     def look(self, place: float) -> None:
-        name = DEFINITIONS[int(place * len(DEFINITIONS))]
-        self.record.run(e.Read(name=name), lambda: read_definition(self.client, name), lambda value: value)
+        name = (*DEFINITIONS, *ALTERED)[int(place * len((*DEFINITIONS, *ALTERED)))]
+        self.record.run(e.Read(name=name), lambda: definition(self.client, name), lambda value: value)
 
 
 class Driver(KombuClient):

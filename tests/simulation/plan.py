@@ -7,17 +7,23 @@ from typing import Any, Literal
 
 import msgspec
 
-QUEUES = ("orders", "mail", "jobs")
+TENANTS, THROTTLED, SPLIT = "tenants", "throttled", "split"
+#: queues with partitions and limits
+LIMITED = (TENANTS, THROTTLED, SPLIT)
+QUEUES = ("orders", "mail", "jobs", *LIMITED)
 TASKS = "tasks"
+KEYS = ("gold", "silver", "bronze")
 DEAD_LETTERS = "dead"
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "orders": {},
     "mail": {"x-delivery-limit": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD_LETTERS},
     "jobs": {"x-delivery-limit": 5},
     DEAD_LETTERS: {},
-    TASKS: {},
+    TASKS: {"x-partition-by": "tenant", "x-partition-concurrency": 3, "x-concurrency": 6},
+    TENANTS: {"x-partition-by": "tenant", "x-partition-concurrency": 1, "x-concurrency": 4},
+    THROTTLED: {"x-partition-by": "tenant", "x-partition-rate": "1/s:1", "x-rate": "3/s:1"},
+    SPLIT: {"x-partition-by": "tenant"},
 }
-
 
 Store = Literal["folder", "bucket", "slatedb"]
 
@@ -110,7 +116,7 @@ def _operation(dice: random.Random, number: int) -> tuple[str, str, dict[str, An
     if kind < 0.90:
         return _of_worker(dice, place)
     if kind < 0.94:
-        return "operator0", *dice.choice((("steer", {"seed": seed}), ("look", {"place": place})))
+        return "operator0", *_of_operator(dice, place, seed)
     if kind < 0.99:
         task = f"task{dice.randrange(1 + number // 20)}"
         stored = "store_result", {"task": task, "result": f"SUCCESS {number}"}
@@ -121,6 +127,20 @@ def _operation(dice: random.Random, number: int) -> tuple[str, str, dict[str, An
         "run_job",
         {"job": f"job{number}", "rows": rows, "commits": dice.choice((0, 1, 1, 2)), "seed": seed},
     )
+
+
+def _of_operator(dice: random.Random, place: float, seed: int) -> tuple[str, dict[str, Any]]:
+    kind = dice.random()
+    if kind < 0.4:
+        return "steer", {"seed": seed}
+    if kind < 0.6:
+        return "limit", {"slots": dice.choice((1, 2, 3))}
+    if kind < 0.7:
+        return "split", {"by": dice.choice((None, "shard", "tenant"))}
+    if kind < 0.8:
+        queue, key, seconds = dice.choice((TENANTS, THROTTLED)), dice.choice(KEYS), dice.choice((0, 1, 2))
+        return "delay", {"queue": queue, "key": key, "seconds": seconds}
+    return "look", {"place": place}
 
 
 def _of_reader(dice: random.Random, number: int, place: float, seed: int) -> tuple[str, str, dict[str, Any]]:
@@ -145,6 +165,12 @@ def _of_worker(dice: random.Random, place: float) -> tuple[str, str, dict[str, A
 
 def _publish(dice: random.Random, key: str) -> dict[str, Any]:
     arguments: dict[str, Any] = {"key": key, "queue": dice.choice((*QUEUES, TASKS)), "size": dice.choice((10, 60, 400))}
+    if arguments["queue"] in (TASKS, *LIMITED):
+        arguments["tenant"] = dice.choice(KEYS)
+        if dice.random() < 0.4:
+            arguments["unique"] = f"{arguments['queue']} {dice.randrange(3)}"
+            arguments["until"] = dice.choice((-1.0, -1.0, 0.0, 0.5))
+            arguments["on_conflict"] = dice.choice(("return", "replace", "error"))
     if dice.random() < 0.2:
         arguments["priority"] = dice.choice((1, 5, 9))
     if dice.random() < 0.15:

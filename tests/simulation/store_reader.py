@@ -10,8 +10,8 @@ from kombu_opendata.protocol import messages as m
 from ..histories import events as e
 from ..histories.queue_programs import DEFINITIONS, EXCHANGE, GRAVEYARD, LETTERS, ROWS, STEERED, create_letters
 from ..histories.store_reader import store_of
-from .clients import TIMES, Client, Surroundings
-from .plan import ARGUMENTS, Step
+from .clients import ALTERED, TIMES, Client, Surroundings, definition
+from .plan import ARGUMENTS, TASKS, TENANTS, Step
 
 
 class StoreReader(Client):
@@ -42,4 +42,16 @@ class StoreReader(Client):
         tasks = sorted({call.task for call in calls if isinstance(call, e.StoreResult)})
         values = self.client.calls.call(m.GetResults(0, [task.encode() for task in tasks])).values if tasks else []
         results = {task: value.decode() for task, value in zip(tasks, values, strict=True) if value is not None}
-        self.store = msgspec.structs.replace(store, results=results)
+        definitions = store.definitions | {name: definition(self.client, name) for name in ALTERED}
+        self.store = msgspec.structs.replace(store, results=results, definitions=definitions)
+        self._count_slots()
+
+    def _count_slots(self) -> None:
+        """Measure the slots that are taken, although no client is left."""
+        for queue in (TENANTS, TASKS):
+            page = self.client.list_partitions(queue)
+            used = sum(partition.in_flight + partition.running for partition in page.partitions)
+            self.record.add(e.Measured, name=f"slots of partitions of {queue}", value=used, limit=0)
+            self.client.alter(queue, {"x-concurrency": 1})
+            is_full = self.client.list_partitions(queue).limited_by == "concurrency"
+            self.record.add(e.Measured, name=f"slots of {queue}", value=int(is_full), limit=0)

@@ -12,7 +12,7 @@ from tests.simulation.plan import Plan, Store, draw
 from tests.simulation.shrinking import script_of, shrink
 from tests.simulation.world import World
 
-pytestmark = pytest.mark.contract(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 17)
+pytestmark = pytest.mark.contract(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 17)
 
 
 @pytest.mark.parametrize("store", ["folder", "bucket"])

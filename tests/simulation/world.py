@@ -41,7 +41,7 @@ from .disk import Disk
 from .faults import Faults
 from .loop import Process, SimulatedLoop, current_fiber, current_process
 from .network import ClientSocket, ConnectedTransport, Connection, Network
-from .plan import CLIENTS, TASKS, Plan
+from .plan import CLIENTS, SPLIT, TASKS, TENANTS, THROTTLED, Plan
 from .store_reader import StoreReader
 
 #: time for which the clients may go on after the last step, and for which brokers may start
@@ -55,7 +55,10 @@ RULES = {
     "mail": e.Rules(max_attempts=3, dead_letters="dead"),
     "jobs": e.Rules(max_attempts=5),
     LETTERS: e.Rules(max_attempts=LETTER_ATTEMPTS, dead_letters=GRAVEYARD),
-    TASKS: e.Rules(max_attempts=20),
+    TASKS: e.Rules(max_attempts=20, is_ordered=False, concurrency=6, partition_concurrency=3),
+    TENANTS: e.Rules(max_attempts=20, is_ordered=False, concurrency=4, partition_concurrency=1),
+    THROTTLED: e.Rules(max_attempts=20, is_ordered=False, rate=4, partition_rate=2),
+    SPLIT: e.Rules(max_attempts=20, is_ordered=False),
 }
 _KINDS: dict[str, type[Client]] = {
     "producer": KombuClient,
@@ -176,6 +179,7 @@ class World:
                 client.record.lost("cut")
 
         if client is not None:
+            client.record.add(e.Cut, client=client.label)
             self.loop.call_later(0.9 * GRACE_SECONDS, look, context=self.loop.root)
 
     async def _connect_broker(self, factory: Callable[[], asyncio.Protocol], address: str) -> Any:
