@@ -55,7 +55,7 @@ def end_a_broker(run: RealRun) -> None:
 
 
 def disk_fault(run: RealRun) -> None:
-    """Let a call of the broker fail, or kill the broker in the middle of it."""
+    """Let a call of the broker fail, or kill the broker in the middle of it or before the disk has room again."""
     slot, fault = run.dice.choice(run.slots), run.dice.choice(list(DiskFault))
     armed_at = time.monotonic()
     run.may_end = True
@@ -70,6 +70,8 @@ def disk_fault(run: RealRun) -> None:
             wait_until(lambda: not slot.broker.is_running, _ENDS_SECONDS, "the end of the broker")
         else:
             random_moment(run.dice, _MOMENT_SECONDS)
+            if slot.broker.is_running and run.dice.random() < 0.5:
+                run.crash(slot)
     slot.control.disarm()
     if not slot.broker.is_running:
         run.record.add(e.Crashed, broker=slot.broker.name, how=fault.name, since=armed_at)

@@ -89,6 +89,31 @@ static int synced(int fd, int (*sync)(int)) {
     return result;
 }
 
+/* The journal's write, which also syncs by a flag. */
+ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off64_t at, int flags) {
+    NEXT(pwritev64v2);
+    int fault = strikes(fd, KILL_IN_WRITE, FULL_DISK);
+    if (fault == KILL_IN_WRITE) { if (count > 1) next(fd, parts, count / 2, at, 0); die(); }
+    if (fault == FULL_DISK) { errno = ENOSPC; return -1; }
+    fault = flags & (RWF_DSYNC | RWF_SYNC) ? strikes(fd, FAILED_SYNC, KILL_AFTER_SYNC) : NONE;
+    ssize_t result = next(fd, parts, count, at, fault == FAILED_SYNC || fault == KILL_AT_SYNC ? 0 : flags);
+    if (fault == FAILED_SYNC) { errno = EIO; return -1; }
+    if (fault != NONE) die();
+    return result;
+}
+
+ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t at, int flags) {
+    return pwritev64v2(fd, parts, count, at, flags);
+}
+
+ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t at) {
+    return pwritev64v2(fd, parts, count, at, 0);
+}
+
+ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
+    return pwritev64v2(fd, parts, count, at, 0);
+}
+
 int fsync(int fd) { NEXT(fsync); return synced(fd, next); }
 int fdatasync(int fd) { NEXT(fdatasync); return synced(fd, next); }
 
