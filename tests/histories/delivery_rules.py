@@ -54,21 +54,23 @@ def stale_tokens_are_ignored(index: Index) -> Iterator[str]:
         deliveries = index.deliveries[queue, id]
         if len(deliveries) < 2 or any(entry.state not in ("done", "failed") for entry in entries):
             continue
-        last = deliveries[-1]
+        last, state = deliveries[-1], entries[0].state
         stale = [
             call
             for delivery in deliveries[:-1]
             for call in index.settlements[queue, id, delivery.token]
             if call.called_at > last.at and call.operation.end in ("ack", "reject")
         ]
-        limit = index.rules(queue).max_attempts
-        explained = index.settlements[queue, id, last.token] or (limit and last.attempt >= limit)
         for call in stale:
             if call.is_returned:
                 yield f"{call.client} settled message {id} of {queue} by the token of an earlier delivery"
-        if stale and not explained and not index.is_lost_between(last.client, 0, math.inf):
+        limit = index.rules(queue).max_attempts
+        ends = {call.operation.end for call in index.settlements[queue, id, last.token]}
+        explained = "ack" in ends if state == "done" else ends or (limit and last.attempt >= limit)
+        is_lost = any(loss.why != "closed" for loss in index.losses[last.client])
+        if stale and not explained and not is_lost and not index.power_losses:
             by = f"{stale[0].client}'s token of an earlier delivery"
-            yield f"message {id} of {queue} is {entries[0].state} by {by}"
+            yield f"message {id} of {queue} is {state} by {by}"
 
 
 @decides(6)

@@ -14,6 +14,7 @@ import kombu as _kombu
 from msgspec import field
 
 import kombu_opendata  # noqa: F401 - registers the transport
+from kombu_opendata.protocol.messages import Outcome
 from kombu_opendata.protocol.unique_key import HEADER as UNIQUE
 from kombu_opendata.transport.kombu_message import DELIVERY_COUNT
 
@@ -113,8 +114,18 @@ def tenant_headers(dice: random.Random, published: e.Publish) -> dict[str, Any]:
 
 
 def consume(run: Run, name: str, queue: str) -> None:
-    """Consume with Kombu; most are acknowledged, some return, some are rejected."""
+    """Consume with Kombu; most are acknowledged, some return, some are rejected.
+
+    What returned to the client itself is acknowledged by the earlier token, which must do nothing, and returns again.
+    """
     dice, record = run.begin(name)
+    returned: dict[tuple[str, int], int] = {}
+
+    def acknowledge_by(token: int, message: Any) -> None:
+        of, id, _token = message.lease
+        call = record.called(e.Settle(queue=of, id=id, token=token, end="ack"))
+        message.channel.connection.settle(message.channel.channel_id, Outcome.ACK, [(of, id, token)])
+        record.returned(call, outcome="sent")
 
     def received(body: Any, message: Any) -> None:
         of, id, token = message.lease
@@ -122,7 +133,12 @@ def consume(run: Run, name: str, queue: str) -> None:
             e.Delivered, client=name, queue=of, id=id, token=token, key=message.headers["key"],
             attempt=1 + message.headers.get(DELIVERY_COUNT, 0), digest=digest(body.encode()),
         )  # fmt: skip
-        end: e.End = dice.choices(("ack", "requeue", "reject"), (90, 7, 3))[0]
+        end: e.End = dice.choices(("ack", "requeue", "reject"), (85, 12, 3))[0]
+        if (earlier := returned.pop((of, id), None)) is not None:
+            acknowledge_by(earlier, message)
+            end = "requeue"
+        elif end == "requeue":
+            returned[of, id] = token
         call = record.called(e.Settle(queue=of, id=id, token=token, end=end))
         {"ack": message.ack, "requeue": message.requeue, "reject": message.reject}[end]()
         record.returned(call, outcome="sent")

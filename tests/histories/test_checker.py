@@ -273,6 +273,18 @@ def a_stale_token_settles_what_another_has(w: Writer) -> None:
     w.run(20)
 
 
+@planted(4)
+def a_stale_token_settles_what_returned_again(w: Writer) -> None:
+    w.publish("stale", 20)
+    w.deliver("stale", 20, 20)
+    w.settle(20, 20, "requeue")
+    w.deliver("stale", 20, 21, attempt=2)
+    w.settle(20, 20)
+    w.settle(20, 21, "requeue")
+    w.entry("stale", 20)
+    w.run(20)
+
+
 @planted(5)
 def run_after_its_ack(w: Writer) -> None:
     w.whole("again", 20, 20)
