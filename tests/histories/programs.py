@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import kombu as _kombu
 from msgspec import field
@@ -23,6 +23,7 @@ from .recorder import NO_ANSWER, Recorder, body_of, digest
 
 #: as Any: the package says it is typed, but most of its functions are not
 kombu: Any = _kombu
+T = TypeVar("T")
 PATIENT: dict[str, Any] = {"start_timeout": 60, "reconnect_timeout": 60}
 
 
@@ -59,14 +60,13 @@ def pause(dice: random.Random) -> None:
     time.sleep(dice.random() * 0.02)
 
 
-def persist(call: Callable[[], object]) -> None:
-    """Repeat a client's first call until its broker is there."""
+def persist(call: Callable[[], T], errors: tuple[type[Exception], ...] = NO_ANSWER) -> T:
+    """Repeat a client's call until its broker is there; returns its answer."""
     deadline = time.monotonic() + PATIENT["reconnect_timeout"]
     while True:
         try:
-            call()
-            return
-        except NO_ANSWER:
+            return call()
+        except errors:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)

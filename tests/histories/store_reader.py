@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from kombu_opendata import QueueClient
+from kombu_opendata.errors import ConnectionLost, RetryLater
 from kombu_opendata.offline import Severity
 
 from ..support.processes import wait_until
 from ..support.verified import verify
 from . import events as e
+from .programs import persist
 from .queue_programs import connected, read_definition
 from .task_programs import result_text
 
@@ -31,8 +33,13 @@ def read_store(
 ) -> e.Store:
     """Return what a broker says of these queues, definitions and results, once it has no more work of its own."""
     with connected(url, "reader") as client:
-        wait_until(lambda: _is_idle(client), 60, "no dead letter waits, and no job is routed")
-        return store_of(client, queues, results, definitions)
+
+        def read() -> e.Store:
+            wait_until(lambda: _is_idle(client), 60, "no dead letter waits, and no job is routed")
+            return store_of(client, queues, results, definitions)
+
+        # a new connection has less patience than a connection that was lost
+        return persist(read, (ConnectionLost, RetryLater))
 
 
 def store_of(
