@@ -304,7 +304,8 @@ class Rules(Plain):
         is_ordered: whether its consumers take what is next, rather than what matches a condition, or a partition's.
         concurrency, partition_concurrency: how many messages may be in flight, of the queue and of each partition; 0
             for no limit.
-        rate, partition_rate: how many messages may be delivered in any second, with the burst; 0 for no limit.
+        rate, partition_rate: how many messages may be delivered in a second; 0 for no limit.
+        burst: how many may be delivered at a time after a pause.
     """
 
     max_attempts: int = 0
@@ -315,6 +316,7 @@ class Rules(Plain):
     partition_concurrency: int = 0
     rate: int = 0
     partition_rate: int = 0
+    burst: int = 1
 
 
 class Store(Plain):

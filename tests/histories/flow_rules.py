@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from .checker import decides
 from .delivery_rules import RESOLUTION_SECONDS
 from .events import Define, Delay, Delivered, Measured, Publish, TaskEnded
 from .index import Call, Index, Lists
 from .state_rules import possible_values
+
+#: how much earlier than its time a delivery may come, so that the next ones are not late
+_EARLY_MS = 55
 
 
 @decides(16)
@@ -59,8 +61,7 @@ def _has_key_until(index: Index, queue: str, publish: Call[Publish]) -> float:
     seen = [-math.inf]
     for id in index.ids(queue, key):
         for each in index.deliveries[queue, id]:
-            ends_at = each.requested_at + each.lease_seconds if each.lease_seconds else math.inf
-            if each.at < ends_at and not index.is_lost_between(each.client, 0, each.at):
+            if each.at < _lease_ends_at(index, each) and not index.is_lost_between(each.client, 0, each.at):
                 seen.append(each.at)
     for event in index.all(TaskEnded):  # a task that was acknowledged early has its key until here
         if event.key == key and not index.is_lost_between(event.client, 0, event.at):
@@ -90,10 +91,11 @@ def _has_ended(index: Index, queue: str, id: int, holder: Call[Publish], at: flo
     publish, waited = holder.operation, at - holder.returned_at - index.clock_back(holder.called_at, at)
     if publish.until > 0:
         return waited > publish.until + RESOLUTION_SECONDS
-    ends = [end for delivery in index.deliveries[queue, id] if (end := index.certain_end(delivery)) is not None]
-    tasks = {event.key for event in index.all(TaskEnded)}
-    if any(end.operation.end in ("ack", "reject") and end.is_returned and end.returned_at < at for end in ends):
-        return publish.key not in tasks and not index.power_losses
+    for delivery in index.deliveries[queue, id]:
+        end = index.certain_end(delivery)
+        is_last = end is not None and end.operation.end in ("ack", "reject") and not end.operation.runs
+        if end is not None and is_last and index.arrived_by(end, delivery.at) < at:
+            return not index.power_losses
     never_claimed = not (index.losses or index.crashes or index.deliveries[queue, id])
     return bool(publish.ttl) and never_claimed and waited > publish.delay + publish.ttl + RESOLUTION_SECONDS
 
@@ -145,33 +147,42 @@ def _held_until(index: Index, delivery: Delivered, tasks_ended_at: list[float]) 
         ends.append(min(later, default=math.inf) if call.operation.runs else call.called_at)
     ends += [loss.at for loss in index.losses[delivery.client]]  # also before it was received
     ends += [other.at for other in index.deliveries[delivery.queue, delivery.id] if other.token > delivery.token]
-    if delivery.lease_seconds:
-        ends.append((delivery.requested_at or delivery.at) + delivery.lease_seconds)
-    return min(ends, default=math.inf)
+    return min([_lease_ends_at(index, delivery), *ends])
+
+
+def _lease_ends_at(index: Index, delivery: Delivered) -> float:
+    """The earliest end of a lease that a consumer requested for a time; a clock that is set forward ends it earlier."""
+    if not delivery.lease_seconds:
+        return math.inf
+    since = delivery.requested_at or delivery.at
+    return since + delivery.lease_seconds - index.clock_forward(since, since + delivery.lease_seconds)
 
 
 # ------------------------------------------------------------------ rates and delays
 @decides(16)
-def no_second_has_more_deliveries(index: Index) -> Iterator[str]:
-    """Decide by the tokens, which are the times of the claims. A power loss takes claims, and their tokens."""
+def rates_are_kept(index: Index) -> Iterator[str]:
+    """Decide by the tokens, which are the times of the claims. A power loss takes claims, and what they used."""
     for queue, rules in index.history.rules.items():
         if not (rules.rate or rules.partition_rate) or index.power_losses:
             continue
         claims: Lists[str | None, int] = Lists()
         for (other, _id), deliveries in index.deliveries.items():
-            for token, key in {(each.token, each.key) for each in deliveries if other == queue}:
+            for token, key in sorted({(each.token, each.key) for each in deliveries if other == queue}):
                 claims.add(None, token)
                 claims.add(index.partition(key), token)
         for partition, tokens in claims.items():
-            limit, most = rules.rate if partition is None else rules.partition_rate, _most_in_a_second(tokens)
-            if limit and most > limit:
-                yield f"{queue} had {most} deliveries of {partition or 'all'} in a second, and may have {limit}"
+            rate = rules.rate if partition is None else rules.partition_rate
+            if rate and (text := _too_many(sorted(tokens), rate, rules.burst)):
+                yield f"{queue} had {text} of {partition or 'all partitions'}"
 
 
-def _most_in_a_second(times_ms: Iterable[int]) -> int:
-    """The highest number of times in a second, less the milliseconds by which a claim may be early."""
-    ordered = sorted(times_ms)
-    return max(bisect_right(ordered, first + 990) - number for number, first in enumerate(ordered))
+def _too_many(times_ms: list[int], rate: int, burst: int) -> str:
+    """Return a time with more deliveries than those of the rate and the burst, if there is one."""
+    for number, first in enumerate(times_ms):
+        for count, last in enumerate(times_ms[number:], 1):
+            if count > burst + (last - first + _EARLY_MS) * rate / 1000:
+                return f"{count} deliveries in {last - first} ms"
+    return ""
 
 
 @decides(16)

@@ -170,6 +170,15 @@ class Index:
         later = bisect_right(called, call.called_at)
         return later < len(called) and answered[later] < lost_at
 
+    def arrived_by(self, call: Call[Settle], since: float) -> float:
+        """The time by which a settlement of what was delivered at ``since`` has certainly happened; else infinity."""
+        if not self.is_certain(call, since):
+            return math.inf
+        called, answered = self._answers.get(call.client, ([], []))
+        later = bisect_right(called, call.called_at)
+        returned_at = call.returned_at if call.is_returned else math.inf
+        return min([returned_at, *answered[later : later + 1]])
+
     def may_be_undone(self, at: float) -> bool:
         """Whether a power loss may have taken what was answered at a time, other than a publish."""
         return any(synced_at <= at <= until for synced_at, until in self.power_losses)

@@ -105,7 +105,8 @@ def _operation(dice: random.Random, number: int) -> tuple[str, str, dict[str, An
     """Return a client, its operation, and the arguments."""
     place, seed, kind = dice.random(), dice.randrange(1 << 30), dice.random()
     if kind < 0.32:
-        return _client(dice, "producer"), "publish", _publish(dice, f"m{number}")
+        publisher = dice.choice(("producer", "producer", "consumer", "worker"))
+        return _client(dice, publisher), "publish", _publish(dice, f"m{number}")
     if kind < 0.62:
         client = _client(dice, "consumer")
         if dice.random() < 0.6:

@@ -57,7 +57,7 @@ RULES = {
     LETTERS: e.Rules(max_attempts=LETTER_ATTEMPTS, dead_letters=GRAVEYARD),
     TASKS: e.Rules(max_attempts=20, is_ordered=False, concurrency=6, partition_concurrency=3),
     TENANTS: e.Rules(max_attempts=20, is_ordered=False, concurrency=4, partition_concurrency=1),
-    THROTTLED: e.Rules(max_attempts=20, is_ordered=False, rate=4, partition_rate=2),
+    THROTTLED: e.Rules(max_attempts=20, is_ordered=False, rate=3, partition_rate=1),
     SPLIT: e.Rules(max_attempts=20, is_ordered=False),
 }
 _KINDS: dict[str, type[Client]] = {
