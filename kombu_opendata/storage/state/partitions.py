@@ -43,6 +43,8 @@ NEVER = 1 << 63
 #: limit for the bytes of a key; a longer one is represented by its first characters and a digest
 MAX_KEY_BYTES = 255
 _SHOWN_CHARACTERS = 32
+#: a heap is cleaned when it has twice as many pairs as messages, and this number
+EXTRA_PAIRS = 64
 #: the tag of partitions that are in no level
 _LAST_TAG = float("inf")
 #: the end of an iterator
@@ -310,6 +312,16 @@ class Partitions(dict[int, Partition]):
         partition.waiting -= messages
         if not partition.waiting and not partition.in_flight and partition.number:
             self.empty[partition.number] = partition
+
+    def clean(self, partition: Partition) -> None:
+        """Remove the pairs of messages that are no longer ready in a partition, if they are most pairs."""
+        if not partition.waiting:
+            partition.ready.clear()
+        elif len(partition.ready) > 2 * partition.waiting + EXTRA_PAIRS:
+            available, of_bucket = self._available, self.of_bucket
+            entries = {pair: available[pair[1]] for pair in partition.ready if pair[1] in available}
+            partition.ready = [pair for pair, entry in entries.items() if of_bucket(entry.bucket) is partition]
+            heapify(partition.ready)
 
     def claimed(self, entry: QueueEntry, at: int) -> None:
         """Count a delivery at a time; it is charged if the partition was next."""

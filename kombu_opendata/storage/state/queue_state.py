@@ -17,7 +17,7 @@ from ..engine_sizes import SIZES, EngineSizes
 from ..records import active
 from .cold_summaries import PARTITION_BITS, ColdSummaries, Summary
 from .flow_limits import NO_LIMITS, FlowRules
-from .partitions import Partition, PartitionRules, Partitions
+from .partitions import EXTRA_PAIRS, Partition, PartitionRules, Partitions
 from .queue_buckets import QueueBucket, QueueEntry, Row
 
 _order = attrgetter("priority", "id")
@@ -37,7 +37,8 @@ class QueueState:
     - The tail, and each bucket with messages in flight, is always loaded.
     - No message expires before ``next_deadline``.
 
-    The heaps ``_ready`` and ``_delayed`` may contain messages that are no longer ready or delayed.
+    The heaps ``_ready``, ``_delayed`` and ``_oldest`` may contain messages that are no longer there, and some of them
+    twice. Such pairs are removed at the head of a heap, or, in a queue without consumers, when most pairs are such.
 
     Attributes:
         partitions: the partitions of a queue that has them or had them, whose heaps take the place of ``_ready``.
@@ -223,6 +224,8 @@ class QueueState:
             self.available_bytes += entry.size
         if self._oldest is not None:
             heappush(self._oldest, entry.id)
+            if len(self._oldest) > self._largest_heap:
+                self._oldest = None
 
     # ------------------------------------------------------------------ choosing
     def promote(self, now: int) -> None:
@@ -379,6 +382,7 @@ class QueueState:
         entry.session = b""
         entry.returned = True
         self._make_available(entry, max(now, at_once))
+        self._clean_heaps(entry)
 
     def remove(self, entry: QueueEntry) -> None:
         """Remove an available message (expired or purged)."""
@@ -408,7 +412,27 @@ class QueueState:
             self.available_bytes -= entry.size
         if self.partitions is not None:
             self.partitions.went(self.partitions.of_bucket(entry.bucket))
+        self._clean_heaps(entry)
         return bucket
+
+    @property
+    def _largest_heap(self) -> int:
+        return 2 * len(self.available) + EXTRA_PAIRS
+
+    def _clean_heaps(self, entry: QueueEntry) -> None:
+        """Remove the pairs of messages that are no longer ready or delayed, if they are most pairs."""
+        if self.partitions is not None:
+            self.partitions.clean(self.partitions.of_bucket(entry.bucket))
+        if max(len(self._ready), len(self._delayed)) > self._largest_heap:
+            self._rebuild_heaps()
+
+    def _rebuild_heaps(self) -> None:
+        available = self.available
+        self._ready = list({pair for pair in self._ready if pair[1] in available})
+        heapify(self._ready)
+        visible_at = {row: entry.visible_at for row in self._delayed if (entry := available.get(row[2])) is not None}
+        self._delayed = [row for row, at in visible_at.items() if row[0] == at]
+        heapify(self._delayed)
 
     def relocate(self, entry: QueueEntry, bucket: int, now: int) -> None:
         """Move an available message to another bucket, the tail of its partition."""
@@ -540,10 +564,7 @@ class QueueState:
             self.note_cold(number, Summary.of(rows, now))
             if self.counts_bytes:
                 self.cold.sizes[number] = array("I", [entry.size for entry in bucket.available.values()])
-        self._ready = [pair for pair in self._ready if pair[1] in self.available]
-        heapify(self._ready)
-        self._delayed = [row for row in self._delayed if row[2] in self.available]
-        heapify(self._delayed)
+        self._rebuild_heaps()
         self._oldest = None
 
     # ------------------------------------------------------------------ expiry and maximum length
@@ -560,7 +581,7 @@ class QueueState:
     def oldest(self) -> tuple[QueueEntry | None, int | None]:
         """Return the available message with the lowest id; or, if that is in a cold bucket, (None, the bucket)."""
         available = self.available
-        if self._oldest is None or len(self._oldest) > 2 * len(available) + 1024:
+        if self._oldest is None:
             self._oldest = sorted(available)
         oldest = self._oldest
         while oldest and oldest[0] not in available:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from kombu_opendata.storage.engine_sizes import EngineSizes
 from kombu_opendata.storage.state.cold_summaries import ColdSummaries, Summary
+from kombu_opendata.storage.state.partitions import PartitionRules
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.queue_state import QueueState
 
@@ -196,6 +199,67 @@ def test_upcoming_begins_with_the_next_one() -> None:
     for id in range(20):
         queue.add(0, id, 255 - id, 0, 0, 0)
     assert queue.upcoming(3)[0].id == 19
+
+
+def heap_pairs(queue: QueueState) -> int:
+    partitions = queue.partitions.values() if queue.partitions is not None else ()
+    return len(queue._ready) + len(queue._delayed) + sum(len(partition.ready) for partition in partitions)
+
+
+def with_partition(queue: QueueState) -> Callable[[], int]:
+    """Add a partition; return the function that places its messages."""
+    queue.partition(PartitionRules.of({"x-partition-by": "tenant"}))
+    partition = queue.open_partition(1, "tenant", "a")
+    return lambda: queue.place_in(partition)
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_a_queue_without_consumers_grows_only_by_its_messages(is_partitioned: bool) -> None:
+    queue = QueueState("q", sizes=SIZES)
+    place = with_partition(queue) if is_partitioned else queue.place
+    for id in range(1000):
+        entry = queue.add(place(), id, 255, 0, 0, 0)
+        queue.delay(entry, 50, 0)
+        if id >= 10:  # as by a maximum length
+            oldest, _ = queue.oldest()
+            assert oldest is not None
+            assert oldest.id == id - 10
+            queue.remove(oldest)
+    assert heap_pairs(queue) < 300
+    queue.add(place(), 1000, 255, 0, 0, 0)
+    assert order(queue, 49) == [1000]
+    assert order(queue, 50) == list(range(990, 1000))
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_a_message_that_is_released_again_and_again_takes_no_more_memory(is_partitioned: bool) -> None:
+    queue = QueueState("q", sizes=SIZES)
+    place = with_partition(queue) if is_partitioned else queue.place
+    for id in range(2):
+        queue.add(place(), id, 255, 0, 0, 0)
+    assert queue.oldest()[0] is not None
+    for now in range(1000):
+        entry = take(queue, now)
+        assert entry is not None
+        assert entry.id == 0
+        queue.put_back(entry, now, costs_attempt=False)
+    assert heap_pairs(queue) + len(queue._oldest or ()) < 300
+    assert order(queue, 2000) == [0, 1]
+
+
+def test_the_order_of_a_maximum_length_that_is_not_looked_at_takes_no_more_memory() -> None:
+    queue = filled(2)
+    for id in range(2, 1000):
+        queue.add(queue.place(), id, 255, 0, 0, 0)
+        entry = take(queue, 0)
+        assert entry is not None
+        queue.settle(entry)
+        if id == 2:
+            assert queue.oldest()[0] is not None
+    assert len(queue._oldest or ()) < 300
+    oldest, _ = queue.oldest()
+    assert oldest is not None
+    assert oldest.id == 998
 
 
 def test_summary() -> None:
