@@ -249,12 +249,15 @@ class Partitions(dict[int, Partition]):
             del self.by_key[partition.key]
 
     def closable(self, now: int) -> list[int]:
-        """Return the numbers of the empty partitions that can be deleted."""
-        return [
-            number
-            for number, partition in self.empty.items()
-            if not partition.levels and self.limits.is_idle(partition, now)
-        ]
+        """Return the numbers of the empty partitions that can be deleted; remove the empty ones from their levels."""
+        for priority, level in self._levels.items():
+            for tag, _order, partition in level.heap:
+                if partition.number in self.empty:
+                    partition.levels &= ~(1 << priority)
+                    partition.tag = tag
+            level.heap = [place for place in level.heap if place[2].levels >> priority & 1]
+            heapify(level.heap)
+        return [number for number, partition in self.empty.items() if self.limits.is_idle(partition, now)]
 
     def apply(self, rules: PartitionRules, limits: FlowRules, at: int) -> None:
         """Change the rules, and the limits from a time on.

@@ -154,7 +154,29 @@ def test_a_delayed_partition_continues_at_its_time() -> None:
     assert queue.tenants[entry.id] == "a"
 
 
-def test_empty_partitions_are_closed_when_they_are_in_no_level() -> None:
+def test_empty_partitions_are_closed_when_there_is_no_consumer() -> None:
+    queue = Fair()
+    queue.put("abc")
+    for id in 0, 1:  # as if they expired
+        queue.state.remove(queue.state.available[id])
+    numbers = queue.partitions.closable(0)
+    assert sorted(numbers) == [1, 2]
+    queue.state.close_partitions(numbers)
+    queue.put("ac")
+    assert queue.get(4) == "cac"
+
+
+def test_an_empty_partition_keeps_its_place_until_it_is_closed() -> None:
+    queue = Fair()
+    queue.put("aab")
+    assert queue.get(1) == "a"
+    queue.state.remove(queue.state.available[1])
+    assert queue.partitions.closable(0) == [1]
+    queue.put("ab")
+    assert queue.get(4) == "bab"
+
+
+def test_empty_partitions_are_closed_after_their_messages_were_delivered() -> None:
     queue = Fair()
     queue.put("abc")
     assert queue.partitions.closable(0) == []
