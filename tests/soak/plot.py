@@ -13,7 +13,8 @@ from .run import Sample
 
 _PANELS = {
     "memory_mib": "memory, MiB",
-    "objects": "Python objects",
+    "objects": "Python objects that have references",
+    "blocks": "blocks of Python's allocator",
     "descriptors": "descriptors",
     "files": "files of the store",
     "disk_mib": "disk, MiB",
@@ -25,7 +26,7 @@ def plot(samples: Sequence[Sample], verdicts: dict[str, Verdict], path: Path) ->
     """Write the series, each from 0, with the level after the warm-up, which is shaded."""
     days = [sample.hours / 24 for sample in samples]
     with mpl.rc_context({"svg.hashsalt": "soak", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}):
-        figure = Figure(figsize=(7, 7), layout="constrained")
+        figure = Figure(figsize=(7, 8), layout="constrained")
         for axes, (name, title) in zip(figure.subplots(len(_PANELS), sharex=True), _PANELS.items(), strict=True):
             axes.plot(days, [getattr(sample, name) for sample in samples], color=_LINE, linewidth=1.2)
             axes.axhline(verdicts[name].level, color=_INK, linewidth=0.8, linestyle=":")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ class Sample(NamedTuple):
     hours: float
     memory_mib: float
     objects: int
+    blocks: int
     descriptors: int
     files: int
     disk_mib: float
@@ -31,7 +33,8 @@ class Sample(NamedTuple):
 #: caches of SlateDB fill up slowly, and allocators keep some memory
 LIMITS = {
     "memory_mib": Limit(0.15, 24),
-    "objects": Limit(0.05, 4000),
+    "objects": Limit(0.01, 1000),
+    "blocks": Limit(0.02, 6000),
     "descriptors": Limit(0.0, 4),
     "files": Limit(0.1, 12),
     "disk_mib": Limit(0.2, 3),
@@ -75,4 +78,5 @@ def _sample(folder: Path, hours: float) -> Sample:
     files = [path for path in folder.rglob("*") if path.is_file()]
     sizes = [path.stat().st_size for path in files]
     descriptors = len(os.listdir("/proc/self/fd"))
-    return Sample(hours, resident_bytes() / 2**20, len(gc.get_objects()), descriptors, len(files), sum(sizes) / 2**20)
+    objects, blocks = len(gc.get_objects()), sys.getallocatedblocks()
+    return Sample(hours, resident_bytes() / 2**20, objects, blocks, descriptors, len(files), sum(sizes) / 2**20)
