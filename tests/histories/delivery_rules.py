@@ -21,7 +21,7 @@ def leases_are_exclusive(index: Index) -> Iterator[str]:
     for (queue, id), deliveries in index.deliveries.items():
         for first, second in pairwise(deliveries):
             if first.token == second.token:
-                if first.client != second.client:
+                if (first.client, first.attempt) != (second.client, second.attempt):
                     yield f"{first.client} and {second.client} have the same token for message {id} of {queue}"
                 continue
             settled = any(

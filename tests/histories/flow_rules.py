@@ -88,7 +88,7 @@ def unique_keys_are_released(index: Index) -> Iterator[str]:
 
 def _has_ended(index: Index, queue: str, id: int, holder: Call[Publish], at: float) -> bool:
     """Whether the key of a message was certainly free at a time."""
-    publish, waited = holder.operation, at - holder.returned_at - index.clock_back(holder.called_at, at)
+    publish, waited = holder.operation, at - holder.returned_at - index.clock_back(0, at)
     if publish.until > 0:
         return waited > publish.until + RESOLUTION_SECONDS
     for delivery in index.deliveries[queue, id]:

@@ -99,6 +99,17 @@ def attempts_are_counted(index: Index) -> Iterator[str]:
 
 
 @decides(5)
+def done_messages_were_acknowledged(index: Index) -> Iterator[str]:
+    """A power loss may take a return, so that an acknowledgement with its token is right again."""
+    for (queue, id), entries in index.entries.items():
+        deliveries = index.deliveries[queue, id]
+        settlements = [call for each in deliveries for call in index.settlements[queue, id, each.token]]
+        is_acked = any(call.operation.end == "ack" for call in settlements)
+        if any(entry.state == "done" for entry in entries) and not (is_acked or index.power_losses):
+            yield f"message {id} of {queue} is done, and no client that held it acknowledged it"
+
+
+@decides(5)
 def failures_have_a_reason(index: Index) -> Iterator[str]:
     for (queue, id), entries in index.entries.items():
         limit = index.rules(queue).max_attempts
@@ -168,6 +179,21 @@ def outcomes_are_recorded_once(index: Index) -> Iterator[str]:
         ended = sum(counts[name] for name in _ENDS)
         if counts["delivered"] != ended + held[queue]:
             yield f"{queue} counts {counts['delivered']} deliveries, {ended} ends, and {held[queue]} are in flight"
+
+
+@decides(17)
+def lost_tasks_have_an_outcome(index: Index) -> Iterator[str]:
+    """Decide for tasks that began after an early acknowledgement, at an end at which no client is left."""
+    if index.store.runs is None or index.power_losses:
+        return
+    recorded = {(run.queue, run.id) for run in index.store.runs if run.state}
+    ended = {(event.client, event.key) for event in index.all(TaskEnded)}
+    for (queue, id), deliveries in index.deliveries.items():
+        for delivery in deliveries:
+            end = index.certain_end(delivery)
+            began = end is not None and end.operation.runs and (delivery.client, delivery.key) not in ended
+            if began and (queue, id) not in recorded:
+                yield f"the task {delivery.key} began at {delivery.client} and has no outcome"
 
 
 @decides(17)

@@ -241,6 +241,15 @@ def the_same_token_for_two(w: Writer) -> None:
     w.deliver("held", 20, 20, client="c")
 
 
+@planted(3)
+def the_same_token_after_a_return(w: Writer) -> None:
+    w.publish("held", 20)
+    w.entry("held", 20, "in_flight", attempts=2)
+    w.deliver("held", 20, 20)
+    w.settle(20, 20, "requeue")
+    w.deliver("held", 20, 20, attempt=2)
+
+
 @planted(4)
 def again_after_a_restart(w: Writer) -> None:
     w.publish("again", 20)
@@ -309,6 +318,13 @@ def acknowledged_by_a_client_that_was_killed_later(w: Writer) -> None:
     w.call(e.Read(name="confirms"), client="b")
     w.add(e.Lost, client="b")
     w.entry("again", 20, "available")
+
+
+@planted(5)
+def done_without_an_ack(w: Writer) -> None:
+    w.publish("done", 20)
+    w.deliver("done", 20, 20)
+    w.entry("done", 20)
 
 
 @planted(5)
@@ -600,7 +616,7 @@ def a_started_task_has_no_slot(w: Writer) -> None:
         w.deliver(f"run{number}", number, number)
         w.call(e.Settle(queue=ORDERS, id=number, token=number, end="ack", runs=True), client="b", outcome="sent")
         w.entry(f"run{number}", number)
-        w.run(number)
+        w.run(number, state="lost")
 
 
 @planted(16)
@@ -626,6 +642,15 @@ def too_many_of_a_partition_in_a_second(w: Writer) -> None:
 def delivered_while_its_partition_is_delayed(w: Writer) -> None:
     w.call(e.Delay(queue=ORDERS, partition="p", seconds=60.0), 60_000)
     held_twice(w)
+
+
+@planted(17)
+def a_lost_task_has_no_outcome(w: Writer) -> None:
+    w.publish("run", 20)
+    w.deliver("run", 20, 20)
+    w.call(e.Settle(queue=ORDERS, id=20, token=20, end="ack", runs=True), client="b", outcome="sent")
+    w.entry("run", 20)
+    w.run(20)
 
 
 @planted(17)

@@ -242,6 +242,7 @@ class Consumer(KombuClient):
     def _open(self) -> None:
         super()._open()
         self._is_consuming = False
+        self.returned: deque[m.Lease] = deque(maxlen=8)
 
     def _consume(self) -> None:
         if not self._is_consuming:
@@ -252,7 +253,8 @@ class Consumer(KombuClient):
                     self.connection.consume(m.Consume(0, _CHANNEL, queue, queue, False, False, {}))
             self._is_consuming = True
 
-    def receive(self, seconds: float) -> None:
+    def receive(self, seconds: float, end: str = "") -> None:
+        """Receive messages; with an end, settle each immediately."""
         self._consume()
         self.connection.drain(seconds)
         while self.connection.events:
@@ -261,6 +263,8 @@ class Consumer(KombuClient):
                 body, key = opened(event.envelope)
                 self.held[event.lease] = key
                 self.delivered(key, body, event.lease, event.attempts)
+                if end:
+                    self._settle(event.lease, end)
         if self.has_lost:  # what arrived before a power loss was read only now
             self.record.lost("cut")
             self.has_lost = False
@@ -270,12 +274,27 @@ class Consumer(KombuClient):
 
     def settle(self, place: float, end: str) -> None:
         lease = self.take_held(place)
-        if lease is None:
-            return
+        if lease is not None:
+            self._settle(lease, end)
+
+    def _settle(self, lease: m.Lease, end: str) -> None:
         del self.held[lease]
         call = self.settled(lease, end)
         self.connection.settle(_CHANNEL, _OUTCOMES[end], [lease])
         self.record.returned(call, outcome="sent")
+        if end in ("requeue", "release"):
+            self.returned.append(lease)
+
+    def settle_foreign(self, place: float, of_other: bool) -> None:
+        """Acknowledge what another client holds, or what this one has returned: the broker must ignore it."""
+        others = [client for client in self.around.started.values() if isinstance(client, Consumer)]
+        leases = [lease for client in others if client is not self for lease in client.held]
+        leases = leases if of_other else list(self.returned)
+        if leases:
+            lease = leases[int(place * len(leases))]
+            call = self.record.called(e.Forbidden(action=f"settle {lease}"))
+            self.connection.settle(_CHANNEL, m.Outcome.ACK, [lease])
+            self.record.returned(call, outcome="sent")
 
 
 class Worker(Consumer):

@@ -159,7 +159,15 @@ class Faults:
         disk = self._world.disk
         assert disk is not None
         disk.is_full = True
-        self._later(seconds, setattr, disk, "is_full", False)
+        self._later(seconds, self._make_room, choice < 0.5)
+
+    def _make_room(self, kills: bool) -> None:
+        """End a full disk; a broker that is killed before must have answered nothing that it did not store."""
+        world = self._world
+        assert world.disk is not None
+        if kills and world.disk.is_full:
+            world.brokers["a"].kill()
+        world.disk.is_full = False
 
     def fail_sync(self, choice: float, seconds: float) -> None:
         disk = self._world.disk
