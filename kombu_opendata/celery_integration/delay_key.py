@@ -24,6 +24,7 @@ def delay_key(seconds: float | timedelta) -> datetime | None:
     Raises:
         RequestError: it is not called in a task, the task's broker is another package's, or the broker has no reports
             of tasks.
+        NotFound: the queue has partitions, and the task's message has ended: its lease was lost.
     """
     delay_ms = milliseconds(seconds, "seconds")
     task: Any = current_task

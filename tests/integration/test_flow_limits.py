@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import QueueClient, errors
+from kombu_opendata.protocol.messages import DelayKey
 from kombu_opendata.queue_client import Message, QueueOptions
 
 from ..support.broker import EmbeddedBroker
@@ -133,6 +134,16 @@ def test_a_partition_is_limited_and_delayed_by_itself(client: QueueClient, name:
     assert bodies(client.read(name, qty=5)) == ["a"]
     with pytest.raises(errors.NotFound, match="no partition with the key 'c'"):
         client.delay_key(name, 1, key="c")
+
+
+def test_a_message_that_has_ended_does_not_delay_other_keys(client: QueueClient, name: str) -> None:
+    client.create(name, QueueOptions(partition_by="tenant"))
+    client.send_batch(name, ["a", "b"], [{"tenant": "a"}, {"tenant": "b"}])
+    ended = client.read(name)[0]
+    client.archive(name, ended)
+    with pytest.raises(errors.NotFound, match="not in flight"):
+        client.calls.call(DelayKey(0, name, 3_600_000, None, ended.id))
+    assert bodies(client.read(name)) == ["b"]
 
 
 @pytest.mark.parametrize("seconds", [-1, 31 * 86_400, float("nan")])

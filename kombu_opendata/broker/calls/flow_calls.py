@@ -48,6 +48,9 @@ class FlowCalls(BrokerCalls):
             return None
         if msg.id >= 0:
             entry, run = queue.messages.find(msg.id), self._running.find(queue.name, msg.id)
+            if entry is None and run is None:  # not the whole queue: this would stop all other keys
+                text = f"message {msg.id} of queue {queue.name!r} is not in flight: give a key"
+                raise NotFound(text, queue=queue.name)
             number = entry.bucket >> PARTITION_BITS if entry is not None else run[1].partition if run else 0
             return partitions.get(number) if number else None
         if msg.key is None:

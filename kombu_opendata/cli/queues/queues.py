@@ -254,7 +254,7 @@ def partitions(client: QueueClient, queue: str, order: Any, search: str, offset:
     """Show the partitions of a queue, with their limits."""
     page = client.list_partitions(queue, order=order, search=search, offset=offset, limit=limit)
     notes = [f"the queue is limited by {limit_of(page)}"] if page.limited_by else []
-    if hidden := page.matching - offset - len(page.partitions):
+    if (hidden := page.matching - offset - len(page.partitions)) > 0:
         notes.append(f"{hidden:,} more: use --offset")
     return Reply(page, _PARTITIONS.of(page.partitions), notes=notes)
 

@@ -177,4 +177,5 @@ def test_partitions_and_their_limits_are_seen(client: QueueClient, url: str) -> 
     assert found["partitions"][0]["opens_at"].endswith("Z")
     limited = run("queue", "partitions", "tenants", "--limit", "1", url=url)
     assert limited.stderr == "2 more: use --offset\n"
+    assert run("queue", "partitions", "tenants", "--offset", "9", url=url).stderr == ""
     assert run("queue", "partitions", "tenants", "--order", "size", url=url).returncode == 2
