@@ -100,9 +100,13 @@ def attempts_are_counted(index: Index) -> Iterator[str]:
 
 @decides(5)
 def done_messages_were_acknowledged(index: Index) -> Iterator[str]:
-    """A power loss may take a return, so that an acknowledgement with its token is right again."""
+    """Decide by recorded deliveries: workers record none.
+
+    A power loss may take a return, so that an acknowledgement with its token is right again.
+    """
     for (queue, id), entries in index.entries.items():
-        deliveries = index.deliveries[queue, id]
+        if not (deliveries := index.deliveries[queue, id]):
+            continue
         settlements = [call for each in deliveries for call in index.settlements[queue, id, each.token]]
         is_acked = any(call.operation.end == "ack" for call in settlements)
         if any(entry.state == "done" for entry in entries) and not (is_acked or index.power_losses):
