@@ -98,7 +98,7 @@ class Engine:
         self.pages = QueuePages(parts, buckets)
         self.repartitioner = Repartitioner(parts, operations, self.loader, self.pages, self.idempotency)
         self.settled_moves = SettledMoves(parts, buckets)
-        self.moves = Moves(parts, buckets, self.pages, self.loader, self.repeats)
+        self.moves = Moves(parts, buckets, self.pages, self.loader, self.idempotency, self.repeats)
         self.router = Router(parts, buckets)
         self.failures = FailureView(parts.state, self.history, buckets)
         self.task_runs = TaskRuns(parts, operations, enabled=self.settings.task_outcomes)

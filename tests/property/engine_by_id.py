@@ -7,7 +7,7 @@ from itertools import filterfalse
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from kombu_opendata.protocol.unique_key import UNTIL_DONE, UNTIL_STARTED, OnConflict, UniqueKey
+from kombu_opendata.protocol.unique_key import HEADER, UNTIL_DONE, UNTIL_STARTED, OnConflict, UniqueKey
 from kombu_opendata.storage.operations.unique_keys import Holder, decide
 from kombu_opendata.storage.records.idempotency import Sending, name_of, unique_name_of
 from tests.property.engine_model import Message, ModelQueue, StoredMessage, UniqueHolder
@@ -15,7 +15,8 @@ from tests.property.engine_replay_rules import ReplayRules
 from tests.property.engine_rules import MESSAGE_TTLS, ROUTES, TERMS
 
 READER = b"\0timed" + bytes(10)
-UNIQUE = tuple(unique_name_of(key) for key in ("first", "second"))
+#: destinations of unique messages, which all have one key
+UNIQUE_ROUTES = ROUTES[0], ROUTES[-1]
 KEYS = tuple(name_of("", "a", key) for key in ("first", "second"))
 WAITS = st.sampled_from([0, 1, 500, 5000])
 
@@ -186,8 +187,7 @@ class ByIdRules(ReplayRules):
         return holder
 
     @rule(
-        key=st.sampled_from(UNIQUE),
-        route=st.sampled_from(ROUTES),
+        route=st.sampled_from(UNIQUE_ROUTES),
         until=st.sampled_from([UNTIL_DONE, UNTIL_DONE, UNTIL_STARTED, 700]),
         mode=st.sampled_from(OnConflict),
         task=st.sampled_from(["", "t", "u"]),
@@ -198,7 +198,6 @@ class ByIdRules(ReplayRules):
     )
     def publish_unique(
         self,
-        key: bytes,
         route: tuple[str, str],
         until: int,
         mode: OnConflict,
@@ -209,6 +208,7 @@ class ByIdRules(ReplayRules):
         commit: bool,
     ) -> None:
         names, now, unique = self.engine.state.topology.route(*route), self.clock.now_ms(), self.model.unique
+        key = unique_name_of("key", *route)
         if not names or self.is_undefined(key):
             return
         holder, before = self.holder(key), self.model.holder(key, now)
@@ -225,7 +225,7 @@ class ByIdRules(ReplayRules):
         id = self.engine.operations.publish(
             [self.engine.state.queues[name] for name in names],
             b"unique",
-            {"n": "unique", "exchange": route[0], "routing_key": route[1], "priority": "0"},
+            {HEADER: "key", "n": "unique", "exchange": route[0], "routing_key": route[1], "priority": "0"},
             priority=255,
             created_at=now,
             visible_at=now + delay if delay else -1,
@@ -251,7 +251,7 @@ class ByIdRules(ReplayRules):
         self.end(commit)
 
     def is_undefined(self, key: bytes) -> bool:
-        """A message that was moved or redriven may hold its key again, or not."""
+        """A message that a cursor put into a queue again may hold its key again, or not."""
         return key in self.model.unique and self.model.unique[key].id in self.model.added_again
 
     @rule()
@@ -261,6 +261,6 @@ class ByIdRules(ReplayRules):
     @invariant()
     def unique_keys_are_held_as_long_as_their_messages(self) -> None:
         now = self.clock.now_ms()
-        for key in filterfalse(self.is_undefined, UNIQUE):
+        for key in filterfalse(self.is_undefined, self.model.unique):
             holder, expected = self.holder(key), self.model.holder(key, now)
             assert (holder and holder.message_id) == (expected and expected.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kombu_opendata.protocol.queue_arguments import (
@@ -351,12 +351,18 @@ class Model:
     stored: set[int] = field(default_factory=set)  # numbers of publishes
     keys: dict[bytes, Sending] = field(default_factory=dict)  # idempotency keys
     unique: dict[bytes, UniqueHolder] = field(default_factory=dict)  # the last message that took each unique key
-    added_again: set[int] = field(default_factory=set)  # messages that an operator or a cursor put into a queue
+    added_again: set[int] = field(default_factory=set)  # messages that a cursor put into a queue
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # of each queue, as the engine says at a commit
     running: dict[tuple[str, int, int], tuple[bytes, int]] = field(default_factory=dict)  # by lease: session, attempt
     ended: list[tuple[int, int, str]] = field(default_factory=list)  # attempts with a report: id, number, state
     #: collected rows since the last checkpoint: a crash brings them back
     swept: dict[tuple[str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def release(self, id: int, *left: str) -> None:
+        """An operator moved or redrove a message: it holds no unique key by these queues."""
+        for key, holder in self.unique.items():
+            if holder.id == id:
+                self.unique[key] = replace(holder, queues=tuple(name for name in holder.queues if name not in left))
 
     def holder(self, key: bytes, now: int) -> UniqueHolder | None:
         """Who holds a unique key: decided by where the message is."""

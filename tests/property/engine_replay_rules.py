@@ -122,6 +122,7 @@ class ReplayRules(EngineRules):
         queue.done = [row for row in queue.done if row[0] != id]
         queue.failed = [row for row in queue.failed if row[0] != id]
         queue.archived_failed = [row for row in queue.archived_failed if row[0] != id]
+        self.model.added_again.add(id)
         self.add(queue, id, max(stored.visible_at, now), was_here=was_here)
 
     def add(self, queue: ModelQueue, id: int, visible_at: int, *, was_here: bool = True) -> None:
@@ -129,7 +130,6 @@ class ReplayRules(EngineRules):
         now, stored = self.clock.now_ms(), self.model.stored_messages[id]
         message = Message(id, stored.priority, visible_at, stored.deadline)
         queue.publish(message, now)
-        self.model.added_again.add(id)
         message.visible_at = max(visible_at, now + was_here)
         message.returned = message.visible_at == now + 1
 
@@ -165,6 +165,7 @@ class ReplayRules(EngineRules):
             for id in done.ids:
                 setattr(source, which, [row for row in getattr(source, which) if row[0] != id])
                 self.model.ledger.again(id)
+                self.model.release(id, name, to)
                 self.add(into, id, max(self.model.stored_messages[id].visible_at, now))
             moved.extend(done.ids)
             self.model.cursors = dict(self.engine.state.cursors)
@@ -217,8 +218,10 @@ class ReplayRules(EngineRules):
                 visible_at = max(source.available[id].visible_at, now)
                 if copies:
                     self.model.ledger.again(id)
+                    self.model.release(id, to)
                 else:
                     del source.available[id]
+                    self.model.release(id, name, to)
                 self.add(into, id, visible_at)
             moved.extend(done.ids)
             self.model.cursors = dict(self.engine.state.cursors)

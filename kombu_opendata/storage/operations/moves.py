@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from ...protocol.queue_arguments import ALL
 from ..clock import Clock
@@ -27,7 +27,7 @@ from ..state.settled_list import ListName
 from ..state.store_state import Queue
 from .archive_and_delete import ROW_BYTES, Selection
 from .queue_loader import QueueLoader
-from .repeated_requests import Call, RepeatedCalls
+from .repeated_requests import Call, Idempotency, RepeatedCalls, unique_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class SettledSource:
     which: ListName
     _buckets: SettledBuckets
     only: int | None = None
+    copies: ClassVar[bool] = False
 
     def buckets(self) -> Iterable[int]:
         """Return the buckets that may have such messages now."""
@@ -179,9 +180,11 @@ class Moves(EngineService):
         buckets: SettledBuckets,
         pages: QueuePages,
         loader: QueueLoader,
+        idempotency: Idempotency,
         repeats: RepeatedCalls,
     ) -> None:
         super().__init__(parts)
+        self._idempotency = idempotency
         self._buckets = buckets
         self._pages = pages
         self._loader = loader
@@ -256,11 +259,15 @@ class Moves(EngineService):
             fitting = await matching(queue_filter.selector, [metadata[id] for id in matching_ids])
         rows = self._rows(move, [metadata[id] for id in sorted(matching_ids)], fitting, membership)
         await measure(self._store, move.way.target, rows)
-        async with self._buckets.settled_down(rows), move.source.hold(bucket) as source_times:
-            if not self._is_alive(move):
-                return False
-            rows = [row for row in rows if row.id in source_times and not (membership and row.id in membership)]
-            self._apply(move, bucket, self._as_of_now(move, rows, metadata, source_times))
+        unique_keys = unique_names([metadata[row.id] for row in rows])
+        with self._idempotency.held(unique_keys.values()):
+            if unique_keys:
+                await self._idempotency.load(unique_keys.values())
+            async with self._buckets.settled_down(rows), move.source.hold(bucket) as source_times:
+                if not self._is_alive(move):
+                    return False
+                rows = [row for row in rows if row.id in source_times and not (membership and row.id in membership)]
+                self._apply(move, bucket, self._as_of_now(move, rows, metadata, source_times), unique_keys)
         return move.way.on_step(move.done) and not move.done.is_full and not move.is_at_limit
 
     def _rows(
@@ -299,8 +306,8 @@ class Moves(EngineService):
                 current.append(new_row)
         return current
 
-    def _apply(self, move: _Move, bucket: int, rows: list[QueueRow]) -> None:
-        """Apply one effect that moves the rows out of the source, into the target."""
+    def _apply(self, move: _Move, bucket: int, rows: list[QueueRow], unique_keys: Mapping[int, bytes]) -> None:
+        """Apply one effect that moves the rows out of the source, into the target, where they hold no unique keys."""
         counts, limit = move.done, move.source.selection.limit
         if move.way.call is not None:  # the client may have repeated the call during the step
             counts.count = max(counts.count, self._repeats.before(move.way.call).messages)
@@ -320,6 +327,9 @@ class Moves(EngineService):
         self._commits.check_room(ROW_BYTES * (len(rows) + 4))
         place(move.way.target, rows)
         self._commits.apply(move.source.effect(self._clock.now_ms(), bucket, move.way.target.name, rows))
+        left = {move.way.target.name} if move.source.copies else {move.source.queue.name, move.way.target.name}
+        for id in unique_keys.keys() & set(counts.ids):
+            self._idempotency.release(unique_keys[id], id, left)
         counts.count += len(rows)
         self._repeats.note(move.way.call, counts.count)
         self._commits.needs_sync = True

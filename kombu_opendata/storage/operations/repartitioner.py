@@ -17,19 +17,17 @@ import logging
 from collections.abc import Callable, Mapping
 
 from ...errors import CorruptRecord, StoreError
-from ...protocol.unique_key import HEADER
 from ..clock import TimeSlice
 from ..effects.definitions import ClosePartitionsEffect
 from ..effects.message_moves import RelocateEffect
 from ..engine_parts import EngineParts, EngineService
 from ..read.queue_pages import QueuePages
-from ..records.idempotency import unique_name_of
 from ..state.partitions import Partitions
 from ..state.queue_buckets import QueueEntry
 from ..state.store_state import Queue
 from .message_operations import Operations
 from .queue_loader import QueueLoader
-from .repeated_requests import Idempotency
+from .repeated_requests import Idempotency, unique_names
 
 log = logging.getLogger(__name__)
 
@@ -101,11 +99,7 @@ class Repartitioner(EngineService):
         bucket = messages.buckets.get(number)
         ids = list(bucket.available) if bucket is not None else []
         known = await self._pages.metadata(ids)
-        unique_keys = {
-            id: unique_name_of(row.headers[HEADER], row.headers.get("exchange", ""), row.headers.get("routing_key", ""))
-            for id, row in known.items()
-            if HEADER in row.headers
-        }
+        unique_keys = unique_names(known.values())
         with self._idempotency.held(unique_keys.values()):
             if unique_keys:
                 await self._idempotency.load(unique_keys.values())

@@ -29,11 +29,13 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from ...protocol.unique_key import HEADER
 from ..clock import TimeSlice
 from ..effects.publishes import NoteRemovalEffect, SentUniqueEffect, SentWithKeyEffect
 from ..engine_parts import EngineParts, EngineService
 from ..records import idempotency, keys
-from ..records.idempotency import DIGEST_BYTES, Sending, Until
+from ..records.idempotency import DIGEST_BYTES, Sending, Until, unique_name_of
+from ..records.metadata import Metadata
 from ..records.session_records import Removal
 
 #: records that a sweep reads together, and at least
@@ -108,6 +110,20 @@ class Idempotency(EngineService):
             buckets = tuple(target if place == (queue, bucket) else place[1] for place in places)
             self.remember(name, sending._replace(hold=sending.hold._replace(buckets=buckets)))
 
+    def release(self, name: bytes, id: int, left: Collection[str]) -> None:
+        """End the hold of a message on a unique key, which is in memory, by its places in these queues.
+
+        A message that an operator moves, or redrives, holds no key, whatever the bucket that it comes into.
+        """
+        _is_known, sending = self._keys.find(name)
+        if sending is None or sending.hold is None or sending.hold.until == Until.TIME or sending.ids[0] != id:
+            return
+        places = [place for place in zip(sending.queues[0], sending.hold.buckets, strict=True) if place[0] not in left]
+        queues, buckets = tuple(place[0] for place in places), tuple(place[1] for place in places)
+        expires_at_ms = sending.expires_at_ms if places else 0
+        hold = sending.hold._replace(buckets=buckets)
+        self.remember(name, sending._replace(expires_at_ms=expires_at_ms, queues=(queues,), hold=hold))
+
     def remember_in_memory(self, name: bytes, sending: Sending) -> None:
         """Store the key of messages that are not stored: only in memory, and only the newest keys."""
         self._keys.discard(name)
@@ -179,6 +195,16 @@ class Idempotency(EngineService):
             if queue is not None and (bucket in queue.messages.cold or queue.messages.find(id) is not None):
                 return False
         return True
+
+
+def unique_names(messages: Iterable[Metadata]) -> dict[int, bytes]:
+    """Return the hashes of the unique keys that these messages took, or requested, by message id."""
+    headers_by_id = ((message.message_id, message.headers) for message in messages)
+    return {
+        id: unique_name_of(headers[HEADER], headers.get("exchange", ""), headers.get("routing_key", ""))
+        for id, headers in headers_by_id
+        if HEADER in headers
+    }
 
 
 def _drop_name(queue: str) -> bytes:

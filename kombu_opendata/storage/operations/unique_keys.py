@@ -13,8 +13,9 @@ a time       was published less than this time ago
 
 So nothing has to release a key: each end of a message, also of a kind that is added later, ends the hold in the same
 commit, and a crash leaves both or neither. A release that is written at each end would cost a look-up for each
-acknowledgement, and an end without it would lock the key. A message that was moved or dead-lettered is at another
-place, and holds nothing; one that was redriven may be in its old bucket, and hold its key again if that is free.
+acknowledgement, and an end without it would lock the key. A message that was dead-lettered is at another place, and
+holds nothing. Nor does one that was moved or redriven, which might return to its old bucket: the commit of the move
+releases its key (:meth:`.Idempotency.release`), which another message may have taken before or takes later.
 
 **Deciding without awaiting.** As in :mod:`.repeated_requests`, :meth:`UniqueKeys.find` does not read. If the key, or
 the bucket of its holder, is not in memory, the caller awaits :meth:`UniqueKeys.load` and tries again; then it publishes

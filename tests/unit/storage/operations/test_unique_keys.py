@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from kombu_opendata.storage.operations import repeated_requests
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.operations.moves import MoveTarget
 from kombu_opendata.storage.operations.unique_keys import Decision, Holder, decide
+from kombu_opendata.storage.read.queue_pages import AVAILABLE, DELAYED
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.definitions import QueueOverrides
 from kombu_opendata.storage.records.idempotency import unique_name_of
@@ -30,8 +32,8 @@ pytestmark = pytest.mark.contract(16)
 SUCCEEDED, LOST = TaskReport(TaskState.SUCCEEDED), TaskReport(TaskState.LOST)
 
 
-def publish(world: World, until_ms: int = UNTIL_DONE, *, name: bytes = NAME, queue: str = "q") -> int:
-    id = world.publish(queue, ttl_ms=TTL_MS)
+def publish(world: World, until_ms: int = UNTIL_DONE, *, name: bytes = NAME, queue: str = "q", **more: Any) -> int:
+    id = world.publish(queue, ttl_ms=TTL_MS, **more)
     world.engine.unique_keys.take(name, UniqueKey("key", until_ms), id, "task", [world.queue(queue)])
     return id
 
@@ -190,19 +192,65 @@ def are_cold(world: World, ids: list[int]) -> list[bool]:
     return [world.queue("q").messages.find(id) is None for id in ids]
 
 
-def test_a_message_that_returns_to_its_queue_from_the_failed_ones_holds_nothing(tmp_path: Path) -> None:
+async def redrive(world: World) -> None:
+    queue = world.queue("q")
+    way = MoveTarget(queue, lambda _messages, _bytes: True, lambda _done: True, None)
+    assert (await world.engine.moves.redrive(queue, Selection(), way)).count == 1
+
+
+@pytest.mark.parametrize("is_taken", [False, True], ids=["free", "taken"])
+@pytest.mark.parametrize("others", [0, 8], ids=["old_bucket", "other_bucket"])
+def test_a_redriven_message_holds_nothing_while_it_waits_and_runs(others: int, is_taken: bool, tmp_path: Path) -> None:
+    """Another message with its key holds it, before and after."""
+
     async def steps(world: World) -> None:
-        id = publish(world)
+        headers = {HEADER: "key"}
+        id = publish(world, headers=headers)
         await reject(world, "q")
-        for _ in range(8):
-            world.publish("q")  # so that it comes into another bucket
+        for _ in range(others):
+            world.publish("q")
+        newer = publish(world, headers=headers) if is_taken else None
+        await redrive(world)
         queue = world.queue("q")
-        way = MoveTarget(queue, lambda _messages, _bytes: True, lambda _done: True, None)
-        assert (await world.engine.moves.redrive(queue, Selection(), way)).count == 1
         assert queue.messages.find(id) is not None
-        assert await holder(world) is None
+        assert await holder(world) == newer
+        await world.engine.commits.checkpoint()
+        await world.crash()
+        assert await holder(world) == newer
+        world.clock.advance(1)
+        for _ in range(1 + others + is_taken):
+            entry = await world.claim("q")
+            world.engine.task_runs.start(world.queue("q"), [entry])
+            assert await holder(world) == newer
+        if newer is None:
+            id = publish(world, headers=headers)
+            assert await holder(world) == id
 
     run(tmp_path / "s", steps, SMALL_BUCKETS)
+
+
+def test_a_message_that_is_moved_away_and_back_holds_nothing(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.engine.definitions.declare_queue("other", QueueSettings())
+        id = publish(world, headers={HEADER: "key"})
+        for source, target, copies in (("q", "other", True), ("q", "other", False), ("other", "q", False)):
+            assert await holder(world) == (id if copies or source == "q" else None)
+            if copies:
+                await move(world, source, target, copies=True)
+                await purge(world, target)
+            else:
+                await move(world, source, target, copies=False)
+        assert world.queue("q").messages.find(id) is not None
+        assert await holder(world) is None
+
+    run(tmp_path / "s", steps)
+
+
+async def move(world: World, source: str, target: str, *, copies: bool) -> None:
+    way = MoveTarget(world.queue(target), lambda _messages, _bytes: True, lambda _done: True, None)
+    states = (AVAILABLE, DELAYED)
+    done = await world.engine.moves.waiting(world.queue(source), Selection(), way, states, copies=copies)
+    assert done.count == 1
 
 
 def test_a_holder_in_a_cold_bucket_is_found(tmp_path: Path) -> None:
