@@ -41,16 +41,21 @@ def unique_keys_have_one_message(index: Index) -> Iterator[str]:
     for unique, messages in of_key.items():
         for holder, until in messages:
             for other, _until in messages:
-                may_replace = other.operation.replaces and holder.operation.until > 0
-                if holder.returned_at < other.called_at and other.returned_at < until and not may_replace:
+                if holder.returned_at < other.called_at and other.returned_at < until:
                     yield f"{other.operation.key} was stored while {holder.operation.key} had the key {unique}"
 
 
 def _has_key_until(index: Index, queue: str, publish: Call[Publish]) -> float:
-    """The last time at which a stored message certainly had its unique key, if it was not replaced."""
+    """The last time at which a stored message certainly had its unique key."""
     key, until, since = publish.operation.key, publish.operation.until, publish.called_at
     if until > 0:
-        return since + until - RESOLUTION_SECONDS - index.clock_forward(since, math.inf)
+        replacements = [
+            call.called_at
+            for call in index.of(Publish)
+            if call.operation.unique == publish.operation.unique and call.operation.replaces and call is not publish
+        ]
+        ends = [at for at in replacements if at > since]
+        return min([since + until - RESOLUTION_SECONDS - index.clock_forward(since, math.inf), *ends])
     entries = [entry for id in index.ids(queue, key) for entry in index.entries[queue, id]]
     if until == 0:
         is_new = any(entry.state == "available" and not entry.attempts for entry in entries)

@@ -286,12 +286,14 @@ class Consumer(KombuClient):
             self.returned.append(lease)
 
     def settle_foreign(self, place: float, of_other: bool) -> None:
-        """Acknowledge what another client holds, or what this one has returned: the broker must ignore it."""
+        """Acknowledge what another client holds, or by an old token what this one got again: it must be ignored."""
         others = [client for client in self.around.started.values() if isinstance(client, Consumer)]
         leases = [lease for client in others if client is not self for lease in client.held]
-        leases = leases if of_other else list(self.returned)
+        again = {lease[:2]: lease for lease in self.held}
+        leases = leases if of_other else [lease for lease in self.returned if lease[:2] in again]
         if leases:
             lease = leases[int(place * len(leases))]
+            self.held.pop(again.get(lease[:2], lease), None)  # not settled, which would hide that it is settled
             call = self.record.called(e.Forbidden(action=f"settle {lease}"))
             self.connection.settle(_CHANNEL, m.Outcome.ACK, [lease])
             self.record.returned(call, outcome="sent")

@@ -114,6 +114,9 @@ class Faults:
         by = round((choice - 0.5) * 20 * seconds, 3)
         self._world.host.offset_seconds += by
         self._world.record.add(e.ClockSet, seconds=by)
+        if choice < 0.25:  # the clock of a broker that starts after this stands still
+            for broker in self._world.brokers.values():
+                broker.kill()
 
     # ------------------------------------------------------------------ store
     def fail_write(self, choice: float, seconds: float) -> None:
@@ -189,7 +192,8 @@ class Faults:
 
     def _damage(self, seconds: float) -> None:
         """Let brokers refuse the store, also a moment after it is restored."""
-        self._world.bucket.damaged_until = self._world.loop.time() + seconds + 2.0
+        bucket = self._world.bucket
+        bucket.damaged_until = max(bucket.damaged_until, self._world.loop.time() + seconds + 2.0)
 
     def _restore(self, restore: Callable[[], None]) -> None:
         if restore in self._restores:

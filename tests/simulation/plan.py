@@ -112,7 +112,7 @@ def _operation(dice: random.Random, number: int) -> tuple[str, str, dict[str, An
         if dice.random() < 0.6:
             end = _end(dice) if dice.random() < 0.2 else ""
             return client, "receive", {"seconds": round(dice.uniform(0, 0.05), 4), "end": end}
-        if dice.random() < 0.05:
+        if dice.random() < 0.1:
             return client, "settle_foreign", {"place": place, "of_other": dice.random() < 0.5}
         return client, "settle", {"place": place, "end": _end(dice)}
     if kind < 0.80:
