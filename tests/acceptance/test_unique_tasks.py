@@ -236,7 +236,7 @@ def test_a_queue_client_names_the_key(broker_url: str) -> None:
 
 
 def test_arguments_that_make_no_key(tasks: SimpleNamespace, app: Celery) -> None:
-    @app.task(unique=kombu_opendata.Unique(("task", "other")))
+    @app.task(shared=False, unique=kombu_opendata.Unique(("task", "other")))
     def bad(value: int) -> int:
         return value
 

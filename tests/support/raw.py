@@ -126,8 +126,8 @@ class RawClient:
         assert isinstance(answer, Welcome), answer
         return answer
 
-    def declare(self, queue: str) -> QueueDeclared:
-        answer = self.call(DeclareQueue(0, queue, True, False, False, {}, False))
+    def declare(self, queue: str, arguments: dict[str, Any] | None = None) -> QueueDeclared:
+        answer = self.call(DeclareQueue(0, queue, True, False, False, arguments or {}, False))
         assert isinstance(answer, QueueDeclared), answer
         return answer
 

@@ -101,17 +101,19 @@ def test_a_client_is_told_that_its_consumer_was_cancelled_and_a_waiting_read_end
         assert isinstance(alice.receive(), m.Ok), "no result was pushed before it"
 
 
-@pytest.mark.parametrize("condition", [{"selector": "task = 'a'"}, {"equal": {"task": "a"}}, {"grouped": "fill"}])
+@pytest.mark.parametrize(
+    "condition", [{"selector": "task = 'a'"}, {"equal": {"task": "a"}}, {"grouped": "fill", "group_header": "task"}]
+)
 def test_a_read_that_searches_gets_nothing_more_and_ends(site: Site, condition: dict[str, Any]) -> None:
     with RawClient(site.broker.port) as alice, RawClient(site.broker.port) as root:
         alice.hello(user="alice", secret="x")
         root.hello(user="root", secret="x")
-        alice.declare("q")
-        reading = alice.send(m.Read(0, "q", 1, 1000, 600_000, **condition))
+        alice.declare("q2", {"x-partition-by": "task"})
+        reading = alice.send(m.Read(0, "q2", 1, 1000, 600_000, **condition))
         alice.call(m.Ping(0))
         site.write(alice={"configure": "^q", "write": "^q"})
         root.call(m.Reload(0))
-        root.publish("q", 1, headers={"task": "a"})
+        root.publish("q2", 1, headers={"task": "a"})
         found = alice.answer(reading)
         assert found.messages == []
 

@@ -36,6 +36,7 @@ ARGUMENTS = {
     "job wait": "nightly",
     "message": "0",
     "peek": "old",
+    "queue partitions": "old",
     "queue show": "old",
     "queue top": "--once",
     "replay": "--progress",

@@ -42,9 +42,9 @@ def register(app: Celery) -> SimpleNamespace:
         "newest": {"unique": Unique(by, until="started", on_conflict="replace")},
         "strict": {"unique": Unique(by, on_conflict="error")},
     }
-    tasks = {name: app.task(hold, name=f"uniques.{name}", **options) for name, options in kinds.items()}
-    tasks["again"] = app.task(again, name="uniques.again", bind=True, unique=Unique(by))
-    tasks["total"] = app.task(total, name="uniques.total", unique=Unique())
+    tasks = {name: app.task(hold, name=f"uniques.{name}", shared=False, **options) for name, options in kinds.items()}
+    tasks["again"] = app.task(again, name="uniques.again", bind=True, shared=False, unique=Unique(by))
+    tasks["total"] = app.task(total, name="uniques.total", shared=False, unique=Unique())
     return SimpleNamespace(**tasks)
 
 
