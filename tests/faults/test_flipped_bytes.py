@@ -185,5 +185,6 @@ def test_some_flipped_bytes_of_each_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # at some places SlateDB panics, and the opening of the store waits for its deadline
 def test_many_flipped_bytes_of_each_file(tmp_path: Path) -> None:
     flip(tmp_path / "store", every=89)
