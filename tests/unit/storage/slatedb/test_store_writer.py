@@ -210,7 +210,7 @@ def test_a_compaction_of_everything_holds_up_no_flush(tmp_path: Path) -> None:
 
     async def main() -> None:
         store = await SlateStore.open(url_of(tmp_path), "db", settings=settings)
-        for number in range(30):
+        for number in range(100):
             await put_and_flush(store, **{f"{number}-{i}": os.urandom(500) for i in range(1000)})
         compaction, flushes, ended = "", 0, None
         async with asyncio.timeout(60):
