@@ -150,7 +150,7 @@ class LeaseTable:
             self._free_slot(self._queues.get(name))
 
     def _free_slot(self, queue: BrokerQueue | None) -> None:
-        """Wake a queue with limits after the end of a running task."""
+        """Wake a queue that may have limits after the end of a lease or a running task."""
         if queue is not None and (queue.flow is not None or queue.messages.partitions is not None):
             self._queues.wake(queue)
 
@@ -179,8 +179,10 @@ class LeaseTable:
                 self._queues.refill(channel)
         session.leases.pop(key, None)
         queue.end(entry, outcome, session.name, report=report, delay_ms=delay_ms, lease_expired=lease_expired)
-        if (outcome != _ACK and outcome != _START) or queue.flow is not None:
+        if outcome != _ACK and outcome != _START:
             self._queues.wake(queue)
+        else:
+            self._free_slot(queue)
 
     def _note_return(self, channel: SessionChannel) -> None:
         """Make the consumers of a channel that returns all its deliveries wait, to avoid a busy loop.

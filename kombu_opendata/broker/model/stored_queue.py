@@ -133,21 +133,6 @@ class StoredQueue(BrokerQueue):
         delay_ms: int = -1,
         lease_expired: bool = False,
     ) -> None:
-        partitions = self.messages.partitions
-        self._end(entry, outcome, holder, report, delay_ms, lease_expired)
-        if partitions is not None and partitions.has_unblocked:
-            partitions.has_unblocked = False
-            self._wake(self.name)
-
-    def _end(
-        self,
-        entry: QueueEntry,
-        outcome: int,
-        holder: str,
-        report: TaskReport | None,
-        delay_ms: int,
-        lease_expired: bool,
-    ) -> None:
         stored, operations = self.stored, self._operations
         if report is not None and outcome == _ACK:
             self._storage.task_runs.ack(stored, entry, report)

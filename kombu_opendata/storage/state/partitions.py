@@ -199,7 +199,6 @@ class Partitions(dict[int, Partition]):
         empty: partitions that have become empty and may be deleted.
         misplaced: numbers of partitions whose messages have to be moved, found by :meth:`choose`.
         may_load: False if :meth:`upcoming` found no cold bucket, and no partition became active since.
-        has_unblocked: True if a partition was unblocked by an event; the caller clears it.
     """
 
     def __init__(self, available: Mapping[int, QueueEntry], cold: ColdSummaries) -> None:
@@ -211,7 +210,7 @@ class Partitions(dict[int, Partition]):
         self.changed: set[int] = set()
         self.empty: dict[int, Partition] = {}
         self.misplaced: set[int] = set()
-        self.has_unblocked, self.may_load = False, True
+        self.may_load = True
         self._levels: dict[int, Level] = {}
         self._priorities: list[int] = []  # of the levels
         self._blocked: list[tuple[int, int, Partition]] = []  # a heap of (until, order, partition)
@@ -368,7 +367,6 @@ class Partitions(dict[int, Partition]):
     def _freed(self, partition: Partition) -> None:
         if partition.is_blocked:
             self.unblock(partition)
-            self.has_unblocked = True
         if not partition.waiting and not partition.in_flight and partition.number:
             self.empty[partition.number] = partition
 

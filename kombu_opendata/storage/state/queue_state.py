@@ -103,12 +103,7 @@ class QueueState:
         self, bucket: int, id: int, priority: int, visible_at: int, deadline: int, now: int, size: int = 0
     ) -> QueueEntry:
         """Add a new message, available from ``visible_at``."""
-        if bucket >> PARTITION_BITS:
-            self._open_bucket(bucket, now)
-        else:
-            if bucket > self.tail:
-                self.open_tail(bucket)
-            self.tail_used += 1
+        self._open_bucket(bucket, now)
         entry = QueueEntry(self.name, bucket, id, priority, visible_at, deadline, size=size)
         self._make_available(entry, now)
         return entry
@@ -125,7 +120,12 @@ class QueueState:
         return partition.tail if partition.tail_used < limit else partition.tail + 1
 
     def _open_bucket(self, number: int, now: int) -> None:
-        """Make the bucket of a partition its loaded tail, for one more message."""
+        """Make a bucket the loaded tail of its partition, for one more message."""
+        if not number >> PARTITION_BITS:
+            if number > self.tail:
+                self.open_tail(number)
+            self.tail_used += 1
+            return
         assert self.partitions is not None
         partition = self.partitions.of_bucket(number)
         if number > partition.tail:
@@ -437,12 +437,7 @@ class QueueState:
     def relocate(self, entry: QueueEntry, bucket: int, now: int) -> None:
         """Move an available message to another bucket, the tail of its partition."""
         self.remove(entry)
-        if bucket >> PARTITION_BITS:
-            self._open_bucket(bucket, now)
-        else:
-            if bucket > self.tail:
-                self.open_tail(bucket)
-            self.tail_used += 1
+        self._open_bucket(bucket, now)
         entry.bucket = bucket
         self._make_available(entry, now)
 
