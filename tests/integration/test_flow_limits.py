@@ -146,6 +146,38 @@ def test_a_message_that_has_ended_does_not_delay_other_keys(client: QueueClient,
     assert bodies(client.read(name)) == ["b"]
 
 
+@pytest.mark.parametrize("way", ["retry_delay", "release", "set_vt"])
+def test_a_message_that_returns_with_a_delay_blocks_its_partition(
+    client: QueueClient, module_store_folder: Path, name: str, way: str
+) -> None:
+    """A first delivery that is delayed does not."""
+    client.create(name, QueueOptions(partition_by="tenant", partition_concurrency=1, retry_delay_seconds=3600))
+    client.send(name, "a0", headers={"tenant": "a"}, delay=3600)
+    for body in ("a1", "a2", "b1"):
+        client.send(name, body, headers={"tenant": body[0]})
+    first, other = client.read(name, qty=5)
+    assert [first.body, other.body] == ["a1", "b1"]
+    if way == "retry_delay":
+        client.reject(name, first, requeue=True)
+    elif way == "release":
+        client.release(name, first, delay=3600)
+    else:
+        client.release(name, first)
+        client.set_vt(name, first.id, 3600)
+    EmbeddedBroker(module_store_folder / "store").kill()
+    assert client.read(name, qty=5) == client.read(name, qty=5, where={"tenant": "a"}) == []
+    (row,) = client.list_partitions(name, search="a").partitions
+    assert (row.backlog, row.in_flight, row.limited_by) == (3, 0, "concurrency")
+    assert row.opens_at is not None
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.read_with_poll, name, max_poll_seconds=60)
+        client.set_vt(name, first.id, 0)
+        (again,) = waiting.result()
+    assert again.body == "a1"
+    client.archive(name, again)
+    assert bodies(client.read(name, qty=5)) == ["a2"]
+
+
 @pytest.mark.parametrize("seconds", [-1, 31 * 86_400, float("nan")])
 def test_delays_that_are_not_valid(client: QueueClient, name: str, seconds: float) -> None:
     client.create(name)

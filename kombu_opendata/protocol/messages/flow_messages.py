@@ -35,7 +35,7 @@ class PartitionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
         share: the part of the deliveries that it gets while all partitions with a backlog are ready, from 0 to 1.
         limited_by: the reason why it delivers nothing now: ``delay``, ``rate``, ``concurrency``, or ``moving`` while
             its messages are moved to other partitions; empty if there is none.
-        opens_at_ms: the end of a delay, or the time of the next token of a rate; else 0.
+        opens_at_ms: the end of a delay, also of a returned message, or the time of the next token of a rate; else 0.
         oldest_age_seconds: the age of its oldest ready message; None if there is none, or it is unknown.
     """
 

@@ -110,7 +110,7 @@ def _put_partitions(queue: str, partitions: Partitions, batch: WriteBatch) -> No
         each = partitions.get(number)
         record = None
         if each is not None:
-            record = PartitionRecord(each.by, each.key, *(each.flow.state if each.flow is not None else ()))
+            record = PartitionRecord(each.by, each.key, *each.state)
         _put_or_delete(batch, keys.partition_key(queue, number), record, partition.encode)
     partitions.changed.clear()
 

@@ -28,6 +28,7 @@ from ..slatedb.store_writer import SlateStore
 from ..state.cold_summaries import PARTITION_BITS, Summary
 from ..state.flow_limits import PARTITION, FlowLimits, FlowRules
 from ..state.history_log import HistoryLog
+from ..state.queue_state import QueueState
 from ..state.settled_list import ListName, bucket_key
 from ..state.store_state import Queue, QueueSettings, StoreState
 from .journal import Journal
@@ -300,6 +301,8 @@ async def _load_active(store: Reads, state: StoreState, needed_buckets: Wanted, 
                 if partition_number:
                     queue.messages.restore_tail(number, len(columns.ids), value)
                 queue.messages.note_cold(number, Summary.of_columns(columns, now))
+                if partition_number:
+                    _restore_returning(queue.messages, number, key, value, now)
                 continue
             available, in_flight = active.decode(key, value)
             is_loaded = is_needed or bool(in_flight)
@@ -309,6 +312,8 @@ async def _load_active(store: Reads, state: StoreState, needed_buckets: Wanted, 
                 queue.messages.restore(number, available, in_flight, now)
             else:
                 queue.messages.note_cold(number, Summary.of(available, now))
+            if partition_number:
+                _restore_returning(queue.messages, number, key, value, now)
     for name, (number, key, value) in tails.items():
         messages = state.queues[name].messages
         available, in_flight = active.decode(key, value)
@@ -317,6 +322,12 @@ async def _load_active(store: Reads, state: StoreState, needed_buckets: Wanted, 
         messages.tail = number
         messages.tail_used = len(available) + len(in_flight)
         messages.dirty.clear()
+
+
+def _restore_returning(messages: QueueState, number: int, key: bytes, value: bytes, now: int) -> None:
+    partitions = messages.partitions
+    if partitions is not None and partitions.limits.rules.concurrency == 1:
+        partitions.restore_returning(number, active.decode(key, value)[0], now)
 
 
 async def _load_sessions(store: Reads, state: StoreState) -> None:

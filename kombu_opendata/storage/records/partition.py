@@ -5,7 +5,8 @@ field           type      meaning
 ==============  ========  ==============================================================================
 version         u8        1
 full at         i64       ns since the epoch; when the token bucket of its rate is full again; 0: none
-delayed until   i64       ms since the epoch; a task has delayed the partition until then; 0: none
+delayed until   i64       ms since the epoch; a task, or a message that returned to a partition with one
+                          slot, has delayed the partition until then; 0: none
 expression      ``Utf8``  the queue's ``x-partition-by`` when the partition was made
 key             ``Utf8``  the value of the expression; empty for messages without a value
 ==============  ========  ==============================================================================

@@ -18,13 +18,18 @@ dropped if it is stale, only when it has the lowest tag.
 **Blocked partitions.** :class:`PartitionLimits` decides when a partition may deliver again. Until then it is in no
 level, so that any number of blocked partitions cost nothing for a delivery. It keeps its tag.
 
+**Order.** In a partition with a concurrency of 1, a message that was delivered, and returned with a delay, keeps the
+slot until it is visible, so that no later message precedes it. A first delivery that is delayed takes no slot. After a
+restart such a message is known by its attempts. A return that costs no attempt is known by its time, which the
+partition's record has as the end of a delay.
+
 Tags are not stored: after a restart all partitions begin at the same virtual time.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import repeat
@@ -113,11 +118,12 @@ class Partition:
         is_blocked: True if the partition waits for its limits, or for its messages to be moved.
         blocked_until: the time at which it is unblocked; :data:`NEVER` if an event unblocks it.
         flow: the limits of the partition, whose state is in its record; None if there never were any.
+        returning: when each message that returned with a delay is visible, by id, if the concurrency is 1.
     """
 
     __slots__ = (
         "blocked_until", "by", "first", "flow", "in_flight", "is_blocked", "key", "levels", "number", "ready",
-        "running", "stride", "tag", "tail", "tail_rows", "tail_used", "waiting",
+        "returning", "running", "stride", "tag", "tail", "tail_rows", "tail_used", "waiting",
     )  # fmt: skip
 
     def __init__(self, number: int, by: str, key: str, weight: int = 1) -> None:
@@ -129,9 +135,21 @@ class Partition:
         self.is_blocked = False
         self.blocked_until = 0
         self.flow: FlowLimits | None = None
+        self.returning: dict[int, int] | None = None
         self.stride = 1 / weight
         self.tag = 0.0  # of its last place in a level
         self.levels = 0  # a bit for each priority in whose level it is
+
+    @property
+    def returns_at(self) -> int:
+        """The time from which no returned message has the slot; a time in the past means now."""
+        return max(self.returning.values()) if self.returning else 0
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """The times that are stored: of the tokens, and of the end of a delay or of :attr:`returning`."""
+        full_at_ns, delayed_until_ms = (0, 0) if self.flow is None else self.flow.state
+        return full_at_ns, max(delayed_until_ms, self.returns_at)
 
 
 class PartitionLimits:
@@ -146,6 +164,8 @@ class PartitionLimits:
         The end of a lease or a task in the partition unblocks it in any case.
         """
         flow, used = partition.flow, partition.in_flight + partition.running
+        if partition.returning and (returns_at := partition.returns_at) > now:
+            return returns_at
         if flow is None:
             return NEVER if 0 < self.rules.concurrency <= used else 0
         if flow.room(used, now):
@@ -155,6 +175,8 @@ class PartitionLimits:
 
     def reason(self, partition: Partition, now: int) -> tuple[str, int]:
         """Return why a partition delivers nothing now, and until when, as :meth:`.FlowLimits.reason`."""
+        if (returns_at := partition.returns_at) > now:
+            return "concurrency", returns_at
         flow = partition.flow or FlowLimits(self.rules)
         return flow.reason(partition.in_flight + partition.running, now)
 
@@ -271,7 +293,13 @@ class Partitions(dict[int, Partition]):
         for partition in self.values():
             partition.stride = 1 / rules.weight_of(partition.key)
             partition.flow = None if partition.flow is None else limited(partition.flow, limits, at)
+            if partition.returning and limits.concurrency != 1:
+                partition.returning = None
+                self.changed.add(partition.number)
             self.unblock(partition)
+        for entry in self._available.values():
+            if entry.visible_at > at:
+                self.delayed(entry)
 
     def fits(self, partition: Partition) -> bool:
         """Return True if the messages of a partition are where the rules place them."""
@@ -309,10 +337,14 @@ class Partitions(dict[int, Partition]):
         partition.waiting += messages
         self.empty.pop(partition.number, None)
 
-    def went(self, partition: Partition, messages: int = 1) -> None:
-        """Count messages that no longer wait in a partition."""
-        partition.waiting -= messages
-        if not partition.waiting and not partition.in_flight and partition.number:
+    def went(self, entry: QueueEntry) -> None:
+        """Count a message that no longer waits in its partition."""
+        partition = self[entry.bucket >> PARTITION_BITS]
+        partition.waiting -= 1
+        if partition.returning and partition.returning.pop(entry.id, None):
+            self.changed.add(partition.number)
+            self._freed(partition)
+        elif not partition.waiting and not partition.in_flight and partition.number:
             self.empty[partition.number] = partition
 
     def clean(self, partition: Partition) -> None:
@@ -325,11 +357,35 @@ class Partitions(dict[int, Partition]):
             partition.ready = [pair for pair, entry in entries.items() if of_bucket(entry.bucket) is partition]
             heapify(partition.ready)
 
+    def delayed(self, entry: QueueEntry) -> None:
+        """Let a delayed message keep the only slot of its partition if it was delivered before."""
+        number = entry.bucket >> PARTITION_BITS
+        if number and self.limits.rules.concurrency == 1 and (entry.attempts or entry.returned):
+            self._keep_slot(self[number], entry.id, entry.visible_at)
+            self.changed.add(number)
+
+    def restore_returning(self, number: int, rows: Iterable[Row], now: int) -> None:
+        """Let returned messages in a bucket's record keep the only slot of their partition, as before a restart."""
+        partition = self[number >> PARTITION_BITS]
+        for id, _priority, visible_at, _deadline, attempts in rows:
+            is_delay = partition.flow is not None and partition.flow.delayed_until_ms == visible_at
+            if visible_at > now and (attempts or is_delay):
+                self._keep_slot(partition, id, visible_at)
+            if is_delay and partition.flow is not None:
+                partition.flow.delayed_until_ms = 0
+
+    def _keep_slot(self, partition: Partition, id: int, visible_at: int) -> None:
+        if partition.returning is None:
+            partition.returning = {}
+        partition.returning[id] = visible_at
+
     def claimed(self, entry: QueueEntry, at: int) -> None:
         """Count a delivery at a time; it is charged if the partition was next."""
         partition = self[entry.bucket >> PARTITION_BITS]
         if self.limits.take(partition, at):
             self.changed.add(partition.number)
+        if partition.returning:
+            partition.returning.pop(entry.id, None)
         partition.waiting -= 1
         partition.in_flight += 1
         level = self._levels.get(entry.priority)

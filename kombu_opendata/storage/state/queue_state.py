@@ -213,6 +213,8 @@ class QueueState:
             partitions.came(partitions[entry.bucket >> PARTITION_BITS])
         if entry.visible_at > now:
             heappush(self._delayed, (entry.visible_at, entry.priority, entry.id))
+            if partitions is not None:
+                partitions.delayed(entry)
         elif partitions is None:
             heappush(self._ready, (entry.priority, entry.id))
         else:
@@ -411,7 +413,7 @@ class QueueState:
         if self.counts_bytes:
             self.available_bytes -= entry.size
         if self.partitions is not None:
-            self.partitions.went(self.partitions.of_bucket(entry.bucket))
+            self.partitions.went(entry)
         self._clean_heaps(entry)
         return bucket
 

@@ -10,7 +10,7 @@ from kombu_opendata.storage.records.definitions import DELIVERIES, QueueOverride
 from kombu_opendata.storage.state.settled_list import SettledList
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.clock import ManualClock
-from tests.support.engine import SESSION, World, run, sized
+from tests.support.engine import SESSION, SMALL_BUCKETS, World, run, sized
 
 pytestmark = pytest.mark.contract(4, 9, 10, 14)
 
@@ -135,3 +135,32 @@ def test_counters_include_messages_of_partitions_that_came_and_went_between_chec
         assert (counts["published"], counts["delivered"], counts["acked"]) == (2, 2, 2)
 
     run(tmp_path / "s", steps)
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize("costs_attempt", [True, False])
+@pytest.mark.parametrize("messages", [2, 60])
+def test_a_returned_message_has_the_only_slot_of_its_partition_again(
+    tmp_path: Path, checkpoint: bool, costs_attempt: bool, messages: int
+) -> None:
+    async def steps(world: World) -> None:
+        arguments = {"x-partition-by": "tenant", "x-partition-concurrency": 1, "x-retry-delay": 60_000}
+        world.engine.definitions.declare_queue("r", QueueSettings(max_attempts=9, arguments=arguments))
+        ids = [world.publish("r", headers={"tenant": "a"}) for _ in range(messages)]
+        entry, operations = await world.claim("r"), world.engine.operations
+        if costs_attempt:
+            operations.put_back(world.queue("r"), (entry,), "worker", costs_attempt=True)
+        else:
+            operations.release(world.queue("r"), (entry,), "worker", 60_000)
+        for _ in range(2):
+            await (world.engine.commits.checkpoint() if checkpoint else world.engine.commits.commit())
+            await world.crash()
+        assert await world.next("r") is None
+        await world.engine.loader.find_entries(world.queue("r"), [ids[0]])
+        world.engine.operations.delay(world.queue("r"), [world.queue("r").messages.available[ids[0]]], 0)
+        first = await world.claim("r")
+        assert first.id == ids[0]
+        world.engine.operations.ack(world.queue("r"), (first,))
+        assert (await world.claim("r")).id == ids[1]
+
+    run(tmp_path / "s", steps, SMALL_BUCKETS)

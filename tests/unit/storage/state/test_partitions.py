@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from kombu_opendata.storage.engine_sizes import EngineSizes
+from kombu_opendata.storage.state.flow_limits import FlowRules
 from kombu_opendata.storage.state.partitions import NEVER, Partition, PartitionLimits, PartitionRules, bounded_key
 from kombu_opendata.storage.state.queue_buckets import Row
 from kombu_opendata.storage.state.queue_state import QueueState
@@ -151,6 +152,94 @@ def test_a_delayed_partition_continues_at_its_time() -> None:
     entry = queue.state.peek(500)
     assert entry is not None
     assert queue.tenants[entry.id] == "a"
+
+
+def in_order() -> Fair:
+    """A queue whose partitions have one slot, with a message of the tenant ``a`` in flight."""
+    queue = Fair()
+    queue.state.partition(queue.partitions.rules, FlowRules(concurrency=1))
+    queue.put("aab")
+    assert queue.get(2, settles=False) == "ab"
+    return queue
+
+
+@pytest.mark.parametrize("costs_attempt", [True, False])
+def test_a_returned_message_keeps_the_only_slot_until_it_is_visible(costs_attempt: bool) -> None:
+    queue = in_order()
+    first = queue.state.in_flight[0]
+    queue.state.put_back(first, 2, costs_attempt=costs_attempt, visible_at=500)
+    second = queue.state.available[1]
+    assert queue.state.peek(499) is None
+    assert queue.state.is_limited(second, 499)
+    assert queue.state.next_visible_at() == 500
+    assert queue.partitions.limits.reason(queue.partitions.by_key["a"], 499) == ("concurrency", 500)
+    assert queue.state.peek(500) is first
+    queue.state.claim(first, b"", 500, 900)
+    assert queue.state.peek(900) is None
+    queue.state.settle(first)
+    assert queue.state.peek(900) is second
+
+
+def test_a_first_delivery_that_is_delayed_takes_no_slot() -> None:
+    queue = in_order()
+    queue.state.settle(queue.state.in_flight[0])
+    partition = queue.partitions.by_key["a"]
+    queue.state.add(queue.state.place_in(partition), 9, 0, 500, 0, 2)
+    assert queue.state.peek(2) is queue.state.available[1]
+    queue.state.delay(queue.state.available[9], 800, 2)
+    assert queue.state.peek(2) is queue.state.available[1]
+
+
+@pytest.mark.parametrize("change", ["removed", "sooner", "limits"])
+def test_a_returned_message_no_longer_has_the_slot(change: str) -> None:
+    queue = in_order()
+    first, second = queue.state.in_flight[0], queue.state.available[1]
+    queue.state.put_back(first, 2, costs_attempt=True, visible_at=500)
+    assert queue.state.peek(3) is None
+    if change == "removed":
+        queue.state.remove(first)
+    elif change == "sooner":
+        queue.state.delay(first, 3, 3)
+    else:
+        queue.state.partition(queue.partitions.rules, FlowRules(concurrency=2), 3)
+    assert queue.state.peek(3) is (first if change == "sooner" else second)
+    assert queue.partitions.by_key["a"].state == (0, 0)
+
+
+def test_a_message_that_returned_before_an_alteration_to_one_slot_has_it() -> None:
+    queue = in_order()
+    queue.state.partition(queue.partitions.rules, FlowRules(concurrency=2))
+    queue.state.put_back(queue.state.in_flight[0], 2, costs_attempt=True, visible_at=500)
+    assert queue.state.peek(3) is queue.state.available[1]
+    queue.state.partition(queue.partitions.rules, FlowRules(concurrency=1), 3)
+    assert queue.state.peek(3) is None
+    assert queue.state.peek(500) is queue.state.available[0]
+
+
+def test_a_cold_returned_message_keeps_the_only_slot() -> None:
+    queue = Fair(sizes=EngineSizes(bucket_entries=2, loaded_buckets=0))
+    queue.state.partition(queue.partitions.rules, FlowRules(concurrency=1))
+    queue.put("a" * 12 + "b" * 12)
+    first = queue.state.peek(1)
+    assert first is not None
+    queue.state.claim(first, b"", 1, 1)
+    queue.state.put_back(first, 2, costs_attempt=True, visible_at=500)
+    stored = store(queue.state)
+    for _ in range(5):
+        queue.state.evict(1)
+    assert first.bucket in queue.state.cold
+    tenants = ""
+    for now in (499, 499, 500, 500):
+        entry, bucket = queue.state.next(now)
+        while bucket is not None:
+            queue.state.restore(bucket, *stored[bucket], now)
+            entry, bucket = queue.state.next(now)
+        assert entry is not None
+        queue.state.claim(entry, b"", now, 900)
+        queue.state.settle(entry)
+        tenants += queue.tenants[entry.id]
+    assert Counter(tenants) == {"b": 3, "a": 1}
+    assert first.id not in queue.state.available
 
 
 def test_empty_partitions_are_closed_when_there_is_no_consumer() -> None:
