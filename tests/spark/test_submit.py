@@ -229,7 +229,7 @@ def test_a_message_over_the_brokers_limit_is_named(
         ({"kwargs": "id"}, r"write kwargs=\['id'\]"),
         ({"queue": 5}, "queue is 5 and must be a text"),
         ({"job_id": 5}, "job_id is 5 and must be a text"),
-        ({"headers": ["x"]}, "headers is .* must map names to values"),
+        ({"headers": ["x"]}, "headers is .* must be a mapping of names to values"),
         ({"countdown": F.col}, "countdown can't be a column.*write eta="),
         ({"task_id": 5}, "task_id is 5 and must be a text"),
         ({"headers": {5: "x"}}, "headers has the name 5, which must be a text"),
@@ -281,7 +281,7 @@ def test_the_format_by_itself(spark: Any, broker_url: str) -> None:
     for options, what in (
         ({"tsk": "x"}, "unknown option 'tsk'"),
         ({"task_column": "id"}, "task and task_column"),
-        ({"kwargs": "{"}, "not JSON"),
+        ({"kwargs": "{"}, "kwargs must be a JSON object that maps names to columns: .* truncated"),
         ({"args": "id,nope"}, "no column 'nope'"),
         ({"kwargs": '{"id": 5}'}, "kwargs must be a JSON object that maps names to columns"),
         ({"header_columns": '{"h": 5}'}, "header_columns must be a JSON object that maps names to columns"),
