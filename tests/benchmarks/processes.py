@@ -23,6 +23,8 @@ _SPAWN = multiprocessing.get_context("spawn")
 DEADLINE_SECONDS = 900.0
 #: a process is at rest if it took at most this CPU in each of the last seconds
 _QUIET_CPU, _QUIET_SECONDS = 0.1, 5
+#: SlateDB's runtimes, and the one of its binding
+_SLATE_THREADS = ("slatedb-", "tokio-", "async-compat")
 _GONE = (FileNotFoundError, ProcessLookupError)
 
 
@@ -136,6 +138,17 @@ def cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process so far, user's and system's, of all of its threads; in steps of 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def thread_seconds(pid: int) -> dict[str, float]:
+    """Return the CPU time of our broker so far: of its loop, of SlateDB's threads, and of its others."""
+    seconds = {"loop": 0.0, "slatedb": 0.0, "others": 0.0}
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(*_GONE):
+            is_slate = (thread / "comm").read_text().startswith(_SLATE_THREADS)
+            group = "loop" if thread.name == str(pid) else "slatedb" if is_slate else "others"
+            seconds[group] += int((thread / "schedstat").read_text().split()[0]) / 1e9
+    return seconds
 
 
 def tree_of(pid: int) -> list[int]:
