@@ -270,7 +270,15 @@ class Measured(Event):
     limit: float
 
 
-AnyEvent = Called | Returned | Delivered | TaskEnded | Lost | Cut | Crashed | Started | ClockSet | Damaged | Measured
+class Counted(Event):
+    """What a broker has counted since its startup: the outcomes of tasks, by the task's name."""
+
+    runs: dict[str, int]
+
+
+AnyEvent = (
+    Called | Returned | Delivered | TaskEnded | Lost | Cut | Crashed | Started | ClockSet | Damaged | Measured | Counted
+)
 
 
 # ------------------------------------------------------------------ the store afterwards

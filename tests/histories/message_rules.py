@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from .checker import decides
-from .events import AbortJob, CommitJob, Delivered, Publish, Settle, StartChord, TaskEnded
+from .events import AbortJob, CommitJob, Counted, Delivered, Publish, Settle, StartChord, TaskEnded
 from .index import Call, Index
 
 #: the counters of the ends of leases
@@ -213,6 +213,16 @@ def tasks_end_once(index: Index) -> Iterator[str]:
     for event in index.all(TaskEnded):
         if not recorded[event.key, event.end] and not index.losses[event.client]:
             yield f"{event.key} {event.end}, and no attempt says so"
+
+
+@decides(17)
+def outcomes_are_counted_once(index: Index) -> Iterator[str]:
+    """Decide for tasks whose name is their key: each ended as often as it was counted, or more often."""
+    ended = Counter(event.key for event in index.all(TaskEnded))
+    for counted in index.all(Counted):
+        for key, count in counted.runs.items():
+            if count > ended[key] > 0:
+                yield f"{key} ended {ended[key]} times, and is counted {count} times"
 
 
 @decides(11)

@@ -19,7 +19,7 @@ from ..support.processes import tail
 from .broker_program import BrokerSetup, run_broker
 from .fork_server import end_with_parent
 
-READY_SECONDS = 60
+READY_SECONDS = 240
 _PRELOADED = ["tests.histories.fork_server", "tests.histories.fork_server_start"]
 _CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -65,13 +65,13 @@ class Fork:
         self.signal(signal.SIGCONT)
         self.process.join(READY_SECONDS)
 
-    def wait(self, seconds: float = 60) -> int:
+    def wait(self, seconds: float = READY_SECONDS) -> int:
         """Its exit code."""
         self.process.join(seconds)
         assert self.process.exitcode is not None, f"{self.name} did not end:\n{tail(self.log)}"
         return self.process.exitcode
 
-    def terminate(self, seconds: float = 60) -> int:
+    def terminate(self, seconds: float = READY_SECONDS) -> int:
         self.signal(signal.SIGTERM)
         return self.wait(seconds)
 

@@ -204,7 +204,7 @@ def drive_jobs(run: Run, name: str) -> None:
     dice, record = run.begin(name)
     with connected(run.url, f"{name}-queues") as queues:
         queues.create(ROWS)
-    with StagingClient(run.url, Options(name=name, start_timeout=60, reconnect_timeout=60)) as client:
+    with StagingClient(run.url, Options(name=name, start_timeout=240, reconnect_timeout=240)) as client:
         persist(client.staging_target)
         number = 0
         while not run.end.exists():

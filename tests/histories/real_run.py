@@ -7,6 +7,8 @@ import signal
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
 from kombu_opendata.errors import OpenDataError
@@ -14,6 +16,7 @@ from kombu_opendata.errors import OpenDataError
 from ..support.processes import tail, wait_until
 from ..support.s3 import BUCKET
 from ..support.s3_proxy import S3Proxy
+from ..support.scrape import scrape
 from ..support.tcp_proxy import TcpProxy
 from ..support.users import user_table, write_users
 from ..support.waiting import random_moment
@@ -28,7 +31,7 @@ from .scenario import RULES, Client, Scenario
 from .store_reader import findings, read_store
 from .system_faults import Control
 
-SECONDS = 60.0
+SECONDS = 240.0
 PROGRESS_BYTES = 500
 _STEP_SECONDS = 0.05
 #: programs that end when no more is published
@@ -79,7 +82,9 @@ class RealRun:
         self._environment = bucket[1] if bucket is not None else {}
         self.store = f"s3://{BUCKET}/{self.folder.name}" if bucket is not None else f"file://{self.folder / 'store'}"
         self._library = library
-        self._options: tuple[str, ...] = ("--store", self.store, "--maintain-every", str(self.dice.choice((0.2, 10))))
+        maintain_seconds = self.dice.choice((0.2, 10))
+        self._options: tuple[str, ...] = ("--store", self.store, "--maintain-every", str(maintain_seconds))
+        self._options = (*self._options, "--metrics", "0")
         if scenario.has_users:
             self._options = (*self._options, "--users", str(_users(self.folder / "users.toml")), "--allow-cleartext")
         self.slots = [Slot(number, self.folder, scenario.has_network) for number in range(1 + scenario.has_standby)]
@@ -189,6 +194,7 @@ class RealRun:
         self._wait_for_all()
         for fault in self.scenario.faults:
             self.wait_for_progress()
+            self.count_outcomes()
             random_moment(self.dice, 0.3)
             STRIKES[fault](self)
             self.faults[fault] += 1
@@ -217,6 +223,17 @@ class RealRun:
 
         wait_until(has_progress, SECONDS, self.state)
 
+    def count_outcomes(self) -> None:
+        """Record what the brokers have counted; a fault may keep one from answering."""
+        for slot in self.slots:
+            with suppress(OSError, HTTPException):
+                samples = scrape(slot.broker.report["metrics_port"]).samples
+                runs = Counter[str]()
+                for sample in samples:
+                    if sample.name == "opendata_queue_task_runs_total":
+                        runs[sample.labels["task"]] += int(sample.value)
+                self.record.add(e.Counted, runs=dict(runs))
+
     def state(self) -> str:
         """The logs, for the message of a run that is stuck."""
         return "\n".join(f"{log}:\n{tail(log, 8)}" for log in sorted(self.folder.glob("*.log")))
@@ -227,6 +244,7 @@ class RealRun:
             if self.programs[name].program in PUBLISHERS:
                 self._wait_for(client)
         self._wait_until_quiet()
+        self.count_outcomes()
         (self.folder / "drained").touch()
         for name, client in self.clients.items():
             if is_worker := self.programs[name].program == "work":

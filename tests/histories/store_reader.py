@@ -35,7 +35,7 @@ def read_store(
     with connected(url, "reader") as client:
 
         def read() -> e.Store:
-            wait_until(lambda: _is_idle(client), 60, "no dead letter waits, and no job is routed")
+            wait_until(lambda: _is_idle(client), 240, "no dead letter waits, and no job is routed")
             return store_of(client, queues, results, definitions)
 
         # a new connection has less patience than a connection that was lost

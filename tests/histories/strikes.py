@@ -17,7 +17,7 @@ from .system_faults import DiskFault
 Strike = Callable[[RealRun], None]
 #: how long a fault may take to strike, and a process is stopped
 _MOMENT_SECONDS = 0.5
-_ENDS_SECONDS = 60
+_ENDS_SECONDS = 240
 
 
 def kill_a_broker(run: RealRun) -> None:

@@ -674,6 +674,17 @@ def an_outcome_is_counted_twice(w: Writer) -> None:
 
 
 @planted(17)
+def a_repeated_report_is_counted(w: Writer) -> None:
+    w.publish("run", 20)
+    w.deliver("run", 20, 20)
+    w.settle(20, 20)
+    w.entry("run", 20)
+    w.run(20, state="succeeded")
+    w.add(e.TaskEnded, client="b", key="run", end="succeeded")
+    w.add(e.Counted, runs={"run": 2, "another": 2})
+
+
+@planted(17)
 def a_delivery_is_not_counted(w: Writer) -> None:
     w.whole("run", 20, 20)
     w.store["counts"] = {ORDERS: counts(acked=1) | {"delivered": 2}}
