@@ -75,6 +75,10 @@ class Settle(Operation):
     runs: bool = False
 
 
+class Leave(Operation):
+    """End the session: its messages return, its tasks are lost; the reply is the time of the broker in milliseconds."""
+
+
 class Delay(Operation):
     """Deliver nothing of a partition for a time; the reply is its end in milliseconds of the broker's clock."""
 
@@ -151,6 +155,7 @@ class Forbidden(Operation):
 AnyOperation = (
     Publish
     | Settle
+    | Leave
     | Delay
     | Remove
     | Define
@@ -293,13 +298,18 @@ class Entry(Plain):
 
 
 class Run(Plain):
-    """The record of a finished attempt, with its number; ``state`` is what the worker reported of its task."""
+    """The record of a finished attempt, with its number; ``state`` is what the worker reported of its task.
+
+    Attributes:
+        ended_at_ms: by the broker's clock; of a task that was acknowledged early, the end of the task.
+    """
 
     queue: str
     id: int
     number: int
     outcome: str = "acked"
     state: str = ""
+    ended_at_ms: int = 0
 
 
 class Rules(Plain):
@@ -322,8 +332,8 @@ class Rules(Plain):
     is_ordered: bool = True
     concurrency: int = 0
     partition_concurrency: int = 0
-    rate: int = 0
-    partition_rate: int = 0
+    rate: float = 0
+    partition_rate: float = 0
     burst: int = 1
 
 

@@ -181,7 +181,7 @@ def rates_are_kept(index: Index) -> Iterator[str]:
                 yield f"{queue} had {text} of {partition or 'all partitions'}"
 
 
-def _too_many(times_ms: list[int], rate: int, burst: int) -> str:
+def _too_many(times_ms: list[int], rate: float, burst: int) -> str:
     """Return a time with more deliveries than those of the rate and the burst, if there is one."""
     for number, first in enumerate(times_ms):
         for count, last in enumerate(times_ms[number:], 1):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from .checker import decides
-from .events import AbortJob, CommitJob, Counted, Delivered, Publish, Settle, StartChord, TaskEnded
+from .events import AbortJob, CommitJob, Counted, Delivered, Leave, Publish, Settle, StartChord, TaskEnded
 from .index import Call, Index
 
 #: the counters of the ends of leases
@@ -198,6 +198,21 @@ def lost_tasks_have_an_outcome(index: Index) -> Iterator[str]:
             began = end is not None and end.operation.runs and (delivery.client, delivery.key) not in ended
             if began and (queue, id) not in recorded:
                 yield f"the task {delivery.key} began at {delivery.client} and has no outcome"
+
+
+@decides(17)
+def tasks_of_clients_that_left_are_lost(index: Index) -> Iterator[str]:
+    """Decide by the times at which they became lost: before the broker answered the client that left."""
+    ended = {(event.client, event.key) for event in index.all(TaskEnded)}
+    lost = {(run.queue, run.id): run.ended_at_ms for run in index.store.runs or () if run.state == "lost"}
+    for leave in index.of(Leave) if not index.power_losses else ():
+        for (queue, id), deliveries in index.deliveries.items():
+            for each in deliveries if leave.is_returned and lost.get((queue, id), 0) > leave.reply else ():
+                end = index.certain_end(each)
+                began = end is not None and end.operation.runs and end.called_at < leave.called_at
+                if began and each.client == leave.client and (each.client, each.key) not in ended:
+                    late_ms = lost[queue, id] - leave.reply
+                    yield f"the task {each.key} was lost {late_ms} ms after {each.client} had left"
 
 
 @decides(17)

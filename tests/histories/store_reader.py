@@ -49,9 +49,12 @@ def store_of(
     queues = {queue.name for queue in client.list_queues()} & set(queues)
     entries = list(_entries(client, sorted(queues)))
     runs = [
-        e.Run(queue=row.queue, id=row.message_id, number=row.number, outcome=row.outcome, state=row.state)
+        e.Run(
+            queue=row.queue, id=row.message_id, number=row.number, outcome=row.outcome, state=row.state,
+            ended_at_ms=row.ended_at_ms,
+        )
         for row in client.iter_attempts(limit=1000)
-    ]
+    ]  # fmt: skip
     texts = {task: result_text(client.task_result(task)) for task in results}
     return e.Store(
         entries=tuple(entries),

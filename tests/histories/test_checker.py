@@ -59,8 +59,8 @@ class Writer:
         found = e.Entry(queue=queue, id=id, key=key, state=state, attempts=attempts)
         self.store["entries"] = (*self.store.get("entries", ()), found)
 
-    def run(self, id: int, number: int = 1, outcome: str = "acked", state: str = "") -> None:
-        found = e.Run(queue=ORDERS, id=id, number=number, outcome=outcome, state=state)
+    def run(self, id: int, number: int = 1, outcome: str = "acked", state: str = "", ended_at_ms: int = 0) -> None:
+        found = e.Run(queue=ORDERS, id=id, number=number, outcome=outcome, state=state, ended_at_ms=ended_at_ms)
         self.store["runs"] = (*self.store["runs"], found)
 
     def whole(self, key: str, id: int, token: int, **fields: Any) -> None:
@@ -651,6 +651,17 @@ def a_lost_task_has_no_outcome(w: Writer) -> None:
     w.call(e.Settle(queue=ORDERS, id=20, token=20, end="ack", runs=True), client="b", outcome="sent")
     w.entry("run", 20)
     w.run(20)
+
+
+@planted(17)
+def a_task_is_lost_long_after_its_client_left(w: Writer) -> None:
+    w.publish("run", 20)
+    w.deliver("run", 20, 20)
+    w.call(e.Settle(queue=ORDERS, id=20, token=20, end="ack", runs=True), client="b", outcome="sent")
+    w.add(e.Lost, client="b", why="closed")
+    w.call(e.Leave(), 5000, client="b")
+    w.entry("run", 20)
+    w.run(20, state="lost", ended_at_ms=65_000)
 
 
 @planted(17)

@@ -24,11 +24,21 @@ from kombu_opendata.protocol.unique_key import OnConflict, UniqueKey
 from kombu_opendata.url import memory
 
 from ..histories import events as e
-from ..histories.queue_programs import DEFINITIONS, ROWS, change, read_definition, send_letter, settle, stage_rows
+from ..histories.queue_programs import (
+    BOX,
+    BOX_LENGTH,
+    DEFINITIONS,
+    ROWS,
+    change,
+    read_definition,
+    send_letter,
+    settle,
+    stage_rows,
+)
 from ..histories.recorder import Recorder, digest
 from ..support.batches import as_objects
 from .loop import Fiber, Process, SimulatedLoop
-from .plan import QUEUES, SPLIT, TASKS, TENANTS, Step
+from .plan import QUEUES, SPLIT, TASKS, TENANTS, WEIGHTED, Step
 
 PREFETCH = 4
 _CHANNEL = 1
@@ -319,6 +329,14 @@ class Worker(Consumer):
             if self.connection.takes_reports:
                 self.running[lease] = key
 
+    def leave(self) -> None:
+        """End the session, and begin another one."""
+        self._consume()
+        self.record.lost("closed")
+        self.record.run(e.Leave(), lambda: self.connection.call(m.Goodbye(0)), lambda _reply: self.around.wall_ms())
+        self.connection.abandon()
+        self._open()
+
     def end_task(self, place: float, end: str) -> None:
         """Report the end of a task; one that is not acknowledged yet is now."""
         report = TaskReport.cut(TaskState.SUCCEEDED if end == "succeeded" else TaskState.RAISED, 1000, 1, "simulated")
@@ -344,7 +362,8 @@ class Started:
 
 #: arguments that the operator alters
 SLOTS, SPLIT_BY = f"x-concurrency of {TENANTS}", f"x-partition-by of {SPLIT}"
-ALTERED = (SLOTS, SPLIT_BY)
+SHARES = f"x-partition-weights of {WEIGHTED}"
+ALTERED = (SLOTS, SPLIT_BY, SHARES)
 
 
 def definition(client: QueueClient, name: str) -> Any:
@@ -400,6 +419,15 @@ class Operator(QueueClientUser):
     def split(self, by: str | None) -> None:
         """Give a queue other partitions, or none; its messages are moved in the background."""
         self._alter(SPLIT_BY, by)
+
+    def weigh(self, weights: dict[str, int]) -> None:
+        """Give the partitions of a queue other shares."""
+        self._alter(SHARES, weights)
+
+    def measure_box(self) -> None:
+        """Look at the length of a queue with a limit."""
+        found = self.client.metrics(BOX)
+        self.record.add(e.Measured, name=f"length of {BOX}", value=found.ready + found.delayed, limit=BOX_LENGTH)
 
     def _alter(self, name: str, value: Any) -> None:
         argument, _, queue = name.split(" ")

@@ -49,7 +49,7 @@ class Disk:
     """The files of a host.
 
     Attributes:
-        is_full: writes that need new space fail.
+        is_full: writes that need new space fail; all do if it ``is_copying``, as a file system that never overwrites.
         failing: names of calls that fail with EIO the next time.
         power_lost: a power loss came since the last :meth:`boot`.
         torn: kills the process during its next write, of which any number of bytes is written; None for no kill.
@@ -61,7 +61,7 @@ class Disk:
         self.synced_at = now()
         self.names: dict[str, _File] = {}
         self._synced_names: dict[str, _File] = {}
-        self.is_full = False
+        self.is_full = self.is_copying = False
         self.failing: set[str] = set()
         self.power_lost = False
         self.torn: Callable[[], None] | None = None
@@ -182,7 +182,7 @@ class DiskCalls(FileCalls):
             file.write(offset, data[: disk.torn_bytes(len(data))])
             torn()
             raise OSError(errno.EIO, "the process was killed")
-        if disk.is_full and offset + len(data) > len(file.data):
+        if disk.is_full and (disk.is_copying or offset + len(data) > len(file.data)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         file.write(offset, data)
         return len(data)

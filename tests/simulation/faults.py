@@ -161,7 +161,7 @@ class Faults:
     def fill_disk(self, choice: float, seconds: float) -> None:
         disk = self._world.disk
         assert disk is not None
-        disk.is_full = True
+        disk.is_full, disk.is_copying = True, int(choice * 1000) % 2 == 0
         self._later(seconds, self._make_room, choice < 0.5)
 
     def _make_room(self, kills: bool) -> None:

@@ -7,11 +7,16 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..histories.queue_programs import BOX, LETTERS
+
 TENANTS, THROTTLED, SPLIT = "tenants", "throttled", "split"
 #: queues with partitions and limits
 LIMITED = (TENANTS, THROTTLED, SPLIT)
 QUEUES = ("orders", "mail", "jobs", *LIMITED)
 TASKS = "tasks"
+#: a queue whose partitions have weights; it is only read, so that many messages wait in it
+WEIGHTED = "weighted"
+WEIGHTS = {"gold": 4, "silver": 2}
 KEYS = ("gold", "silver", "bronze")
 DEAD_LETTERS = "dead"
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -21,8 +26,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     DEAD_LETTERS: {},
     TASKS: {"x-partition-by": "tenant", "x-partition-concurrency": 3, "x-concurrency": 6},
     TENANTS: {"x-partition-by": "tenant", "x-partition-concurrency": 1, "x-concurrency": 4},
-    THROTTLED: {"x-partition-by": "tenant", "x-partition-rate": "1/s:1", "x-rate": "3/s:1"},
+    THROTTLED: {"x-partition-by": "tenant", "x-partition-rate": "15/m:1", "x-rate": "24/m:1"},
     SPLIT: {"x-partition-by": "tenant"},
+    WEIGHTED: {"x-partition-by": "tenant", "x-partition-weights": WEIGHTS},
 }
 
 Store = Literal["folder", "bucket", "slatedb"]
@@ -139,9 +145,13 @@ def _of_operator(dice: random.Random, place: float, seed: int) -> tuple[str, dic
         return "steer", {"seed": seed}
     if kind < 0.6:
         return "limit", {"slots": dice.choice((1, 2, 3))}
-    if kind < 0.7:
+    if kind < 0.65:
         return "split", {"by": dice.choice((None, "shard", "tenant"))}
-    if kind < 0.8:
+    if kind < 0.7:
+        return "weigh", {"weights": dice.choice((WEIGHTS, {"gold": 1, "silver": 3, "*": 2}))}
+    if kind < 0.75:
+        return "measure_box", {}
+    if kind < 0.85:
         queue, key, seconds = dice.choice((TENANTS, THROTTLED)), dice.choice(KEYS), dice.choice((0, 1, 2))
         return "delay", {"queue": queue, "key": key, "seconds": seconds}
     return "look", {"place": place}
@@ -152,8 +162,9 @@ def _of_reader(dice: random.Random, number: int, place: float, seed: int) -> tup
     if kind < 0.3:
         return reader, "write", {"key": f"l{number}", "seed": seed}
     if kind < 0.7:
-        queue = dice.choice((*QUEUES, "letters", "letters"))
+        queue = dice.choice((*QUEUES, LETTERS, LETTERS, WEIGHTED, BOX))
         lease_seconds = dice.choice((20.0, 20.0, round(dice.uniform(0.05, 2.0), 3)))
+        lease_seconds = 600.0 if queue == BOX else lease_seconds  # a return would exceed its limit
         return reader, "read", {"queue": queue, "qty": dice.choice((1, 1, 3)), "lease_seconds": lease_seconds}
     return reader, "end", {"place": place, "seed": seed}
 
@@ -162,19 +173,24 @@ def _of_worker(dice: random.Random, place: float) -> tuple[str, str, dict[str, A
     worker, kind = _client(dice, "worker"), dice.random()
     if kind < 0.5:
         return worker, "receive", {"seconds": round(dice.uniform(0, 0.05), 4)}
+    if kind < 0.52:
+        return worker, "leave", {}
     if kind < 0.7:
         return worker, "begin_task", {"place": place}
     return worker, "end_task", {"place": place, "end": dice.choice(("succeeded", "succeeded", "raised"))}
 
 
 def _publish(dice: random.Random, key: str) -> dict[str, Any]:
-    arguments: dict[str, Any] = {"key": key, "queue": dice.choice((*QUEUES, TASKS)), "size": dice.choice((10, 60, 400))}
-    if arguments["queue"] in (TASKS, *LIMITED):
+    queue = dice.choice((*QUEUES, TASKS, WEIGHTED, BOX))
+    arguments: dict[str, Any] = {"key": key, "queue": queue, "size": dice.choice((10, 60, 400))}
+    if queue in (TASKS, WEIGHTED, *LIMITED):
         arguments["tenant"] = dice.choice(KEYS)
         if dice.random() < 0.4:
-            arguments["unique"] = f"{arguments['queue']} {dice.randrange(3)}"
+            arguments["unique"] = f"{queue} {dice.randrange(12 if queue == WEIGHTED else 3)}"
             arguments["until"] = dice.choice((-1.0, -1.0, 0.0, 0.5))
             arguments["on_conflict"] = dice.choice(("return", "replace", "error"))
+    if queue == WEIGHTED:
+        return arguments
     if dice.random() < 0.2:
         arguments["priority"] = dice.choice((1, 5, 9))
     if dice.random() < 0.15:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import combinations
+
 import msgspec
 
 from kombu_opendata import QueueClient
 from kombu_opendata.protocol import messages as m
 
 from ..histories import events as e
-from ..histories.queue_programs import DEFINITIONS, EXCHANGE, GRAVEYARD, LETTERS, ROWS, STEERED, create_letters
+from ..histories.queue_programs import (
+    BOX,
+    DEFINITIONS,
+    EXCHANGE,
+    GRAVEYARD,
+    LETTERS,
+    ROWS,
+    STEERED,
+    create_box,
+    create_letters,
+)
 from ..histories.store_reader import store_of
-from .clients import ALTERED, TIMES, Client, Surroundings, definition
-from .plan import ARGUMENTS, TASKS, TENANTS, Step
+from .clients import ALTERED, SHARES, TIMES, Client, Surroundings, definition
+from .plan import ARGUMENTS, KEYS, TASKS, TENANTS, WEIGHTED, WEIGHTS, Step
 
 
 class StoreReader(Client):
@@ -27,6 +40,7 @@ class StoreReader(Client):
         for queue, arguments in ARGUMENTS.items():
             client.calls.call(m.DeclareQueue(0, queue, True, False, False, arguments, False))
         create_letters(client)
+        create_box(client)
         self.record.run(e.Define(name=f"queue {STEERED}", value=True), lambda: client.create(STEERED))
         client.create(ROWS)
         client.declare_exchange(EXCHANGE)
@@ -37,7 +51,7 @@ class StoreReader(Client):
         self.take(Step(0.0, self.name, "read_all"))
 
     def read_all(self) -> None:
-        store = store_of(self.client, (*ARGUMENTS, LETTERS, GRAVEYARD, ROWS), definitions=DEFINITIONS)
+        store = store_of(self.client, (*ARGUMENTS, LETTERS, GRAVEYARD, ROWS, BOX), definitions=DEFINITIONS)
         calls = [event.operation for event in self.around.events if isinstance(event, e.Called)]
         tasks = sorted({call.task for call in calls if isinstance(call, e.StoreResult)})
         values = self.client.calls.call(m.GetResults(0, [task.encode() for task in tasks])).values if tasks else []
@@ -45,6 +59,7 @@ class StoreReader(Client):
         definitions = store.definitions | {name: definition(self.client, name) for name in ALTERED}
         self.store = msgspec.structs.replace(store, results=results, definitions=definitions)
         self._count_slots()
+        self._measure_shares()
 
     def _count_slots(self) -> None:
         """Measure the slots that are taken, although no client is left."""
@@ -55,3 +70,21 @@ class StoreReader(Client):
             self.client.alter(queue, {"x-concurrency": 1})
             is_full = self.client.list_partitions(queue).limited_by == "concurrency"
             self.record.add(e.Measured, name=f"slots of {queue}", value=int(is_full), limit=0)
+
+    def _measure_shares(self) -> None:
+        """Measure how far the partitions of a queue are from their shares while messages of all wait.
+
+        In fair queueing, no two of them are further apart than a message of each, by their weights.
+        """
+        weights = definition(self.client, SHARES) or WEIGHTS
+        shares = {key: weights.get(key) or weights.get("*") or 1 for key in KEYS}
+        count = 2 * sum(shares.values())
+        for key in KEYS:
+            self.client.send_batch(WEIGHTED, [b"waits"] * count, [{"tenant": key}] * count)
+        found = Counter(message.headers["tenant"] for message in self.client.read(WEIGHTED, qty=count))
+        for one, other in combinations(KEYS, 2):
+            distance = abs(found[one] / shares[one] - found[other] / shares[other])
+            limit = 1 / shares[one] + 1 / shares[other]
+            self.record.add(
+                e.Measured, name=f"distance of {one} from {other}", value=round(distance / limit, 3), limit=1
+            )

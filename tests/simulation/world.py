@@ -41,7 +41,7 @@ from .disk import Disk
 from .faults import Faults
 from .loop import Process, SimulatedLoop, current_fiber, current_process
 from .network import ClientSocket, ConnectedTransport, Connection, Network
-from .plan import CLIENTS, SPLIT, TASKS, TENANTS, THROTTLED, Plan
+from .plan import CLIENTS, SPLIT, TASKS, TENANTS, THROTTLED, WEIGHTED, Plan
 from .store_reader import StoreReader
 
 #: time for which the clients may go on after the last step, and for which brokers may start
@@ -57,8 +57,9 @@ RULES = {
     LETTERS: e.Rules(max_attempts=LETTER_ATTEMPTS, dead_letters=GRAVEYARD),
     TASKS: e.Rules(max_attempts=20, is_ordered=False, concurrency=6, partition_concurrency=3),
     TENANTS: e.Rules(max_attempts=20, is_ordered=False, concurrency=4, partition_concurrency=1),
-    THROTTLED: e.Rules(max_attempts=20, is_ordered=False, rate=3, partition_rate=1),
+    THROTTLED: e.Rules(max_attempts=20, is_ordered=False, rate=0.4, partition_rate=0.25),
     SPLIT: e.Rules(max_attempts=20, is_ordered=False),
+    WEIGHTED: e.Rules(max_attempts=20, is_ordered=False),
 }
 _KINDS: dict[str, type[Client]] = {
     "producer": KombuClient,
