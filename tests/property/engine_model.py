@@ -150,8 +150,13 @@ class ModelQueue:
             self.dead_letter(message.id, "expired")
             self.expired.append(message.id)
 
-    def next_in_partitions(self, id: int | None, keys: Mapping[int, str], now: int) -> Message | None:
-        """The message that the engine chose. Partitions may be in any order, but priorities and ids within one not."""
+    def next_in_partitions(
+        self, id: int | None, keys: Mapping[int, str], now: int, misplaced: Collection[int]
+    ) -> Message | None:
+        """The message that the engine chose. Partitions may be in any order, but priorities and ids within one not.
+
+        Messages that have still to be moved to their partitions come later, but before the queue counts as empty.
+        """
         ready = [m for m in self.available.values() if m.visible_at <= now and not m.is_expired(now)]
         if id is None:
             assert not ready
@@ -159,7 +164,10 @@ class ModelQueue:
         chosen = self.available[id]
         assert chosen.is_visible(now, at_once=True)
         assert not chosen.is_expired(now)
+        assert id not in misplaced
         for other in ready:
+            if other.id in misplaced:
+                continue
             assert chosen.priority <= other.priority
             if chosen.priority == other.priority and keys.get(id) == keys.get(other.id, "unknown"):
                 assert chosen.id <= other.id

@@ -293,14 +293,17 @@ class EngineRules(CrashableEngine):
         self, queue: Queue, expected: ModelQueue, now: int
     ) -> tuple[QueueEntry | None, Message | None]:
         entry, _envelope = self.run(self.next_entry(queue))
-        cold = self.run(self.cold_rows(queue))
-        expected.remove_expired({*queue.messages.available, *(row[0] for row in cold)}, now)
         keys: dict[int, str] = {}
         if expected.partition_by == BY_REMAINDER:
             keys = {id: str(number % 3) for id, number in self.numbers.items()}
-        message = expected.next_in_partitions(entry.id if entry is not None else None, keys, now)
         partitions = queue.messages.partitions
-        if entry is not None and entry.id in keys and partitions is not None:
+        assert partitions is not None
+        buckets = {id: each.bucket for id, each in queue.messages.available.items()}
+        buckets |= {row[0]: number for number in queue.messages.cold for row in self.run(self.bucket_rows(queue, number))}
+        expected.remove_expired(buckets, now)
+        misplaced = {id for id, number in buckets.items() if not partitions.fits(partitions.of_bucket(number))}
+        message = expected.next_in_partitions(entry.id if entry is not None else None, keys, now, misplaced)
+        if entry is not None and entry.id in keys:
             assert partitions.of_bucket(entry.bucket).key == keys[entry.id]
         return entry, message
 

@@ -153,12 +153,16 @@ class CrashableEngine(RuleBasedStateMachine):
             found += settled.decode(b"", value) if value is not None else []
         return found
 
+    async def bucket_rows(self, queue: Queue, number: int) -> list[tuple[int, ...]]:
+        """The rows of a cold bucket."""
+        key = keys.active_key(queue.name, number)
+        available, in_flight = active.decode(key, await self.engine.store.get(key) or b"")
+        assert not in_flight
+        assert len(available) == queue.messages.cold[number].messages > 0
+        return available
+
     async def cold_rows(self, queue: Queue) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
-        for number, summary in queue.messages.cold.items():
-            key = keys.active_key(queue.name, number)
-            available, in_flight = active.decode(key, await self.engine.store.get(key) or b"")
-            assert not in_flight
-            assert len(available) == summary.messages > 0
-            found += available
+        for number in queue.messages.cold:
+            found += await self.bucket_rows(queue, number)
         return found
