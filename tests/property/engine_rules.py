@@ -299,7 +299,9 @@ class EngineRules(CrashableEngine):
         partitions = queue.messages.partitions
         assert partitions is not None
         buckets = {id: each.bucket for id, each in queue.messages.available.items()}
-        buckets |= {row[0]: number for number in queue.messages.cold for row in self.run(self.bucket_rows(queue, number))}
+        buckets |= {
+            row[0]: number for number in queue.messages.cold for row in self.run(self.bucket_rows(queue, number))
+        }
         expected.remove_expired(buckets, now)
         misplaced = {id for id, number in buckets.items() if not partitions.fits(partitions.of_bucket(number))}
         message = expected.next_in_partitions(entry.id if entry is not None else None, keys, now, misplaced)
