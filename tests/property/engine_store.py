@@ -12,7 +12,7 @@ import copy
 import itertools
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,7 @@ class CrashableEngine(RuleBasedStateMachine):
             found += settled.decode(b"", value) if value is not None else []
         return found
 
-    async def bucket_rows(self, queue: Queue, number: int) -> list[tuple[int, ...]]:
+    async def bucket_rows(self, queue: Queue, number: int) -> Sequence[tuple[int, ...]]:
         """The rows of a cold bucket."""
         key = keys.active_key(queue.name, number)
         available, in_flight = active.decode(key, await self.engine.store.get(key) or b"")
