@@ -24,8 +24,6 @@ from kombu_opendata.storage.records.kinds import RecordKind
 
 from ..support.command_lines import VERBS
 
-pytest.importorskip("mkdocstrings", reason="the site needs the extra docs")
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
