@@ -9,9 +9,10 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
 LOCKED := --constraint constraints.txt
 # The tests start hundreds of interpreters: compiled modules are kept, whatever the machine's default is.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python $(if $(COVERAGE),-m coverage run) -m pytest
-# Three processes of tests, as about half of their time they wait; a module's tests, which may share a broker, in one.
-# In the order of the folders, so that short modules of unit tests are last, and all three end at the same time.
-PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# A module's tests, which may share a broker, run in one process, in the order that tests/conftest.py makes. Two cores are
+# busy with six processes of tests, as more than half of their time they wait; the long tests need more memory and CPU.
+PARALLEL := --no-loadscope-reorder --dist loadfile --numprocesses
+GROUPED := --no-loadscope-reorder --dist loadgroup --numprocesses
 
 # What make bench measures. The page keeps what is not measured again. With PEERS it is not written: its rows have all
 # brokers.
@@ -28,13 +29,13 @@ demo: $(VENV)/.demo ## thousands of tasks, the broker killed with -9 half way, e
 	@$(BIN)/python examples/demo $(ARGS)
 
 test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 10 minutes)
-	$(PYTEST) -m "not slow and not downstream" $(PARALLEL) $(ARGS)
+	$(PYTEST) -m "not slow and not downstream" $(PARALLEL) 6 $(ARGS)
 
 test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills), and all that need Spark: they share one session
-	$(PYTEST) -m "slow and not downstream" $(ARGS)
+	$(PYTEST) -m "slow and not downstream" $(GROUPED) 2 $(ARGS)
 
 test-downstream: $(VENV)/.downstream ## other people's packages on this broker, each of one version; some of it: ARGS=tests/downstream/test_sentry.py
-	$(PYTEST) -m downstream $(PARALLEL) $(or $(ARGS),tests/downstream)
+	$(PYTEST) -m downstream $(PARALLEL) 3 $(or $(ARGS),tests/downstream)
 
 # Most workers, kills and other packages take long and measure few further lines. All processes write their data into
 # one folder, those of other users, too.

@@ -40,6 +40,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(place.parts[0])
         if {"spark", "browser"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
+        # for `--dist loadgroup`: a module's tests may share a broker, and all tests with Spark share a session
+        item.add_marker(pytest.mark.xdist_group("spark" if place.parts[0] == "spark" else place.as_posix()))
+    # What takes longest is first, and short modules are last, so that all processes of tests end at the same time.
+    first, last = TESTS / "spark", TESTS / "unit"
+    items.sort(key=lambda item: item.path.is_relative_to(last) - item.path.is_relative_to(first))
 
 
 @pytest.fixture
