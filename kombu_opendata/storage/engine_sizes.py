@@ -24,6 +24,7 @@ class EngineSizes:
         report_bytes: texts of failed tasks in the batch of a checkpoint, above which further ones are cut.
         reserved_bytes: part of the journal that publishes leave to settlements, which free space.
         index_part_rows: rows of the part of the history's index in memory, above which it is written.
+        index_lag: rows of the log that may wait for the index while messages flow.
         index_merge_runs: runs of a level that are merged into one.
         index_messages: messages whose headers the indexer has in memory.
         index_reads: metadata records that the indexer reads together.
@@ -57,9 +58,10 @@ class EngineSizes:
     report_bytes: int = 8 << 20
     reserved_bytes: int = 4 << 20
     index_part_rows: int = 8192
+    index_lag: int = 200_000
     index_merge_runs: int = 16
     index_messages: int = 16_384
-    index_reads: int = 128
+    index_reads: int = 256
     log_rows: int = 16_384
     log_chunk_rows: int = 4096
     log_blocks: int = 65_536

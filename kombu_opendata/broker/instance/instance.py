@@ -156,7 +156,7 @@ class Instance:
     def start(self, store: Store) -> None:
         """Start the background tasks. ``store`` puts dead letters, and tasks on completion of jobs, into queues."""
         self._work(self.engine.upkeep.run())
-        self._work(self.engine.history.run())
+        self._work(self.engine.history.run(lambda: self.traffic.total))
         if self.spans is not None:
             self._work(self.spans.run())
         self._work(self.dead_letters.run(store))

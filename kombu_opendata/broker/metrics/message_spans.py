@@ -44,7 +44,7 @@ from ...storage.engine import Engine
 from ...storage.read.stored_messages import read_metadata
 from ...storage.records.history_log import ACKED, DETAILED, MANUAL, OUTCOMES, REASONS, Attempt, Left
 from ...storage.records.metadata import Metadata
-from ...storage.state.history_log import LogChunk
+from ...storage.state.history_log import HeaderColumns, LogChunk
 from ...version import __version__
 from ..delivery.rate_limited_log import Notices
 
@@ -238,5 +238,7 @@ class MessageSpans:
 def _traced_ids(chunk: LogChunk) -> Iterator[int]:
     """Yield the chunk's new messages whose trace is sampled."""
     for id, headers in chunk.headers.items():
-        if headers and "traceparent" in headers and _SAMPLED.fullmatch(headers["traceparent"]):
+        if not headers or isinstance(headers, HeaderColumns):  # rows of staged jobs have no span of their publish
+            continue
+        if "traceparent" in headers and _SAMPLED.fullmatch(headers["traceparent"]):
             yield id

@@ -9,6 +9,7 @@ from ..records import metadata
 from ..records.idempotency import Sending, UniqueHold
 from ..records.payload import MAX_INLINE_BYTES, NewMessage
 from ..records.session_records import NO_PUBLISH, Producer, Removal
+from ..state.history_log import Headers
 from ..state.store_state import StoreState
 from . import Effect
 
@@ -24,7 +25,7 @@ def add_message(
     *,
     large: bool,
     size: int = 0,
-    headers: dict[str, str] | None = None,
+    headers: Headers = None,
 ) -> None:
     """Add one message to its queues. It expires at its ``deadline`` or at the queue's, whichever is sooner."""
     if state.history is not None:

@@ -14,6 +14,7 @@ import msgspec
 from ...staging.batch_block import IndexBlock
 from ..records import field_types, metadata
 from ..records.payload import MAX_INLINE_BYTES, NewMessage
+from ..state.history_log import HeaderColumns
 from ..state.queue_buckets import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from ..state.staged_state import NO_OPTIONS, JobOptions, StagedBatch
 from ..state.store_state import StoreState
@@ -207,6 +208,7 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
         is_inline, targets = bool(self.payload), self.targets
         numbers = {name: spread(buckets) for name, buckets in self.places.items()}
         rows = _rows(self, block) if block is not None else ()
+        headers = _headers(id, block) if block is not None and state.history is not None else None
         for row, target in zip(rows, spread(self.runs), strict=block is not None):
             if target < 0:
                 unroutable += 1
@@ -214,7 +216,8 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
                 places = [(name, next(numbers[name])) for name in targets[target]]
                 priority, visible, deadline, size = row
                 large = is_inline and size > MAX_INLINE_BYTES
-                add_message(state, id, places, priority, visible, deadline, received, large=large, size=size)
+                values = priority, visible, deadline, received
+                add_message(state, id, places, *values, large=large, size=size, headers=headers)
             id += 1
         job = state.staged.jobs[self.job_id]
         for target, count in zip(self.runs[::2], self.runs[1::2], strict=True):
@@ -238,6 +241,18 @@ class FollowStagedEffect(Effect, tag=79):
 
     def apply(self, state: StoreState) -> None:
         state.staged.follow(self.id, self.predecessor, self.queues)
+
+
+def _headers(first_id: int, block: IndexBlock) -> HeaderColumns:
+    """Return the metadata headers of a block's messages, as :func:`records_of` stores them."""
+    columns: dict[str, list[str | None]] = block.columns
+    ttls = block.ttl_ms if isinstance(block.ttl_ms, list) else [block.ttl_ms] * block.rows
+    if not all(map(is_exact, ttls)):
+        own = columns.get(TTL_HEADER, [block.constants.get(TTL_HEADER)] * block.rows)
+        columns = columns | {
+            TTL_HEADER: [old if is_exact(ttl) else str(ttl) for ttl, old in zip(ttls, own, strict=True)]
+        }
+    return HeaderColumns(first_id, block.rows, block.constants, columns)
 
 
 def _rows(chunk: StagedChunk, block: IndexBlock) -> Iterator[tuple[int, int, int, int]]:

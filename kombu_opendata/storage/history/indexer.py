@@ -21,7 +21,7 @@ from ..records.history_index import ATTEMPTS, MESSAGES, PostingRun
 from ..records.history_log import DETAILED, MANUAL, OUTCOMES, SETTLED_BY
 from ..records.history_trail import LEFT, ROUTED, TrailEvent
 from ..slatedb.store_writer import SlateStore
-from ..state.history_log import HistoryLog, LogChunk, Place
+from ..state.history_log import HeaderColumns, HistoryLog, LogChunk, Place
 from . import value_hashes
 from .history_index import Group, Index, Part, Row
 from .kept_headers import CollectedHeaders
@@ -134,10 +134,7 @@ class Indexer:
         first = log.chunks[0] if log.chunks else log.open
         if first.place > self.place:
             return await self._stored_chunk()
-        chunk = next((chunk for chunk in log.chunks if chunk.place == self.place), None)
-        if chunk is not None and chunk.waits and not chunk.saved:
-            await self._checkpoint()
-        return chunk
+        return next((chunk for chunk in log.chunks if chunk.place == self.place), None)
 
     async def _stored_chunk(self) -> LogChunk | None:
         start = keys.history_log_key(*self.place)
@@ -184,11 +181,18 @@ class Indexer:
         """Index one chunk, a row at each step; yield True if the step was a long one."""
         part = self._index.open
         values_of = self.hashes.headers
+        columns: HeaderColumns | None = None
         for id, headers in chunk.headers.items():
-            values = values_of(headers) if headers is not None else read.get(id, _NOTHING)
+            is_next_block = False
+            if isinstance(headers, HeaderColumns):
+                if is_next_block := headers is not columns:
+                    columns, rows = headers, self.hashes.columns(headers)
+                values = rows[id - headers.first_id]
+            else:
+                values = values_of(headers) if headers is not None else read.get(id, _NOTHING)
             read[id] = self._remember(id, values)
             part.add(MESSAGES, id, *values)
-            yield False
+            yield is_next_block
         for queue, ids in chunk.routed.items():
             group = (self.hashes(value_hashes.QUEUE, queue),)
             for id in ids:

@@ -44,18 +44,16 @@ T = TypeVar("T")
 
 #: retention of attempts
 DEFAULT_RETENTION_SECONDS = 14 * 86_400.0
-#: interval at which the background task checks for rows to index
+#: interval at which the background task looks for rows to index
 _CHECK_SECONDS = 0.1
-#: duration of its work while messages flow
-_BUSY_SECONDS = 0.001
-#: the same if many rows wait
-_BEHIND_SECONDS = 0.0025
-#: duration of its work while the engine is idle
-_IDLE_SECONDS = 0.02
-#: interval while the engine is idle and rows wait
+#: interval while rows wait
 _PAUSE_SECONDS = 0.02
-#: number of rows that wait for indexing above which the indexer is behind
-_MUCH = 200_000
+#: duration of its work at each interval while no client has messages
+_IDLE_SECONDS = 0.02
+#: duration of a step, for which clients wait: while they have messages, and else
+_BUSY_STEP_SECONDS, _STEP_SECONDS = 0.0005, 0.001
+#: the loop is free if this number of turns of its other tasks takes less; uvloop's time has milliseconds
+_FREE_TURNS, _FREE_SECONDS = 8, 0.001
 #: a page ends before its limit if its headers have more bytes
 PAGE_BYTES = 4 << 20
 
@@ -66,6 +64,14 @@ class ListPage(NamedTuple, Generic[T]):
     items: list[T]
     next: str | None
     prev: str | None
+
+
+async def _is_free(time: Callable[[], float]) -> bool:
+    """Return True if the loop has next to no other work now."""
+    start = time()
+    for _ in range(_FREE_TURNS):
+        await asyncio.sleep(0)
+    return time() - start < _FREE_SECONDS
 
 
 async def end_of_log(store: Reads, head: IndexHead) -> Place:
@@ -148,8 +154,14 @@ class History:
         return self.enabled and (self.log.is_dirty or self.index.is_dirty)
 
     # ------------------------------------------------------------------ background work
-    async def run(self) -> None:
-        """Index until cancelled, with at most a fortieth of the time while messages flow and half of it otherwise.
+    async def run(self, traffic: Callable[[], int] = lambda: 0) -> None:
+        """Index until cancelled, in the time that clients leave.
+
+        While messages flow, the index waits as long as the loop has other work, until ``index_lag`` rows wait. Then it
+        indexes as many rows as are added, so a query has to index at most about these rows first.
+
+        Args:
+            traffic: returns a number that changes with each message of a client.
 
         Raises:
             StoreError: the store failed permanently.
@@ -157,16 +169,25 @@ class History:
         if not self.enabled:
             return
         await self.sweeper.begin()
-        position, pause = self.log.end, _CHECK_SECONDS
+        indexer, time, position, lag = self.indexer, asyncio.get_running_loop().time, traffic(), 0
+        pause = _CHECK_SECONDS
         while True:
             await asyncio.sleep(pause)
-            before, position = position, self.log.end
-            pause = _CHECK_SECONDS
-            if position != before:
-                is_behind = self.indexer.lag > _MUCH
-                await self.indexer.work(_BEHIND_SECONDS if is_behind else _BUSY_SECONDS, may_read=is_behind)
-            elif await self.indexer.work(_IDLE_SECONDS) or await self.sweeper.merge_some():
-                pause = _PAUSE_SECONDS
+            before, position = position, traffic()
+            most, lag = max(lag, self._state.sizes.index_lag), indexer.lag
+            has_more, until = True, time() + _IDLE_SECONDS
+            if lag > most:
+                while has_more and indexer.lag > most:
+                    has_more = await indexer.work(_STEP_SECONDS)
+                    await asyncio.sleep(0)
+            elif position != before:
+                has_more = await _is_free(time) and await indexer.work(_BUSY_STEP_SECONDS, may_read=False)
+            else:
+                while has_more and time() < until and traffic() == position:
+                    has_more = await indexer.work(_STEP_SECONDS)
+                    await asyncio.sleep(0)
+                has_more = has_more or await self.sweeper.merge_some()
+            pause = _PAUSE_SECONDS if has_more else _CHECK_SECONDS
 
     async def sweep(self, now: int) -> None:
         """Remove a bounded part of the history that is past its retention."""

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
+
+from ..state.history_log import HeaderColumns
 
 #: a cache is emptied when it has this many entries
 _REMEMBERED = 65_536
@@ -45,13 +48,31 @@ class Hashes:
         return value
 
     def headers(self, headers: Mapping[str, str]) -> Values:
-        names = tuple(headers)
+        return self._layout(tuple(headers)).values(tuple(headers.values()))
+
+    def columns(self, headers: HeaderColumns) -> list[Values]:
+        """Return the values of each message of these columns."""
+        constants, columns = headers.constants, headers.columns
+        shared = [name for name in constants if name not in columns]
+        names = (*shared, *columns)
+        rows = zip(*(repeat(constants[name]) for name in shared), *columns.values(), strict=False)
+        values_of = self._layout(names).values
+        return [
+            values_of(texts) if None not in texts else self.headers(_present(names, texts))
+            for texts in islice(rows, headers.rows)
+        ]
+
+    def _layout(self, names: tuple[str, ...]) -> _HeaderLayout:
         layout = self._layouts.get(names)
         if layout is None:
             if len(self._layouts) >= _LAYOUTS:
                 self._layouts.clear()
             layout = self._layouts[names] = _HeaderLayout(names)
-        return layout.values(tuple(headers.values()))
+        return layout
+
+
+def _present(names: Sequence[str], texts: Sequence[str | None]) -> dict[str, str]:
+    return {name: text for name, text in zip(names, texts, strict=True) if text is not None}
 
 
 class _HeaderLayout:

@@ -67,7 +67,9 @@ async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[
     for run in dense_runs(missing, _MAX_GAP):
         first, last = keys.metadata_key(run[0]), keys.metadata_key(run[-1]) + b"\0"
         ahead = min(_READ_AHEAD_BYTES, _USUAL_BYTES * (run[-1] - run[0] + 1))
-        async for rows in store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=ahead):
+        in_thread = len(run) > _AT_ONCE
+        batches = store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=ahead, in_thread=in_thread)
+        async for rows in batches:
             records.update((id, value) for key, value in rows if (id := id_of(key)) in wanted_ids)
         scanned_ids.update(run)
     single = [id for id in missing if id not in scanned_ids]

@@ -33,9 +33,9 @@ in memory or in the store, and memory is bounded by ``log_rows`` and the rows si
 and attempts count for ``log_rows``, and only those of publishes, leases and tasks end a chunk at its limit: an
 operator's attempts, ``left`` and ``routed`` may make it longer, as far as the work between two checkpoints goes.
 
-**Unknown headers.** The effect of a publish has the headers. Effects of staged jobs have not: their messages have
-``None``, and the chunk ``waits``, which means that the chunk and the messages' metadata must be stored before the
-indexer can read the headers from there.
+**Headers.** The effect of a publish has the headers, that of a staged job's rows has them in columns, which the rows of
+a block share (:class:`HeaderColumns`). A chunk that was read from the store has none (``None``), so the indexer reads
+the messages' metadata.
 
 **Deleted messages.** A checkpoint that deletes a message's metadata must keep its headers for the indexer if an attempt
 of it is not indexed yet (:mod:`..history.kept_headers`). :meth:`HistoryLog.attempted` answers that for the closed
@@ -55,6 +55,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ...protocol.task_reports import TaskReport
 from ..engine_sizes import SIZES, EngineSizes
@@ -66,7 +67,17 @@ from ..records.session_records import RunningTask
 from ..slatedb.ffi import WriteBatch
 from .queue_buckets import QueueEntry
 
-Headers = Mapping[str, str] | None
+
+class HeaderColumns(NamedTuple):
+    """The metadata headers of consecutive messages; None in a column for a message without the header."""
+
+    first_id: int
+    rows: int
+    constants: Mapping[str, str]
+    columns: Mapping[str, list[str | None]]
+
+
+Headers = Mapping[str, str] | HeaderColumns | None
 Place = tuple[int, int]
 
 
@@ -74,8 +85,7 @@ Place = tuple[int, int]
 class LogChunk:
     """Rows that become one record. ``headers`` has the new messages, with their headers if these are known.
 
-    ``waits`` means that some are unknown: the chunk and the messages' metadata must be stored before the chunk is
-    indexed. ``failures`` are those of attempts, by number, until they are in the store.
+    ``failures`` are those of attempts, by number, until they are in the store.
     """
 
     first_attempt: int
@@ -87,7 +97,6 @@ class LogChunk:
     failures: dict[int, TaskFailure] = field(default_factory=dict)
     other_rows: int = -1  # counted when the chunk is closed
     saved: bool = False
-    waits: bool = False
     _attempted: frozenset[int] | None = None
 
     @classmethod
@@ -154,8 +163,6 @@ class HistoryLog:
         if len(chunk.headers) >= self._chunk_rows:
             chunk = self.close_chunk()
         chunk.headers[id] = headers
-        if headers is None:
-            chunk.waits = True
         routed = chunk.routed
         for name, _bucket in places:
             ids = routed.get(name)
