@@ -15,37 +15,41 @@ from msgspec import Struct
 from .language import IDENTIFIER, KEYWORDS
 
 
-class Header(Struct, frozen=True):
+class TreeNode(Struct, frozen=True):
+    """Base of all nodes."""
+
+
+class Header(TreeNode, frozen=True):
     """Value of a message's header; NULL if the message has no such header."""
 
     name: str
 
 
-class Text(Struct, frozen=True):
+class Text(TreeNode, frozen=True):
     """Text constant."""
 
     value: str
 
 
-class Number(Struct, frozen=True):
+class Number(TreeNode, frozen=True):
     """Number constant, never negative: the sign is a :class:`Negative`."""
 
     value: int | float
 
 
-class Boolean(Struct, frozen=True):
+class Boolean(TreeNode, frozen=True):
     """Constant TRUE or FALSE."""
 
     value: bool
 
 
-class Negative(Struct, frozen=True):
+class Negative(TreeNode, frozen=True):
     """Value after a minus sign."""
 
     operand: Value
 
 
-class Arithmetic(Struct, frozen=True):
+class Arithmetic(TreeNode, frozen=True):
     """Arithmetic operation; ``operator`` is one of ``+ - * /``."""
 
     operator: str
@@ -53,7 +57,7 @@ class Arithmetic(Struct, frozen=True):
     right: Value
 
 
-class Compare(Struct, frozen=True):
+class Compare(TreeNode, frozen=True):
     """Comparison; ``operator`` is one of ``= <> < <= > >=``."""
 
     operator: str
@@ -61,7 +65,7 @@ class Compare(Struct, frozen=True):
     right: Value
 
 
-class Between(Struct, frozen=True):
+class Between(TreeNode, frozen=True):
     """Condition ``operand >= low AND operand <= high``."""
 
     operand: Value
@@ -69,14 +73,14 @@ class Between(Struct, frozen=True):
     high: Value
 
 
-class In(Struct, frozen=True):
+class In(TreeNode, frozen=True):
     """Condition ``operand = member OR …``; a number among the members may be negative."""
 
     operand: Value
     members: tuple[str | int | float | bool, ...]
 
 
-class Like(Struct, frozen=True):
+class Like(TreeNode, frozen=True):
     """Pattern match.
 
     ``%`` matches any text, ``_`` any character; a character after the escape character matches itself.
@@ -87,24 +91,24 @@ class Like(Struct, frozen=True):
     escape: str = ""
 
 
-class IsNull(Struct, frozen=True):
+class IsNull(TreeNode, frozen=True):
     """Condition that the message has no such header."""
 
     header: Header
 
 
-class Topic(Struct, frozen=True):
+class Topic(TreeNode, frozen=True):
     """Condition that the header matches the pattern of a topic exchange."""
 
     header: Header
     pattern: str
 
 
-class Not(Struct, frozen=True):
+class Not(TreeNode, frozen=True):
     part: Condition
 
 
-class Logical(Struct, frozen=True):
+class Logical(TreeNode, frozen=True):
     """Two or more parts with ``operator`` (AND or OR) between them; no part is a Logical with the same operator."""
 
     operator: str

@@ -11,7 +11,11 @@ Role = Literal["monitor", "operator", "admin"]
 Count = Annotated[int, Meta(ge=1)]
 
 
-class Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FileTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the tables."""
+
+
+class Patterns(FileTable, frozen=True):
     """Names that a user may configure, write and read in an instance; an empty pattern permits nothing."""
 
     configure: str = ""
@@ -19,7 +23,7 @@ class Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read: str = ""
 
 
-class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+class LimitsTable(FileTable, frozen=True, rename="kebab"):
     """Limits of a user or of an instance; None means no limit."""
 
     connections: Count | None = None
@@ -31,7 +35,7 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
     publishes_per_second: Count | None = None
 
 
-class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class UserTable(FileTable, frozen=True):
     """``[users.NAME]``."""
 
     secret: str = ""  # an Argon2 hash; if empty, the user logs in by certificate only
@@ -46,7 +50,7 @@ class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"UserTable(roles={sorted(self.roles)}, instances={self.instances})"
 
 
-class InstanceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class InstanceTable(FileTable, frozen=True):
     """``[instances.NAME]``."""
 
     limits: LimitsTable = LimitsTable()

@@ -11,10 +11,10 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from .. import permissions
-from .message_base import Many, Numbered, Reply, Request, operation
+from .message_base import Many, Numbered, Reply, Request, WireRecord, operation
 
 
-class FailureInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class FailureInfo(WireRecord, frozen=True):
     """Failure of a message or task.
 
     Attributes:
@@ -55,7 +55,7 @@ class FailureInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     retried_as: int = -1
 
 
-class FailureGroup(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class FailureGroup(WireRecord, frozen=True):
     """Failures with the same values of the grouping fields.
 
     Attributes:
@@ -71,7 +71,7 @@ class FailureGroup(msgspec.Struct, array_like=True, frozen=True, gc=False):
     acknowledged: int
     first_at_ms: int
     last_at_ms: int
-    over_time: dict[int, int] = {}
+    over_time: dict[int, int] = msgspec.field(default_factory=dict)
 
 
 class FailureQuery(Request[Reply], kw_only=True):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import msgspec
-
 from ..permissions import on_queue
-from .message_base import Numbered, Request, moment, operation
+from .message_base import Numbered, Request, WireRecord, moment, operation
 
 #: orders of a list of partitions
 BACKLOG, IN_FLIGHT, OLDEST, KEY = ORDERS = "backlog", "in_flight", "oldest", "key"
@@ -26,7 +24,7 @@ class KeyDelayed(Numbered, tag=225):
     until_ms: int
 
 
-class PartitionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class PartitionInfo(WireRecord, frozen=True):
     """Partition of a queue.
 
     Attributes:

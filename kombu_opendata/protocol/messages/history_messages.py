@@ -8,10 +8,10 @@ import msgspec
 
 from .. import permissions
 from ..permissions import SHOWN
-from .message_base import Numbered, Request, operation
+from .message_base import Numbered, Request, WireRecord, operation
 
 
-class QueueStatus(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class QueueStatus(WireRecord, frozen=True):
     """Status of a message in one queue.
 
     Attributes:
@@ -32,7 +32,7 @@ class QueueStatus(msgspec.Struct, array_like=True, frozen=True, gc=False):
     visible_at_ms: int
 
 
-class MessageInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class MessageInfo(WireRecord, frozen=True):
     """Stored message: its metadata, and its status in each queue that it was routed to.
 
     Attributes:
@@ -61,7 +61,7 @@ class MessageInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return self.headers.get("trace_id", "")
 
 
-class EventInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class EventInfo(WireRecord, frozen=True):
     """Message of an attempt.
 
     Attributes:
@@ -88,7 +88,7 @@ class EventInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return self.headers.get("routing_key", "")
 
 
-class AttemptInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class AttemptInfo(WireRecord, frozen=True):
     """Finished attempt.
 
     Attributes:

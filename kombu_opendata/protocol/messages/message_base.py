@@ -56,6 +56,10 @@ class WireMessage(msgspec.Struct, array_like=True, gc=False, tag_field="op"):
     operation: ClassVar[Operation]
 
 
+class WireRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Part of a message, which clients also return to their callers."""
+
+
 def moment(ms: int) -> datetime | None:
     """Convert a time in ms since the epoch; 0 becomes None."""
     return datetime.fromtimestamp(ms / 1000, UTC) if ms else None

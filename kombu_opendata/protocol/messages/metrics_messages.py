@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from ..permissions import entry, on_queues
-from .message_base import Many, Numbered, Request, moment, operation
+from .message_base import Many, Numbered, Request, WireRecord, moment, operation
 
 
-class PeriodicTaskEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class PeriodicTaskEntry(WireRecord, frozen=True):
     """Periodic task in one queue, as recorded since the broker's startup.
 
     Attributes:

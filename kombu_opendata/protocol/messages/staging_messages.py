@@ -12,7 +12,7 @@ from .. import permissions
 from ..permissions import STAGED_JOBS, on_exchange
 from ..task_reports import FAILED
 from .failure_messages import FailuresRetried
-from .message_base import Many, Numbered, Request, operation
+from .message_base import Many, Numbered, Request, WireRecord, operation
 from .session_messages import Ok
 from .topology_messages import Count
 
@@ -40,7 +40,7 @@ class Blocked:
         return f"{self.reason}, since {since:%Y-%m-%dT%H:%M:%SZ}"
 
 
-class JobQueueCounts(msgspec.Struct, array_like=True, frozen=True):
+class JobQueueCounts(WireRecord, frozen=True):
     """Counts of a job's messages in one queue.
 
     Attributes:
@@ -61,7 +61,7 @@ class JobQueueCounts(msgspec.Struct, array_like=True, frozen=True):
         return self.routed - self.done - self.failed - self.removed
 
 
-class TaskCounts(msgspec.Struct, array_like=True, frozen=True):
+class TaskCounts(WireRecord, frozen=True):
     """Counts of a job's tasks by state. The state of a task is that of its newest message.
 
     A message that is in several queues, or was copied into another queue, is a task for each of them.
@@ -115,7 +115,7 @@ class TaskCounts(msgspec.Struct, array_like=True, frozen=True):
         return sum(getattr(self, state.name.lower()) for state in FAILED)
 
 
-class Job(msgspec.Struct, array_like=True, frozen=True):
+class Job(WireRecord, frozen=True):
     """Job, as recorded by the broker.
 
     Attributes:
