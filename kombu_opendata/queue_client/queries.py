@@ -27,25 +27,22 @@ _MAX_BUCKET_SECONDS = 1e13
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Window(TypedDict, total=False):
-    """Time range: at ``gte`` or later, at ``lte`` or earlier, later than ``gt``, earlier than ``lt``."""
-
-    gte: Time | None
-    lte: Time | None
-    gt: Time | None
-    lt: Time | None
-
-
-class PageOf(Window, total=False):
+class PageOf(TypedDict, total=False):
     """Time range and page.
 
     Attributes:
+        gte, lte: times at or later, at or earlier.
+        gt, lt: times later, earlier.
         order: ``desc`` (newest first, the default) or ``asc``.
         limit: 1 to 1,000, by default 100.
         next: a page's cursor ``next``, to get the page after it.
         prev: a page's cursor ``prev``, to get the page before it.
     """
 
+    gte: Time | None
+    lte: Time | None
+    gt: Time | None
+    lt: Time | None
     order: str
     limit: int
     next: str | None

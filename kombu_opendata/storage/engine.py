@@ -238,7 +238,6 @@ class Engine:
 
     def report(self) -> dict[str, Any]:
         """Return metrics for the status call, without those of queues. A time of 0 means never."""
-        at_ms, seconds, size = self.metrics.last_checkpoint or (0, 0.0, 0)
         return {
             "next_message_id": self.state.next_id,
             "results": {
@@ -248,7 +247,7 @@ class Engine:
             "commits": self.commits.count,
             "journal_bytes": self.journal.waiting_bytes if self.journal else 0,
             "journal_limit_bytes": self.journal.max_bytes if self.journal else 0,
-            "checkpoint": {"at_ms": at_ms, "seconds": round(seconds, 4), "bytes": size},
+            "checkpoint": self.metrics.last_checkpoint,
             "stalled_seconds": round(self.stalled_seconds, 1),
             "stalled_since_ms": self.clock.now_ms() - int(1000 * stalled) if (stalled := self.stalled_seconds) else 0,
             "disk": self.disk_space.report() | self.size_limit.report(),

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import fields
 
 from ...errors import AccessRefused, InvalidUsersFile
+from ...protocol.messages import Reloaded
 from .rights import PatternError, User
 from .secret_hashes import decoy, is_hash
 from .users_format import InstanceTable, LimitsTable, Patterns, UserTable
@@ -30,18 +31,6 @@ _KEYS = [field.encode_name for table in (UserTable, Patterns, LimitsTable) for f
 _LINE_OF_TOML_ERROR = re.compile(r"at line (\d+)")
 
 
-class UsersFileChanges(NamedTuple):
-    """Users whose tables a new file has added, removed or changed, by name."""
-
-    added: list[str]
-    removed: list[str]
-    changed: list[str]
-
-    def __str__(self) -> str:
-        parts = [f"{what} {', '.join(map(repr, names))}" for what, names in self._asdict().items() if names]
-        return "; ".join(parts) or "no user changed"
-
-
 class UsersFile:
     """Users of a file."""
 
@@ -55,7 +44,7 @@ class UsersFile:
         self._stamp: tuple[int, ...] = ()
         self.reload()
 
-    def reload(self, *, always: bool = False) -> UsersFileChanges | None:
+    def reload(self, *, always: bool = False) -> Reloaded | None:
         """Read the file again if it changed, or ``always``; return the changes, None if the file was not read.
 
         An invalid file changes no users, and raises InvalidUsersFile once for each change of the file.
@@ -75,10 +64,12 @@ class UsersFile:
         check_mode(self.path, status.st_mode)
         before = self.users
         self.users, self.certificates, self.instances = parse(self.path, data, before)
-        return UsersFileChanges(
+        return Reloaded(
+            0,
             sorted(self.users.keys() - before.keys()),
             sorted(before.keys() - self.users.keys()),
             sorted(name for name, user in self.users.items() if name in before and before[name] is not user),
+            certificates=False,
         )
 
     def hash_of(self, user: str) -> str:

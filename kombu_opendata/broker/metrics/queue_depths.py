@@ -8,7 +8,6 @@ distributes the messages evenly between these times. Ten million delayed message
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 from ...storage.clock import TimeSlice
 from ...storage.commit.measurements import Standing
@@ -16,14 +15,6 @@ from ...storage.state.queue_state import QueueState
 
 #: messages or summaries between two checks of the time
 _PIECE = 250
-
-
-class QueueDepths(NamedTuple):
-    """Numbers of messages of a queue by state."""
-
-    ready: int
-    in_flight: int
-    delayed: int
 
 
 async def standing_of(messages: QueueState, now: int, pace: TimeSlice) -> Standing:
@@ -35,8 +26,8 @@ async def standing_of(messages: QueueState, now: int, pace: TimeSlice) -> Standi
     return standing
 
 
-async def levels(messages: QueueState, now: int, pace: TimeSlice) -> QueueDepths:
-    """Return the depths of a queue now.
+async def levels(messages: QueueState, now: int, pace: TimeSlice) -> tuple[int, int, int]:
+    """Return the numbers of ready, in-flight and delayed messages of a queue.
 
     The number of delayed messages is an estimate if some in a cold bucket became visible since the bucket left memory.
     """
@@ -49,7 +40,7 @@ async def levels(messages: QueueState, now: int, pace: TimeSlice) -> QueueDepths
                 await pace.rest()
     backlog = len(messages)
     delayed = min(delayed, backlog)
-    return QueueDepths(backlog - delayed, len(messages.in_flight), delayed)
+    return backlog - delayed, len(messages.in_flight), delayed
 
 
 class DueTimes:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from ...errors import InvalidUsersFile, OpenDataError, StartError
 from ...protocol.messages import Reloaded
 from ..access import audit
-from ..access.users_file import UsersFileChanges
 from ..wire.logins import Logins
 from ..wire.open_connections import Connections
 from ..wire.tls_certificates import ServerTls
@@ -45,14 +44,13 @@ class Reloading:
 
     def _reload(self, by: str) -> Reloaded:
         failures: list[StartError] = []
-        done = Reloaded(0, [], [], [], self._tls is not None)
+        done = Reloaded(0, [], [], [], certificates=False)
         try:
-            users = self._reload_users(by, always=True)
-            if users is not None:
-                done.added, done.removed, done.changed = users
+            done = self._reload_users(by, always=True) or done
         except InvalidUsersFile as exc:
             failures.append(exc)
         if self._tls is not None:
+            done.certificates = True
             try:
                 self._tls.reload()
             except StartError as exc:
@@ -76,7 +74,7 @@ class Reloading:
         except InvalidUsersFile:
             return
 
-    def _reload_users(self, by: str, *, always: bool) -> UsersFileChanges | None:
+    def _reload_users(self, by: str, *, always: bool) -> Reloaded | None:
         if self._logins is None:
             return None
         try:
@@ -85,7 +83,9 @@ class Reloading:
             log.error("the users stay as they were: %s", exc.text, extra=code_of(exc))
             raise
         if changes is not None:
-            _audit_log.info("the users file was read again by %s: %s", by, changes)
+            named = {"added": changes.added, "removed": changes.removed, "changed": changes.changed}
+            parts = [f"{what} {', '.join(map(repr, users))}" for what, users in named.items() if users]
+            _audit_log.info("the users file was read again by %s: %s", by, "; ".join(parts) or "no user changed")
             self._connections.quotas.update(self._logins.users.users, self._logins.users.instances)
             self._connections.check_logins(self._logins)
         return changes

@@ -51,14 +51,6 @@ class Histogram:
         self.sum += value
 
 
-class LastCheckpoint(NamedTuple):
-    """The end of a checkpoint in ms since the epoch, its duration and its size."""
-
-    at_ms: int
-    seconds: float
-    size: int
-
-
 class SlowCommit(NamedTuple):
     """A commit that took long; ``ended_at`` is a time of :func:`stopwatch`."""
 
@@ -75,7 +67,7 @@ class EngineMetrics:
         commit_seconds: the time from the first byte of a commit until it is durable.
         commit_effects, commit_bytes: the size of a commit; without a journal the bytes of its batch.
         checkpoint_seconds, checkpoint_bytes: the duration and size of the batches that were written to SlateDB.
-        last_checkpoint: the checkpoint that ended last; None before the first.
+        last_checkpoint: the end, the duration and the size of the last checkpoint, for the status; zeros before it.
         slow_commits: the commits longer than ``slow_seconds`` since :meth:`take_slow`.
     """
 
@@ -93,10 +85,10 @@ class EngineMetrics:
         self.slow_seconds = slow_seconds
         self.slow_commits: list[SlowCommit] = []
         self._totals = (0.0, 0)
-        self.last_checkpoint: LastCheckpoint | None = None
+        self.last_checkpoint: dict[str, float] = {"at_ms": 0, "seconds": 0.0, "bytes": 0}
 
     def checkpointed(self, seconds: float, size: int, at_ms: int) -> None:
-        self.last_checkpoint = LastCheckpoint(at_ms, seconds, size)
+        self.last_checkpoint = {"at_ms": at_ms, "seconds": round(seconds, 4), "bytes": size}
         self.checkpoint_seconds.observe(seconds)
         self.checkpoint_bytes.observe(size)
 
