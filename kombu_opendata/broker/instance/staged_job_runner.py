@@ -39,7 +39,7 @@ _MIN_ROWS = 16
 #: the share of the time that routing uses while clients are active
 _BUSY_SHARE = 0.25
 #: bytes of unwritten records at which routing waits for a checkpoint
-_MAX_BATCH_BYTES = 8 << 20
+_MAX_BATCH_BYTES = 4 << 20
 #: maximum size of the envelopes that are read into memory at a time, unless one is larger
 _PAYLOAD_BYTES = 8 << 20
 _RETRY_SECONDS = 1.0
