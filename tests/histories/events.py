@@ -126,6 +126,12 @@ class StartChord(Operation):
     parts: tuple[str, ...]
 
 
+class SendCallback(Operation):
+    """Send the message of a chord's callback, as the broker requested from this client."""
+
+    callback: str
+
+
 class CommitJob(Operation):
     """Commit the rows of a Spark job, which are routed to a queue."""
 
@@ -163,6 +169,7 @@ AnyOperation = (
     | StoreResult
     | GetResult
     | StartChord
+    | SendCallback
     | CommitJob
     | AbortJob
     | Forbidden

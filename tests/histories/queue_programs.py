@@ -242,18 +242,7 @@ def trespass(run: Run, name: str) -> None:
         root.declare_exchange("plans", "direct")
         root.bind(SECRET, "plans", "plan")
     with connected(own, name) as client:
-        attempts: dict[str, Callable[[], Any]] = {
-            "send to a queue": lambda: client.send(SECRET, "x"),
-            "read a queue": lambda: client.read(SECRET),
-            "purge a queue": lambda: client.purge(SECRET),
-            "delete a queue": lambda: client.delete_queue(SECRET),
-            "pause a queue": lambda: client.pause(SECRET),
-            "alter a queue": lambda: client.alter(SECRET, {RETENTION: 1}),
-            "bind a queue": lambda: client.bind(SECRET, "plans", "other"),
-            "publish to an exchange": lambda: client.publish("x", exchange="plans", routing_key="plan"),
-            "delete an exchange": lambda: client.delete_exchange("plans"),
-            "move messages": lambda: client.move_messages(SECRET, "eve-own"),
-        }
+        attempts = attempts_on(client, SECRET, "plans", "eve-own")
         client.create("eve-own")
         while not run.end.exists():
             action = dice.choice(list(attempts))
@@ -266,3 +255,19 @@ def trespass(run: Run, name: str) -> None:
                 with suppress(*NO_ANSWER):
                     record.returned(number, str(call()), "refused")
             pause(dice)
+
+
+def attempts_on(client: QueueClient, queue: str, exchange: str, own: str) -> dict[str, Callable[[], Any]]:
+    """What a user may not do with a queue and an exchange of others, but with a queue of its own."""
+    return {
+        "send to a queue": lambda: client.send(queue, "x"),
+        "read a queue": lambda: client.read(queue),
+        "purge a queue": lambda: client.purge(queue),
+        "delete a queue": lambda: client.delete_queue(queue),
+        "pause a queue": lambda: client.pause(queue),
+        "alter a queue": lambda: client.alter(queue, {RETENTION: 1}),
+        "bind a queue": lambda: client.bind(queue, exchange, "other"),
+        "publish to an exchange": lambda: client.publish("x", exchange=exchange, routing_key="plan"),
+        "delete an exchange": lambda: client.delete_exchange(exchange),
+        "move messages": lambda: client.move_messages(queue, own),
+    }

@@ -471,6 +471,18 @@ def a_callback_is_missing(w: Writer) -> None:
     chord(w)
 
 
+@planted(11)
+def a_callback_is_sent_by_two_workers(w: Writer) -> None:
+    chord(w)
+    send_callback_twice(w)
+
+
+def send_callback_twice(w: Writer) -> None:
+    for id, client in ((20, "a"), (21, "b")):
+        w.call(e.SendCallback(callback="end"), client=client)
+        w.entry("end", id, "available", attempts=0)
+
+
 def chord(w: Writer) -> None:
     w.call(e.StartChord(callback="end", parts=("p1", "p2")))
     w.call(e.StoreResult(task="p1", result="r"))
@@ -733,6 +745,14 @@ def test_a_cut_explains_that_an_older_message_is_later() -> None:
     w.deliver("unreceived", 20, 21)
     w.entry("unreceived", 20, "in_flight")
     w.entry("newer", 21, "in_flight")
+    assert w.anomalies() == []
+
+
+def test_the_end_of_a_worker_explains_that_another_one_sends_its_callback() -> None:
+    w = Writer()
+    chord(w)
+    w.add(e.Lost, client="a", why="killed")
+    send_callback_twice(w)
     assert w.anomalies() == []
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from kombu_opendata.broker.access.users_file import UsersFile
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.standby.active_role import ActiveRole, ActiveRoleSettings
 from kombu_opendata.broker.standby.bucket_active_role import BucketActiveRole
@@ -32,7 +34,16 @@ ENGINE = EngineSettings(
     retention_interval_seconds=2.0,
     payload_cache_bytes=4000,
     idle_seconds=0.0,
-    sizes=EngineSizes(reserved_bytes=2 << 10, bucket_entries=8, loaded_buckets=4, settled_entries=16, block_rows=16),
+    sizes=EngineSizes(
+        reserved_bytes=2 << 10,
+        bucket_entries=8,
+        loaded_buckets=4,
+        load_messages=16,
+        load_below=8,
+        load_first=4,
+        settled_entries=16,
+        block_rows=16,
+    ),
 )
 
 
@@ -68,13 +79,14 @@ class Broker:
         bucket: Bucket,
         disk: Disk | None,
         folder: str,
+        users: Path,
         record: ClientRecorder,
         restart_delay: Callable[[], float],
         *,
         is_real: bool,
     ) -> None:
         self.name, self.loop, self.network, self.host = name, loop, network, host
-        self.bucket, self.disk, self.folder, self.record = bucket, disk, folder, record
+        self.bucket, self.disk, self.folder, self.users, self.record = bucket, disk, folder, users, record
         self._restart_delay, self.is_real = restart_delay, is_real
         self.process: Process | None = None
         self.server: Server | None = None
@@ -117,6 +129,7 @@ class Broker:
             session_grace_seconds=GRACE_SECONDS,
             restart_grace_seconds=4.0,
             heartbeat_seconds=1.0,
+            users=UsersFile(self.users),
             engine=ENGINE,
             expects_standby=self.bucket.is_remote,
         )

@@ -1,4 +1,4 @@
-"""Simulated clients: the package's own sessions, in fibers, whose calls a history records."""
+"""Simulated clients with the sessions of Kombu's transport, in fibers, whose calls a history records."""
 
 from __future__ import annotations
 
@@ -10,39 +10,35 @@ from typing import Any
 
 import msgspec
 
-from kombu_opendata import QueueClient
 from kombu_opendata.client.client_clock import ClientClock
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.client.session.unconfirmed import TaskRun
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import OpenDataError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope, metadata_headers, open_envelope
-from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.protocol.unique_key import OnConflict, UniqueKey
 from kombu_opendata.url import memory
 
 from ..histories import events as e
 from ..histories.queue_programs import (
-    BOX,
-    BOX_LENGTH,
-    DEFINITIONS,
     ROWS,
-    change,
-    read_definition,
-    send_letter,
-    settle,
     stage_rows,
 )
 from ..histories.recorder import Recorder, digest
 from ..support.batches import as_objects
 from .loop import Fiber, Process, SimulatedLoop
-from .plan import QUEUES, SPLIT, TASKS, TENANTS, WEIGHTED, Step
+from .plan import QUEUES, ROOT, SECRET, Step
 
 PREFETCH = 4
-_CHANNEL = 1
-TIMES: dict[str, Any] = {"reconnect_timeout": 20.0, "resume_timeout": 60.0, "connect_timeout": 5.0, "heartbeat": 1.0}
+CHANNEL = 1
+OPTIONS: dict[str, Any] = {
+    "secret": SECRET,
+    "reconnect_timeout": 20.0,
+    "resume_timeout": 60.0,
+    "connect_timeout": 5.0,
+    "heartbeat": 1.0,
+}
 _OUTCOMES = {
     "ack": m.Outcome.ACK,
     "reject": m.Outcome.REJECT,
@@ -80,11 +76,13 @@ class Surroundings:
 
     Attributes:
         wall_ms: the clock of the brokers' host, to which the clients' clocks are set.
+        broker_with: returns the server of the broker that serves a session; None if there is none.
     """
 
     loop: SimulatedLoop
     events: list[e.AnyEvent]
     wall_ms: Callable[[], int]
+    broker_with: Callable[[bytes], Any]
     address: str
     started: dict[str, Client] = field(default_factory=dict)
 
@@ -116,6 +114,12 @@ class Client:
 
     def entropy(self, size: int) -> bytes:
         return self.random.randbytes(size)
+
+    def new_connection(
+        self, name: str, user: str = ROOT, entropy: Callable[[int], bytes] | None = None
+    ) -> BrokerConnection:
+        address, options = memory(self.around.address), Options(name=name, user=user, **OPTIONS)
+        return BrokerConnection(address, options, clock=self.clock, entropy=entropy or self.entropy)
 
     def take(self, step: Step) -> None:
         self.steps.append(step)
@@ -178,9 +182,7 @@ class KombuClient(Client):
 
     def _open(self) -> None:
         self.held: dict[tuple[str, int, int], str] = {}
-        self.connection = BrokerConnection(
-            memory(self.around.address), Options(name=self.label, **TIMES), clock=self.clock, entropy=self.entropy
-        )
+        self.connection = self.new_connection(self.label)
 
     def failed(self) -> None:
         if self.connection.closed:
@@ -197,6 +199,14 @@ class KombuClient(Client):
     def is_at_rest(self) -> bool:
         session = self.connection.session
         return self.is_connected and not session.settlements.unconfirmed
+
+    def message(
+        self, key: str, body: bytes, queue: str, headers: dict[str, str] | None = None, priority: int = 0
+    ) -> m.Publish:
+        headers = headers or {"key": key}
+        envelope = encode_envelope(body, "application/data", "binary", headers, {}, "", queue)
+        metadata = metadata_headers(headers, "", queue, priority, "application/data")
+        return m.Publish(0, 0, "", queue, envelope, metadata, priority, self.around.wall_ms(), 0, -1)
 
     # ---- steps
     def publish(
@@ -226,21 +236,12 @@ class KombuClient(Client):
             until=until,
             replaces=on_conflict == "replace",
         )
-        message = m.Publish(
-            0,
-            0,
-            "",
-            queue,
-            encode_envelope(body, "application/data", "binary", headers, {}, "", queue),
-            metadata_headers(headers, "", queue, priority, "application/data"),
-            priority,
-            now_ms,
-            now_ms + round(1000 * delay) if delay else 0,
-            round(1000 * ttl) if ttl else -1,
-            unique=UniqueKey(unique, round(1000 * until) if until > 0 else int(until), OnConflict[on_conflict.upper()])
-            if unique
-            else None,
-        )
+        message = self.message(key, body, queue, headers, priority)
+        message.visible_at_ms = now_ms + round(1000 * delay) if delay else 0
+        message.ttl_ms = round(1000 * ttl) if ttl else -1
+        if unique:
+            until_ms = round(1000 * until) if until > 0 else int(until)
+            message.unique = UniqueKey(unique, until_ms, OnConflict[on_conflict.upper()])
         self.record.run(operation, lambda: self.connection.publish(message), lambda reply: reply.message_id or None)
 
 
@@ -257,10 +258,10 @@ class Consumer(KombuClient):
     def _consume(self) -> None:
         if not self._is_consuming:
             self.connection.connect() if not self.connection.session.is_known else None
-            self.connection.set_prefetch(_CHANNEL, PREFETCH)
+            self.connection.set_prefetch(CHANNEL, PREFETCH)
             for queue in self.queues:
-                if (_CHANNEL, queue) not in self.connection.session.consumers:
-                    self.connection.consume(m.Consume(0, _CHANNEL, queue, queue, False, False, {}))
+                if (CHANNEL, queue) not in self.connection.session.consumers:
+                    self.connection.consume(m.Consume(0, CHANNEL, queue, queue, False, False, {}))
             self._is_consuming = True
 
     def receive(self, seconds: float, end: str = "") -> None:
@@ -290,7 +291,7 @@ class Consumer(KombuClient):
     def _settle(self, lease: m.Lease, end: str) -> None:
         del self.held[lease]
         call = self.settled(lease, end)
-        self.connection.settle(_CHANNEL, _OUTCOMES[end], [lease])
+        self.connection.settle(CHANNEL, _OUTCOMES[end], [lease])
         self.record.returned(call, outcome="sent")
         if end in ("requeue", "release"):
             self.returned.append(lease)
@@ -305,144 +306,8 @@ class Consumer(KombuClient):
             lease = leases[int(place * len(leases))]
             self.held.pop(again.get(lease[:2], lease), None)  # not settled, which would hide that it is settled
             call = self.record.called(e.Forbidden(action=f"settle {lease}"))
-            self.connection.settle(_CHANNEL, m.Outcome.ACK, [lease])
+            self.connection.settle(CHANNEL, m.Outcome.ACK, [lease])
             self.record.returned(call, outcome="sent")
-
-
-class Worker(Consumer):
-    """A worker's main process: it reports the outcomes of tasks, which it acknowledges before or after their runs."""
-
-    queues = (TASKS,)
-
-    def _open(self) -> None:
-        super()._open()
-        self.running: dict[m.Lease, str] = {}  # acknowledged
-
-    def begin_task(self, place: float) -> None:
-        """Acknowledge the message of a task, which begins."""
-        lease = self.take_held(place)
-        if lease is not None:
-            key = self.held.pop(lease)
-            call = self.settled(lease, "ack", runs=self.connection.takes_reports)
-            self.connection.settle_message(_CHANNEL, m.Outcome.ACK, Started(lease))
-            self.record.returned(call, outcome="sent")
-            if self.connection.takes_reports:
-                self.running[lease] = key
-
-    def leave(self) -> None:
-        """End the session, and begin another one."""
-        self._consume()
-        self.record.lost("closed")
-        self.record.run(e.Leave(), lambda: self.connection.call(m.Goodbye(0)), lambda _reply: self.around.wall_ms())
-        self.connection.abandon()
-        self._open()
-
-    def end_task(self, place: float, end: str) -> None:
-        """Report the end of a task; one that is not acknowledged yet is now."""
-        report = TaskReport.cut(TaskState.SUCCEEDED if end == "succeeded" else TaskState.RAISED, 1000, 1, "simulated")
-        running = list(self.running)
-        if running and place < 0.5:
-            lease = running[int(2 * place * len(running))]
-            self.record.add(e.TaskEnded, client=self.label, key=self.running.pop(lease), end=end)
-            self.connection.settle_task(_CHANNEL, m.Outcome.REPORT, lease, report)
-        elif (held := self.take_held(place)) is not None:
-            self.record.add(e.TaskEnded, client=self.label, key=self.held.pop(held), end=end)
-            call = self.settled(held, "ack")
-            self.connection.settle_task(_CHANNEL, m.Outcome.ACK, held, report)
-            self.record.returned(call, outcome="sent")
-
-
-@dataclass
-class Started:
-    """A delivered message whose task begins."""
-
-    lease: m.Lease
-    run: TaskReport | TaskRun | None = TaskRun.BEGUN
-
-
-#: arguments that the operator alters
-SLOTS, SPLIT_BY = f"x-concurrency of {TENANTS}", f"x-partition-by of {SPLIT}"
-SHARES = f"x-partition-weights of {WEIGHTED}"
-ALTERED = (SLOTS, SPLIT_BY, SHARES)
-
-
-def definition(client: QueueClient, name: str) -> Any:
-    """Return the value of a definition."""
-    if name not in ALTERED:
-        return read_definition(client, name)
-    argument, _, queue = name.split(" ")
-    return client.get_queue(queue).overrides.get(argument)
-
-
-class QueueClientUser(Client):
-    """A program with a queue client."""
-
-    def begin(self) -> None:
-        self.held: dict[m.Lease, Any] = {}
-        self.client = QueueClient(
-            f"opendata+memory://{self.around.address}", name=self.label, clock=self.clock, **TIMES
-        )
-
-
-class Reader(QueueClientUser):
-    """A program that sends, and that reads with leases that end by time."""
-
-    def write(self, key: str, seed: int) -> None:
-        send_letter(random.Random(seed), self.record, self.client, key)
-
-    def read(self, queue: str, qty: int, lease_seconds: float) -> None:
-        requested_at = self.record.now()
-        for message in self.client.read(queue, vt=lease_seconds, qty=qty):
-            lease = queue, message.id, message.token
-            self.held[lease] = message
-            body = message.body if isinstance(message.body, bytes) else str(message.body).encode()
-            more = {"requested_at": requested_at, "lease_seconds": lease_seconds}
-            self.delivered(str(message.headers.get("key", "")), body, lease, message.attempts, **more)
-
-    def end(self, place: float, seed: int) -> None:
-        if self.held:
-            lease = list(self.held)[int(place * len(self.held))]
-            settle(random.Random(seed), self.record, self.client, self.held.pop(lease))
-
-
-class Operator(QueueClientUser):
-    """A user who changes definitions, and reads them."""
-
-    def steer(self, seed: int) -> None:
-        dice = random.Random(seed)
-        change(dice, self.record, self.client, dice.randrange(3))
-
-    def limit(self, slots: int) -> None:
-        """Change the slots of a queue."""
-        self._alter(SLOTS, slots)
-
-    def split(self, by: str | None) -> None:
-        """Give a queue other partitions, or none; its messages are moved in the background."""
-        self._alter(SPLIT_BY, by)
-
-    def weigh(self, weights: dict[str, int]) -> None:
-        """Give the partitions of a queue other shares."""
-        self._alter(SHARES, weights)
-
-    def measure_box(self) -> None:
-        """Look at the length of a queue with a limit."""
-        found = self.client.metrics(BOX)
-        self.record.add(e.Measured, name=f"length of {BOX}", value=found.ready + found.delayed, limit=BOX_LENGTH)
-
-    def _alter(self, name: str, value: Any) -> None:
-        argument, _, queue = name.split(" ")
-        self.record.run(e.Define(name=name, value=value), lambda: self.client.alter(queue, {argument: value}))
-
-    def delay(self, queue: str, key: str, seconds: int) -> None:
-        self.record.run(
-            e.Delay(queue=queue, partition=key, seconds=seconds),
-            lambda: self.client.delay_key(queue, seconds, key=key),
-            lambda until: round(until.timestamp() * 1000) if until is not None else 0,
-        )
-
-    def look(self, place: float) -> None:
-        name = (*DEFINITIONS, *ALTERED)[int(place * len((*DEFINITIONS, *ALTERED)))]
-        self.record.run(e.Read(name=name), lambda: definition(self.client, name), lambda value: value)
 
 
 class Driver(KombuClient):
@@ -461,23 +326,6 @@ class Driver(KombuClient):
         for _ in range(commits):
             commit = e.CommitJob(job=job, queue=ROWS, keys=keys)
             self.record.run(commit, lambda: staging.commit_job(job, batches))
-
-
-class Backend(KombuClient):
-    """Workers' result backend, and the clients that wait for results."""
-
-    def store_result(self, task: str, result: str) -> None:
-        message = m.StoreResult(0, task.encode(), 2, result.encode(), 86_400_000)
-        operation = e.StoreResult(task=task, result=result)
-        self.record.run(operation, lambda: self.connection.call(message))
-
-    def get_result(self, task: str) -> None:
-        message = m.GetResults(0, [task.encode()])
-        self.record.run(e.GetResult(task=task), lambda: self.connection.call(message).values[0], _text)
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode()
 
 
 def opened(envelope: bytes) -> tuple[bytes, str]:

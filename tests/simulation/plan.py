@@ -17,6 +17,9 @@ TASKS = "tasks"
 #: a queue whose partitions have weights; it is only read, so that many messages wait in it
 WEIGHTED = "weighted"
 WEIGHTS = {"gold": 4, "silver": 2}
+#: users: one who may do all, and one who may only use a queue; the secret of both
+ROOT, TENANT, SECRET = "root", "eve", "x"
+OWN = "eve-own"
 KEYS = ("gold", "silver", "bronze")
 DEAD_LETTERS = "dead"
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -29,6 +32,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     THROTTLED: {"x-partition-by": "tenant", "x-partition-rate": "15/m:1", "x-rate": "24/m:1"},
     SPLIT: {"x-partition-by": "tenant"},
     WEIGHTED: {"x-partition-by": "tenant", "x-partition-weights": WEIGHTS},
+    OWN: {},
 }
 
 Store = Literal["folder", "bucket", "slatedb"]
@@ -79,6 +83,7 @@ CLIENTS = (
     "operator0",
     "driver0",
     "backend0",
+    "tenant0",
 )
 
 #: what happens to a delivery, with weights
@@ -125,12 +130,16 @@ def _operation(dice: random.Random, number: int) -> tuple[str, str, dict[str, An
         return _of_reader(dice, number, place, seed)
     if kind < 0.90:
         return _of_worker(dice, place)
-    if kind < 0.94:
+    if kind < 0.93:
         return "operator0", *_of_operator(dice, place, seed)
-    if kind < 0.99:
-        task = f"task{dice.randrange(1 + number // 20)}"
+    if kind < 0.955:
+        task = f"task{dice.randrange(1 + number // 40)}"
         stored = "store_result", {"task": task, "result": f"SUCCESS {number}"}
         return "backend0", *dice.choice((stored, ("get_result", {"task": task})))
+    if kind < 0.965:
+        return "backend0", "start_chord", {"chord": f"chord{number}", "parts": dice.choice((2, 3))}
+    if kind < 0.99:
+        return "tenant0", *_of_tenant(dice, number, place, seed)
     rows = tuple(dice.choice((1, 3, 20)) for _ in range(dice.choice((1, 2))))
     return (
         "driver0",
@@ -155,6 +164,19 @@ def _of_operator(dice: random.Random, place: float, seed: int) -> tuple[str, dic
         queue, key, seconds = dice.choice((TENANTS, THROTTLED)), dice.choice(KEYS), dice.choice((0, 1, 2))
         return "delay", {"queue": queue, "key": key, "seconds": seconds}
     return "look", {"place": place}
+
+
+def _of_tenant(dice: random.Random, number: int, place: float, seed: int) -> tuple[str, dict[str, Any]]:
+    kind = dice.random()
+    if kind < 0.2:
+        return "send", {"key": f"e{number}", "size": dice.choice((10, 400))}
+    if kind < 0.4:
+        return "read", {"queue": OWN, "qty": dice.choice((1, 3)), "lease_seconds": 20.0}
+    if kind < 0.5:
+        return "end", {"place": place, "seed": seed}
+    if kind < 0.55:
+        return "take_session", {"place": place}
+    return ("list_all", {}) if kind < 0.65 else ("trespass", {"place": place})
 
 
 def _of_reader(dice: random.Random, number: int, place: float, seed: int) -> tuple[str, str, dict[str, Any]]:

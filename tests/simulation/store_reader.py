@@ -23,8 +23,9 @@ from ..histories.queue_programs import (
     create_letters,
 )
 from ..histories.store_reader import store_of
-from .clients import ALTERED, SHARES, TIMES, Client, Surroundings, definition
-from .plan import ARGUMENTS, KEYS, TASKS, TENANTS, WEIGHTED, WEIGHTS, Step
+from .clients import OPTIONS, Client, Surroundings
+from .plan import ARGUMENTS, KEYS, ROOT, TASKS, TENANTS, WEIGHTED, WEIGHTS, Step
+from .queue_users import ALTERED, SHARES, definition
 
 
 class StoreReader(Client):
@@ -36,7 +37,9 @@ class StoreReader(Client):
         self.store: e.Store | None = None
 
     def begin(self) -> None:
-        client = self.client = QueueClient(f"opendata+memory://{self.around.address}", clock=self.clock, **TIMES)
+        client = self.client = QueueClient(
+            f"opendata+memory://{self.around.address}", user=ROOT, clock=self.clock, **OPTIONS
+        )
         for queue, arguments in ARGUMENTS.items():
             client.calls.call(m.DeclareQueue(0, queue, True, False, False, arguments, False))
         create_letters(client)

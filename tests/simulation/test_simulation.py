@@ -12,7 +12,7 @@ from tests.simulation.plan import Plan, Store, draw
 from tests.simulation.shrinking import script_of, shrink
 from tests.simulation.world import World
 
-pytestmark = pytest.mark.contract(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 17)
+pytestmark = pytest.mark.contract(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)
 
 
 @pytest.mark.parametrize("store", ["folder", "bucket"])
@@ -25,10 +25,10 @@ def test_a_run_keeps_the_contract(seed: int, store: Store) -> None:
 
 @pytest.mark.parametrize("store", ["folder", "bucket"])
 def test_a_seed_repeats_a_run_exactly(store: Store) -> None:
-    plan = draw(3, 300, store)
+    plan = draw(3, 250, store)
     first, second = World(plan).run(), World(msgspec.json.decode(script_of(plan), type=Plan)).run()
     assert (first.trace, first.steps, first.faults) == (second.trace, second.steps, second.faults)
-    assert World(draw(4, 300, store)).run().trace != first.trace
+    assert World(draw(4, 250, store)).run().trace != first.trace
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -39,7 +39,7 @@ def test_a_run_on_the_real_slatedb_keeps_the_contract(seed: int) -> None:
 
 
 def test_a_script_shrinks_to_what_matters() -> None:
-    plan = draw(3, 60, "folder")
+    plan = draw(3, 40, "folder")
     publishes = (step.arguments for step in plan.steps if step.action == "publish")
     key = next(arguments["key"] for arguments in publishes if not arguments.keys() & {"ttl", "unique"})
 

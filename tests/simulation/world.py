@@ -13,36 +13,30 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kombu_opendata.broker import memory
+from kombu_opendata.broker.process.server import Server
 from kombu_opendata.errors import ConnectionLost, StoreError
 from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.slatedb import ffi_choice
 
 from ..histories import events as e
 from ..histories.checker import Anomaly, check
-from ..histories.queue_programs import GRAVEYARD, LETTER_ATTEMPTS, LETTERS
+from ..histories.queue_programs import EXCHANGE, GRAVEYARD, LETTER_ATTEMPTS, LETTERS
+from ..support.users import user_table, write_users
 from .brokers import GRACE_SECONDS, Broker, Host
-from .clients import (
-    Backend,
-    Client,
-    ClientRecorder,
-    Consumer,
-    Driver,
-    KombuClient,
-    Operator,
-    Reader,
-    Surroundings,
-    Worker,
-)
+from .clients import Client, ClientRecorder, Consumer, Driver, KombuClient, Surroundings
 from .database import Bucket
 from .disk import Disk
 from .faults import Faults
 from .loop import Process, SimulatedLoop, current_fiber, current_process
 from .network import ClientSocket, ConnectedTransport, Connection, Network
-from .plan import CLIENTS, SPLIT, TASKS, TENANTS, THROTTLED, WEIGHTED, Plan
+from .plan import CLIENTS, ROOT, SECRET, SPLIT, TASKS, TENANT, TENANTS, THROTTLED, WEIGHTED, Plan
+from .queue_users import Operator, Reader, Tenant
 from .store_reader import StoreReader
+from .task_clients import Backend, Worker
 
 #: time for which the clients may go on after the last step, and for which brokers may start
 _PATIENCE_SECONDS = 300.0
@@ -69,6 +63,7 @@ _KINDS: dict[str, type[Client]] = {
     "operator": Operator,
     "driver": Driver,
     "backend": Backend,
+    "tenant": Tenant,
 }
 
 
@@ -111,6 +106,11 @@ class World:
         self.folder = tempfile.mkdtemp(prefix="odq-simulation-", dir="/dev/shm")
         self.bucket = Bucket(self.dice("store"), self.count, is_remote=plan.store == "bucket")
         self.disk = Disk(self.dice("disk"), self.count, self.loop.time) if plan.store == "folder" else None
+        self.users = write_users(
+            Path(f"{self.folder}.users"),
+            user_table(ROOT, SECRET, roles=("admin", "operator", "monitor")),
+            user_table(TENANT, SECRET, {"default": {"write": "^eve-", "read": f"^(eve-|{EXCHANGE}$)"}}),
+        )
         restarts = self.dice("restarts")
         self.brokers = {
             name: Broker(
@@ -121,13 +121,15 @@ class World:
                 self.bucket,
                 self.disk,
                 self.folder,
+                self.users,
                 self.record,
                 lambda: restarts.uniform(0.05, 1.0),
                 is_real=plan.store == "slatedb",
             )
             for name in plan.brokers
         }
-        self.around = Surroundings(self.loop, self.events, self.wall_ms, f"simulated-{id(self)}")
+        address = f"simulated-{id(self)}"
+        self.around = Surroundings(self.loop, self.events, self.wall_ms, self.broker_with, address)
         self.clients: dict[str, Client] = {}
         self.loop.connect = self._connect_broker
         self._routes: dict[str, int] = {}
@@ -146,6 +148,15 @@ class World:
         active = next((broker.clock for broker in self.brokers.values() if broker.is_active), None)
         self._clock = active or self._clock
         return self._clock.now_ms() if self._clock is not None else self.host.wall_ns() // 1_000_000
+
+    def broker_with(self, session: bytes) -> Server | None:
+        """Return the server of the broker that serves a session; None if there is none."""
+        for broker in self.brokers.values():
+            if broker.server is not None and broker.is_active:
+                for instance in broker.server.instances.open.values():
+                    if instance.lifecycle.knows(session):
+                        return broker.server
+        return None
 
     # ------------------------------------------------------------------ connections
     def connect(self) -> Any:
@@ -212,6 +223,7 @@ class World:
             logging.disable(logging.NOTSET)
             self.loop.close()
             shutil.rmtree(self.folder, ignore_errors=True)
+            self.users.unlink()
 
     async def _main(self) -> Outcome:
         anomalies: list[Anomaly] = []

@@ -1,0 +1,173 @@
+"""Simulated programs with the queue client: readers, an operator, and a user who may use only a queue of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from kombu_opendata import QueueClient
+from kombu_opendata.errors import AccessRefused
+from kombu_opendata.protocol import messages as m
+
+from ..histories import events as e
+from ..histories.queue_programs import (
+    BOX,
+    BOX_LENGTH,
+    DEFINITIONS,
+    EXCHANGE,
+    STEERED,
+    attempts_on,
+    change,
+    read_definition,
+    send_letter,
+    settle,
+)
+from ..histories.recorder import digest
+from .clients import OPTIONS, Client, Consumer, body_of
+from .plan import OWN, QUEUES, ROOT, SPLIT, TENANT, TENANTS, WEIGHTED
+
+#: arguments that the operator alters
+SLOTS, SPLIT_BY = f"x-concurrency of {TENANTS}", f"x-partition-by of {SPLIT}"
+SHARES = f"x-partition-weights of {WEIGHTED}"
+ALTERED = (SLOTS, SPLIT_BY, SHARES)
+
+
+def definition(client: QueueClient, name: str) -> Any:
+    """Return the value of a definition."""
+    if name not in ALTERED:
+        return read_definition(client, name)
+    argument, _, queue = name.split(" ")
+    return client.get_queue(queue).overrides.get(argument)
+
+
+class QueueClientUser(Client):
+    """A program with a queue client."""
+
+    user = ROOT
+
+    def begin(self) -> None:
+        self.held: dict[m.Lease, Any] = {}
+        self.client = QueueClient(
+            f"opendata+memory://{self.around.address}", name=self.label, user=self.user, clock=self.clock, **OPTIONS
+        )
+
+
+class Reader(QueueClientUser):
+    """A program that sends, and that reads with leases that end by time."""
+
+    def write(self, key: str, seed: int) -> None:
+        send_letter(random.Random(seed), self.record, self.client, key)
+
+    def read(self, queue: str, qty: int, lease_seconds: float) -> None:
+        requested_at = self.record.now()
+        for message in self.client.read(queue, vt=lease_seconds, qty=qty):
+            lease = queue, message.id, message.token
+            self.held[lease] = message
+            body = message.body if isinstance(message.body, bytes) else str(message.body).encode()
+            more = {"requested_at": requested_at, "lease_seconds": lease_seconds}
+            self.delivered(str(message.headers.get("key", "")), body, lease, message.attempts, **more)
+
+    def end(self, place: float, seed: int) -> None:
+        if self.held:
+            lease = list(self.held)[int(place * len(self.held))]
+            settle(random.Random(seed), self.record, self.client, self.held.pop(lease))
+
+
+class Operator(QueueClientUser):
+    """A user who changes definitions, and reads them."""
+
+    def steer(self, seed: int) -> None:
+        dice = random.Random(seed)
+        change(dice, self.record, self.client, dice.randrange(3))
+
+    def limit(self, slots: int) -> None:
+        """Change the slots of a queue."""
+        self._alter(SLOTS, slots)
+
+    def split(self, by: str | None) -> None:
+        """Give a queue other partitions, or none; its messages are moved in the background."""
+        self._alter(SPLIT_BY, by)
+
+    def weigh(self, weights: dict[str, int]) -> None:
+        """Give the partitions of a queue other shares."""
+        self._alter(SHARES, weights)
+
+    def measure_box(self) -> None:
+        """Look at the length of a queue with a limit."""
+        found = self.client.metrics(BOX)
+        self.record.add(e.Measured, name=f"length of {BOX}", value=found.ready + found.delayed, limit=BOX_LENGTH)
+
+    def _alter(self, name: str, value: Any) -> None:
+        argument, _, queue = name.split(" ")
+        self.record.run(e.Define(name=name, value=value), lambda: self.client.alter(queue, {argument: value}))
+
+    def delay(self, queue: str, key: str, seconds: int) -> None:
+        self.record.run(
+            e.Delay(queue=queue, partition=key, seconds=seconds),
+            lambda: self.client.delay_key(queue, seconds, key=key),
+            lambda until: round(until.timestamp() * 1000) if until is not None else 0,
+        )
+
+    def look(self, place: float) -> None:
+        name = (*DEFINITIONS, *ALTERED)[int(place * len((*DEFINITIONS, *ALTERED)))]
+        self.record.run(e.Read(name=name), lambda: definition(self.client, name), lambda value: value)
+
+
+class Tenant(Reader):
+    """A user who may use a queue of its own, and tries to use what belongs to others."""
+
+    user = TENANT
+
+    def send(self, key: str, size: int) -> None:
+        body = body_of(key, size)
+        published = e.Publish(key=key, queues=(OWN,), digest=digest(body))
+        self.record.run(published, lambda: self.client.send(OWN, body, {"key": key}), int)
+
+    def trespass(self, place: float) -> None:
+        """Do something without the right to it."""
+        attempts = attempts_on(self.client, STEERED, EXCHANGE, OWN) | self._further_attempts(
+            QUEUES[int(7919 * place) % len(QUEUES)]
+        )
+        action = list(attempts)[int(place * len(attempts))]
+        self.record.run(e.Forbidden(action=action), attempts[action])
+
+    def _further_attempts(self, queue: str) -> dict[str, Callable[[], Any]]:
+        call = self.client.calls.call
+        return {
+            "declare a queue": lambda: self.client.create("eve-new"),
+            "acknowledge by id": lambda: self.client.archive(queue, 1),
+            "see messages": lambda: self.client.peek(queue),
+            "send to a consumed queue": lambda: self.client.send(queue, b"forbidden"),
+            "purge a consumed queue": lambda: self.client.purge(queue),
+            "get results": lambda: call(m.GetResults(0, [b"task1"])),
+            "store a result": lambda: call(m.StoreResult(0, b"task1", 2, b"FORBIDDEN", 0)),
+            "delay a partition": lambda: self.client.delay_key(TENANTS, 1, key="gold"),
+            "stage a job": lambda: call(m.AbortJob(0, "job1", [])),
+        }
+
+    def list_all(self) -> None:
+        """List what there is: the answer may name only what this user may know."""
+        lists: dict[str, Callable[[], Any]] = {
+            "list queues": self.client.list_queues,
+            "list bindings": self.client.list_bindings,
+        }
+        for what, call in lists.items():
+            number = self.record.called(e.Forbidden(action=what, secrets=QUEUES))
+            self.record.returned(number, str(call()), "refused")
+
+    def take_session(self, place: float) -> None:
+        """Log in with the session of another user."""
+        others = [client for client in self.around.started.values() if isinstance(client, Consumer)]
+        session = others[int(place * len(others))].connection.session.id
+        connection = self.new_connection(self.label, TENANT, lambda _size: session)
+        owner = self.around.broker_with(session)
+        call = self.record.called(e.Forbidden(action="take a session"))
+        try:
+            connection.connect()
+        except AccessRefused as exc:
+            self.record.returned(call, str(exc), "refused")
+        else:  # of no other user if no broker knew it
+            is_taken = owner is not None and self.around.broker_with(session) is owner
+            self.record.returned(call, outcome="returned" if is_taken else "refused")
+        connection.abandon()

@@ -1,0 +1,162 @@
+"""Simulated Celery: workers that report outcomes and send the callbacks of chords, and the result backend's clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kombu_opendata.client.session.unconfirmed import TaskRun
+from kombu_opendata.errors import ConnectionLost, RetryLater
+from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.messages.message_base import Numbered, Request
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
+
+from ..histories import events as e
+from .clients import CHANNEL, Consumer, KombuClient
+from .plan import TASKS
+
+_FINAL, _DAY_MS = 2, 86_400_000
+#: how often a worker sends a request before it gives up, as in an outage that is too long
+_ATTEMPTS = 5
+#: in the key of a chord's task, before its number
+_PART = ".part"
+CALLBACK = ".callback"
+Reply = TypeVar("Reply", bound=Numbered)
+
+
+class Worker(Consumer):
+    """A worker's main process: it reports the outcomes of tasks, which it acknowledges before or after their runs.
+
+    As in Celery, the results have a connection of their own. A task of a chord is acknowledged after its result is
+    stored, and after the callback is sent if it was the chord's last one.
+    """
+
+    queues = (TASKS,)
+
+    def _open(self) -> None:
+        super()._open()
+        self.running: dict[m.Lease, str] = {}  # acknowledged
+
+    def begin(self) -> None:
+        super().begin()
+        self.results = self.new_connection(f"{self.label}-results")
+
+    def begin_task(self, place: float) -> None:
+        """Acknowledge the message of a task, which begins."""
+        lease = self.take_held(place)
+        if lease is not None and _PART not in self.held[lease]:
+            key = self.held.pop(lease)
+            call = self.settled(lease, "ack", runs=self.connection.takes_reports)
+            self.connection.settle_message(CHANNEL, m.Outcome.ACK, Started(lease))
+            self.record.returned(call, outcome="sent")
+            if self.connection.takes_reports:
+                self.running[lease] = key
+
+    def leave(self) -> None:
+        """End the session, and begin another one."""
+        self._consume()
+        self.record.lost("closed")
+        self.record.run(e.Leave(), lambda: self.connection.call(m.Goodbye(0)), lambda _reply: self.around.wall_ms())
+        self.connection.abandon()
+        self._open()
+
+    def end_task(self, place: float, end: str) -> None:
+        """Report the end of a task; one that is not acknowledged yet is now."""
+        running = list(self.running)
+        if running and place < 0.5:
+            lease = running[int(2 * place * len(running))]
+            report = self._ended(self.running.pop(lease), end)
+            self.connection.settle_task(CHANNEL, m.Outcome.REPORT, lease, report)
+        elif (held := self.take_held(place)) is not None:
+            key = self.held[held]
+            if _PART in key:
+                end = "succeeded"
+                self._store_part(key)
+                if held not in self.held:  # the session was lost
+                    return
+            del self.held[held]
+            report = self._ended(key, end)
+            call = self.settled(held, "ack")
+            self.connection.settle_task(CHANNEL, m.Outcome.ACK, held, report)
+            self.record.returned(call, outcome="sent")
+
+    def _ended(self, key: str, end: str) -> TaskReport:
+        self.record.add(e.TaskEnded, client=self.label, key=key, end=end)
+        return TaskReport.cut(TaskState.SUCCEEDED if end == "succeeded" else TaskState.RAISED, 1000, 1, "simulated")
+
+    # ---- chords
+    def _store_part(self, key: str) -> None:
+        """Store the result of a chord's task; send the callback if the broker chose this worker."""
+        chord, _, number = key.partition(_PART)
+        name, result = chord.encode(), f"SUCCESS {key} by {self.label}"
+        stored = self._ask(
+            m.StoreResult(
+                0, key.encode(), _FINAL, result.encode(), _DAY_MS,
+                chord=name, index=int(number), member=key.encode(), chord_ttl_ms=_DAY_MS,
+            ),
+            e.StoreResult(task=key, result=result),
+        )  # fmt: skip
+        if stored.complete:
+            self._ask(m.GetChord(0, name))
+            self.fiber.block(self.random.choice((0.0, 0.01, 0.2)))  # a process that has other work
+            call = self.record.called(e.SendCallback(callback=f"{chord}{CALLBACK}"))
+            self.connection.publish(self.message(f"{chord}{CALLBACK}", b"callback", TASKS))
+            self.record.returned(call)
+            self._ask(m.CloseChord(0, name))
+
+    def _ask(self, message: Request[Reply], operation: e.Operation | None = None) -> Reply:
+        """Send a request to the result backend, again after an outage."""
+        for attempt in range(_ATTEMPTS):
+            if self.results.closed:
+                self.results = self.new_connection(f"{self.label}-results")
+            call = self.record.called(operation) if operation is not None else 0
+            try:
+                reply = self.results.call(message)
+            except (ConnectionLost, RetryLater):
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                self.fiber.block(0.2)
+                continue
+            if operation is not None:
+                self.record.returned(call)
+            return reply
+        raise AssertionError
+
+
+@dataclass
+class Started:
+    """A delivered message whose task begins."""
+
+    lease: m.Lease
+    run: TaskReport | TaskRun | None = TaskRun.BEGUN
+
+
+class Backend(KombuClient):
+    """Workers' result backend, and the clients that wait for results."""
+
+    def store_result(self, task: str, result: str) -> None:
+        message = m.StoreResult(0, task.encode(), _FINAL, result.encode(), _DAY_MS)
+        operation = e.StoreResult(task=task, result=result)
+        self.record.run(operation, lambda: self.connection.call(message))
+
+    def start_chord(self, chord: str, parts: int) -> None:
+        """Open a chord, send its tasks, and say how many they are; one of them is added to the header, as by a task."""
+        keys = tuple(f"{chord}{_PART}{number}" for number in range(parts))
+        name, callback = chord.encode(), f"{chord}{CALLBACK}"
+        call = self.record.called(e.StartChord(callback=callback, parts=keys))
+        self.connection.call(m.OpenChord(0, name, _DAY_MS, again=True, body=callback.encode()))
+        for key in keys:
+            self.publish(key, TASKS, 10)
+        current = self.connection.link.current
+        self.connection.call(m.OpenChord(0, name, _DAY_MS, added=1))
+        self.connection.call(m.OpenChord(0, name, _DAY_MS, size=parts - 1))
+        if self.connection.link.current is current:  # else the resume may have added the task twice: it is never called
+            self.record.returned(call)
+
+    def get_result(self, task: str) -> None:
+        message = m.GetResults(0, [task.encode()])
+        self.record.run(e.GetResult(task=task), lambda: self.connection.call(message).values[0], _text)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
