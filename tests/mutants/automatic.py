@@ -39,6 +39,7 @@ TESTS = {
         "property/test_cold_order.py",
     ],
     "storage/state/cold_summaries.py": [
+        "unit/storage/state/test_cold_summaries.py",
         "unit/storage/state/test_queue_state.py",
         "unit/storage/state/test_partitions.py",
         "unit/storage/operations/test_queue_loader.py",

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any
+
+import pytest
 
 from kombu_opendata import AsyncQueueClient
-from kombu_opendata.web.user_clients import UserBroker, note_ages
+from kombu_opendata.errors import AccessRefused, ConnectionLost
+from kombu_opendata.protocol.messages import Identity
+from kombu_opendata.web.settings import WebSettings
+from kombu_opendata.web.user_clients import Brokers, UserBroker, note_ages
 from tests.support.waiting import turns
 
 
@@ -158,3 +167,151 @@ def test_a_client_is_new_until_the_broker_accepts_its_user() -> None:
             assert broker.last_used_at == 1000.0
 
     asyncio.run(main())
+
+
+@asynccontextmanager
+async def brokers(**settings: Any) -> AsyncIterator[Brokers]:
+    found = Brokers(WebSettings("opendata://127.0.0.1:1,127.0.0.1:2", **settings))
+    try:
+        yield found
+    finally:
+        await found.close()
+
+
+def with_brokers(steps: Callable[[Brokers], Awaitable[None]], **settings: Any) -> None:
+    async def main() -> None:
+        async with brokers(**settings) as found:
+            await steps(found)
+
+    asyncio.run(main())
+
+
+def identity(user: str) -> Identity:
+    return Identity(1, user, "", "default", [], "", "", "")
+
+
+def answer(broker: UserBroker, user: str | Exception) -> None:
+    """Let the broker say who its user is, or fail."""
+
+    async def whoami() -> Identity:
+        if isinstance(user, Exception):
+            raise user
+        return identity(user)
+
+    broker.client.whoami = whoami  # type: ignore[method-assign]
+
+
+def test_each_login_has_a_client_of_its_own() -> None:
+    async def steps(brokers: Brokers) -> None:
+        own, ann = brokers.of(), brokers.of("ann", "secret")
+        assert brokers.of() is own
+        assert brokers.of("ann", "secret") is ann
+        others = [brokers.of("ann", "other"), brokers.of("anns", "ecret"), brokers.of("", "", "ann")]
+        assert len({own, ann, *others}) == 5
+        assert len({each.key for each in (own, ann, *others)}) == 5
+        assert (brokers.find(ann.key), brokers.find("unknown")) == (ann, None)
+        assert own.expects_standby, "the URL names two brokers"
+        assert not Brokers(WebSettings("opendata://127.0.0.1:1")).of().expects_standby
+
+    with_brokers(steps)
+
+
+def test_keys_of_logins_can_not_be_derived_from_their_secrets() -> None:
+    async def steps(brokers: Brokers) -> None:
+        other = Brokers(WebSettings("opendata://127.0.0.1:1"))
+        assert brokers.of("ann", "secret").key != other.of("ann", "secret").key
+        await other.close()
+
+    with_brokers(steps)
+
+
+def test_the_broker_must_accept_a_user() -> None:
+    async def steps(brokers: Brokers) -> None:
+        ann = brokers.of("ann", "secret")
+        answer(ann, "ann")
+        assert await brokers.entered("ann", "secret") is ann
+        assert (ann.was_entered, ann.who) == (True, identity("ann"))
+
+        without_users = brokers.of("bob", "secret")
+        answer(without_users, "")
+        with pytest.raises(AccessRefused, match="start it with --users"):
+            await brokers.entered("bob", "secret")
+        assert brokers.find(without_users.key) is None
+
+    with_brokers(steps)
+
+
+@pytest.mark.parametrize(("user", "accepted"), [("ann", True), ("", True), ("web", False)])
+def test_a_proxy_acts_as_its_user_or_the_broker_has_none(user: str, accepted: bool) -> None:
+    async def steps(brokers: Brokers) -> None:
+        broker = brokers.of(act_as="ann")
+        answer(broker, user)
+        if accepted:
+            assert await brokers.entered(act_as="ann") is broker
+        else:
+            with pytest.raises(AccessRefused, match="act as 'ann'"):
+                await brokers.entered(act_as="ann")
+
+    with_brokers(steps)
+
+
+def test_an_unreachable_broker_ends_only_logins_that_it_has_not_accepted() -> None:
+    async def steps(brokers: Brokers) -> None:
+        ann = brokers.of("ann", "secret")
+        answer(ann, "ann")
+        await brokers.entered("ann", "secret")
+        ann.forget_answers()
+        other = brokers.of("ann", "other")
+        for broker, secret in (ann, "secret"), (other, "other"):
+            answer(broker, ConnectionLost("no answer"))
+            with pytest.raises(ConnectionLost):
+                await brokers.entered("ann", secret)
+        assert (brokers.find(ann.key), brokers.find(other.key)) == (ann, None)
+
+    with_brokers(steps)
+
+
+def test_unused_clients_are_closed() -> None:
+    async def steps(brokers: Brokers) -> None:
+        own, old, newer = brokers.of(), brokers.of("old", "x"), brokers.of("newer", "x")
+        own.used_at = old.used_at = monotonic() - 161
+        newer.used_at = monotonic() - 159
+        brokers.of("newest", "x")
+        assert [brokers.find(each.key) for each in (own, old, newer)] == [own, None, newer]
+        assert monotonic() - newer.used_at < 100, "a search is a use"
+
+    with_brokers(steps, session_idle_seconds=100.0)
+
+
+def test_of_many_clients_those_that_were_not_used_for_longest_are_closed() -> None:
+    async def steps(brokers: Brokers) -> None:
+        own = brokers.of()
+        many = [brokers.of(f"user{number}", "x") for number in range(64)]
+        assert all(brokers.find(each.key) for each in many)
+        brokers.of("user0", "x")
+        brokers.of("another", "x")
+        assert brokers.find(many[1].key) is None
+        assert all(brokers.find(each.key) for each in (own, many[0], *many[2:]))
+
+    with_brokers(steps)
+
+
+def test_a_client_that_is_forgotten_is_closed() -> None:
+    closed = []
+
+    async def steps(brokers: Brokers) -> None:
+        async def close(broker: UserBroker) -> None:
+            await turns()
+            closed.append(broker)
+
+        ann, bob = brokers.of("ann", "x"), brokers.of("bob", "x")
+        for each in (ann, bob):
+            each.close = lambda each=each: close(each)  # type: ignore[method-assign, misc]
+        brokers.forget(ann)
+        brokers.forget(ann)
+        assert brokers.find(ann.key) is None
+        await brokers.close()
+        assert closed == [bob, ann]
+        assert brokers.find(bob.key) is None
+
+    with_brokers(steps)

@@ -16,6 +16,7 @@ from kombu_opendata.broker.metrics.metrics_memory import (
     POINTS,
     SAMPLE_MS,
     SHORT,
+    ClientRates,
     MetricsMemory,
     Series,
 )
@@ -271,3 +272,39 @@ def test_a_sample_lets_others_have_their_turn() -> None:
         assert count > 3
 
     run(test)
+
+
+def test_the_rates_of_clients_are_those_of_the_last_minute() -> None:
+    clock, sessions = ManualClock(), {bytes([number]): Session(bytes([number]), "client") for number in range(3)}
+    first, second, _idle = sessions.values()
+    rates = ClientRates(sessions, clock)
+
+    def pass_seconds(seconds: int) -> None:
+        for _ in range(seconds):
+            clock.advance(1000)
+            rates.tick()
+
+    def totals(*of: Session) -> tuple[float, float]:
+        found = rates.of(of)
+        return found["done_per_minute"], found["failed_per_minute"]
+
+    assert totals(*sessions.values()) == (0, 0)
+    first.done, first.failed = 5, 1
+    assert totals(first) == (5, 1), "since startup"
+    pass_seconds(30)
+    first.done, second.done = 7, 100
+    assert totals(first, second) == (107, 1)
+    assert totals(second) == (100, 0)
+    pass_seconds(61 - 30)
+    assert totals(first) == (2, 0), "what was before the last minute is not in it"
+    pass_seconds(60)
+    assert totals(first, second) == (0, 0)
+    second.done = 3
+    assert totals(second) == (0, 0), "a count that begins again is no negative rate"
+    third = sessions[b"3"] = Session(b"3", "client")
+    third.failed = 4
+    assert totals(third) == (0, 4), "a session that began later counts from zero"
+    pass_seconds(5)
+    clock.advance(3_600_000)
+    third.failed = 6
+    assert totals(third) == (0, 2), "without newer samples, the newest counts"

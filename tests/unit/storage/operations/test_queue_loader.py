@@ -11,6 +11,7 @@ import pytest
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.slatedb.rows import Pair
 from kombu_opendata.storage.state.cold_summaries import ColdSummaries, Summary
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SMALL_BUCKETS, World, run, sized
 
 LITTLE_AHEAD = sized(SMALL_BUCKETS, load_messages=8, load_first=2, load_below=2)
@@ -146,3 +147,66 @@ def test_the_buckets_that_follow_end_at_another_priority_a_gap_and_when_there_ar
     cold.take(7)
     assert cold.next() == 9
     assert cold.following(9, 100) == list(range(9, 21)), "no more than stay in memory"
+
+
+def test_messages_by_their_ids_load_their_own_buckets(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        ids = [world.publish("q") for _ in range(400)]
+        await world.engine.commits.checkpoint()
+        messages = world.queue("q").messages
+        before = set(messages.cold)
+        await world.engine.loader.find_entries(world.queue("q"), [ids[200], ids[201], ids[399], ids[-1] + 1])
+        loaded = before - set(messages.cold)
+        assert len(loaded) in (1, 2), "the last bucket was in memory"
+        assert {ids[200], ids[201], ids[399]} <= set(messages.available)
+        queue = world.queue("q")
+        world.engine.definitions.drop_queue("q")
+        await world.engine.loader.find_entries(queue, [ids[100]])
+        assert ids[100] not in messages.available, "the queue was deleted"
+
+    run(tmp_path / "s", steps, SMALL_BUCKETS)
+
+
+def test_partitions_take_turns_from_cold_buckets(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.engine.definitions.declare_queue("tenants", QueueSettings(arguments={"x-partition-by": "tenant"}))
+        await world.engine.commits.commit()
+        ids: dict[str, list[int]] = {"gold": [], "silver": []}
+        for number in range(400):
+            tenant = "silver" if number >= 380 else "gold"
+            ids[tenant].append(world.publish("tenants", headers={"tenant": tenant}))
+        await world.engine.commits.checkpoint()
+        cold = world.queue("tenants").messages.cold
+        before = len(cold)
+        assert before > 40
+        for number in range(20):
+            claimed = {(await world.claim("tenants")).id for _ in range(2)}
+            assert claimed == {ids["gold"][number], ids["silver"][number]}
+            assert before - len(cold) <= (2 * number) // 4 + 8, "what is delivered, and what is read ahead"
+        for id in ids["gold"][20:]:
+            assert (await world.claim("tenants")).id == id
+        assert await world.next("tenants") is None
+
+    run(tmp_path / "s", steps, LITTLE_AHEAD)
+
+
+def test_a_message_whose_payload_is_lost_fails_and_the_others_are_delivered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids: list[int] = []
+
+    async def publish(world: World) -> None:
+        ids.extend(world.publish("q", envelope=b"payload" * 1000) for _ in range(8))
+
+    async def deliver(world: World) -> None:
+        batch = world.engine.store.batch()
+        batch.delete(keys.payload_key(ids[2]))
+        await world.engine.store.write(batch)
+        queue = world.queue("q")
+        assert [(await world.claim("q")).id for _ in range(7)] == [*ids[:2], *ids[3:]]
+        assert await world.next("q") is None
+        assert queue.counts.rejected == 1
+        assert f"message {ids[2]} of queue 'q' can't be delivered" in caplog.text
+
+    run(tmp_path / "s", publish, SMALL_BUCKETS)
+    run(tmp_path / "s", deliver, SMALL_BUCKETS)
