@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -31,20 +32,27 @@ hypothesis.settings.register_profile(
 )
 
 
+#: what takes longest is first, and short modules are last, so that all processes of tests end at the same time
+_ORDER = {"spark": 0, "unit": 2}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    paths = {item.path for item in items}
+    places = {path: path.relative_to(TESTS).parts if path.is_relative_to(TESTS) else ("",) for path in paths}
     for item in items:
-        if not item.path.is_relative_to(TESTS):
-            continue
-        place = item.path.relative_to(TESTS)
-        if place.parts[0] in ("acceptance", "downstream", "faults"):
-            item.add_marker(place.parts[0])
+        place = places[item.path]
+        if place[0] in ("acceptance", "downstream", "faults"):
+            item.add_marker(place[0])
         if {"spark", "browser"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
         # for `--dist loadgroup`: a module's tests may share a broker, and all tests with Spark share a session
-        item.add_marker(pytest.mark.xdist_group("spark" if place.parts[0] == "spark" else place.as_posix()))
-    # What takes longest is first, and short modules are last, so that all processes of tests end at the same time.
-    first, last = TESTS / "spark", TESTS / "unit"
-    items.sort(key=lambda item: item.path.is_relative_to(last) - item.path.is_relative_to(first))
+        item.add_marker(pytest.mark.xdist_group("spark" if place[0] == "spark" else "/".join(place)))
+    items.sort(key=lambda item: _ORDER.get(places[item.path][0], 1))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected, which lives to the end, out of each full collection of garbage."""
+    gc.freeze()
 
 
 @pytest.fixture

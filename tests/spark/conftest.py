@@ -21,8 +21,9 @@ _SPARKS_OWN = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     filters = _SPARKS_OWN if pyspark.__version__.startswith("4.1.") else _SPARKS_OWN[1:]
+    folder = f"{Path(__file__).parent}/"
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
+        if str(item.path).startswith(folder):
             for warning in filters:
                 item.add_marker(pytest.mark.filterwarnings(warning))
 
