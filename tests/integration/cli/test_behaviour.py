@@ -21,7 +21,7 @@ from ...support.broker import EmbeddedBroker
 from ...support.processes import Children
 from ...support.served import COMMAND, ServedBroker
 from ...support.unprivileged import unprivileged
-from .conftest import HOSTILE, run
+from .conftest import HOSTILE, run, run_script
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_bad_input_is_one_clear_line(words: str, code: int, text: str, invoke: C
 
 
 def test_without_a_target_it_says_how_to_name_one() -> None:
-    told = run("queue", "list")
+    told = run_script("queue", "list")
     assert told.returncode == 2
     assert "OPENDATA_QUEUE_URL" in told.stderr
 
@@ -299,7 +299,7 @@ def test_completion_knows_the_verbs(words: str, verbs: list[str], url: str) -> N
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_has_a_script(shell: str) -> None:
-    assert "_OPENDATA_QUEUE_COMPLETE" in run(_OPENDATA_QUEUE_COMPLETE=f"{shell}_source").stdout
+    assert "_OPENDATA_QUEUE_COMPLETE" in run_script(_OPENDATA_QUEUE_COMPLETE=f"{shell}_source").stdout
 
 
 def test_a_broker_that_is_run_by_hand(tmp_path: Path, started: Children) -> None:

@@ -1,4 +1,4 @@
-"""``user add|permit|list|delete`` through the real console script, with a broker that follows the file."""
+"""``user add|permit|list|delete``, with a broker that follows the file."""
 
 from __future__ import annotations
 
