@@ -30,6 +30,9 @@ from .machine import Machine
 from .real_run import RealRun
 from .scenario import draw
 
+#: anomalies of a run whose texts are recorded
+_RECORDED = 3
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.histories", description=__doc__)
@@ -70,7 +73,8 @@ def add_to_report(records: list[dict[str, Any]]) -> None:
         faults.update(each["faults"])
     numbers = {name: sum(each[name] for each in records) for name in ("kills", "messages", "tasks")}
     numbers |= {"seeds": len(records), "anomalies": sum(sum(each["anomalies"].values()) for each in records)}
-    runs.record("faults", "make faults", sum(each["seconds"] for each in records), numbers, faults)
+    defects = [text for each in records for text in each["defects"]]
+    runs.record("faults", "make faults", sum(each["seconds"] for each in records), numbers, faults, defects=defects)
 
 
 def in_turn(
@@ -119,7 +123,15 @@ def run_seed(machine: Machine, seed: int) -> dict[str, Any]:
         "messages": calls["Publish"],
         "tasks": calls["TaskEnded"],
         "anomalies": dict(Counter(str(anomaly.point) for anomaly in anomalies)),
+        "defects": [f"SEED={seed}, point {point}: {_summary_of(text)}" for point, text in anomalies[:_RECORDED]],
     }
+
+
+def _summary_of(text: str) -> str:
+    """Return the first line of an anomaly; of a traceback, that of its error."""
+    lines = text.strip().splitlines()
+    raised = [line for line in lines if line and not line.startswith((" ", "Traceback"))]
+    return (raised or lines)[0][:200]
 
 
 def kind(event: e.AnyEvent) -> str:

@@ -7,9 +7,9 @@
 
 `command` is what a user enters to repeat the run, without its seed and its time, so that runs add up. `numbers` are
 integers by a name that is a plural noun, which becomes the heading of a column; `faults` counts injected faults by
-their kind ("kill -9", "bit flip"). `clean_seconds` are those of the runs since the last one that found a defect. A
-later run of the same line adds to `runs`, `seconds`, `numbers` and `faults`; of the kinds in `STATES`, whose numbers
-describe the tests and not an effort, it replaces them.
+their kind ("kill -9", "bit flip"). `clean_seconds` are those of the runs since the last one that found a defect, and
+`defects` says what each was and how to repeat it. A later run of the same line adds to `runs`, `seconds`, `numbers`,
+`faults` and `defects`; of the kinds in `STATES`, whose numbers describe the tests and not an effort, it replaces them.
 
 A program records its run with `record(…)` when it was started with RECORD=yes; then
 `python tools/site/reliability_page.py` writes docs/reliability.md. After a conflict in git, keep both sides' lines (two
@@ -21,7 +21,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Literal
@@ -49,6 +49,7 @@ class Runs(msgspec.Struct):
     numbers: dict[str, int]
     faults: dict[str, int] = msgspec.field(default_factory=dict)
     clean_seconds: int = -1
+    defects: list[str] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.clean_seconds < 0:
@@ -69,6 +70,7 @@ class Runs(msgspec.Struct):
             _sum(self.numbers, other.numbers),
             _sum(self.faults, other.faults),
             other.clean_seconds + (0 if other.has_defects else self.clean_seconds),
+            self.defects + other.defects,
         )
 
 
@@ -85,12 +87,13 @@ def record(
     numbers: Mapping[str, int],
     faults: Mapping[str, int] | None = None,
     *,
+    defects: Sequence[str] = (),
     day: date | None = None,
     folder: Path = FOLDER,
 ) -> None:
     """Add a run to the records of its kind; concurrent processes wait for each other."""
     day = day or datetime.now(UTC).date()
-    run = Runs(command, __version__, day, 1, round(seconds), dict(numbers), dict(faults or {}))
+    run = Runs(command, __version__, day, 1, round(seconds), dict(numbers), dict(faults or {}), defects=list(defects))
     lock = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

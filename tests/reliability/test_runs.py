@@ -17,11 +17,22 @@ DAY = date(2026, 1, 31)
 
 def test_runs_of_a_command_add_up(tmp_path: Path) -> None:
     record("faults", "make faults", 60.4, {"seeds": 2, "anomalies": 0}, {"kill -9": 3}, day=DAY, folder=tmp_path)
-    record("faults", "make faults", 61, {"seeds": 3, "anomalies": 0}, {"bit flip": 1}, day=DAY, folder=tmp_path)
+    found = ["SEED=7, point 1: lost"]
+    record(
+        "faults",
+        "make faults",
+        61,
+        {"seeds": 3, "anomalies": 1},
+        {"bit flip": 1},
+        defects=found,
+        day=DAY,
+        folder=tmp_path,
+    )
     record("faults", "make faults", 1, {"seeds": 1}, day=date(2026, 2, 1), folder=tmp_path)
     first, second = read("faults", tmp_path)
     assert (first.runs, first.seconds) == (2, 121)
-    assert first.numbers == {"seeds": 5, "anomalies": 0}
+    assert first.numbers == {"seeds": 5, "anomalies": 1}
+    assert first.defects == found
     assert first.faults == {"kill -9": 3, "bit flip": 1}
     assert (second.runs, second.numbers) == (1, {"seeds": 1})
 
