@@ -54,6 +54,7 @@ from .publish_flow_control import Flow, StoreGate
 from .queue_policies import QueuePolicies
 from .queue_registry import Queues
 from .rate_limited_log import Notices
+from .slow_turns import COMMIT, DELIVERY, SLOW_SECONDS, SlowTurns
 
 #: maximum number of deliveries of one queue in one turn, so that other queues also deliver
 _DELIVERIES_PER_TURN = 1000
@@ -224,7 +225,10 @@ class Turn:
         gate: delays publishes while the store does not respond.
     """
 
-    __slots__ = ("_bucket", "_commits", "_delivery", "_failure", "_loop", "_outbox", "core", "gate", "policies")
+    __slots__ = (
+        "_bucket", "_commit_seconds", "_commits", "_delivery", "_failure", "_loop", "_outbox", "_slow_turns", "core",
+        "gate", "policies",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -235,8 +239,11 @@ class Turn:
         flow: Flow,
         active_lease: ActiveLease,
         grace_ms: int,
+        slow_turns: SlowTurns | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._slow_turns = slow_turns or SlowTurns(self._loop)
+        self._commit_seconds = engine.metrics.commit_seconds
         self._commits = engine.commits
         outbox = self._outbox = Outbox(self._loop, self.run)
         self._failure = InstanceFailure(name, self._loop, engine.commits)
@@ -256,10 +263,15 @@ class Turn:
 
     def run(self) -> None:
         """Deliver, commit and send; an unexpected error fails the instance."""
+        slow_turns, committed = self._slow_turns, self._commit_seconds.sum
+        start = slow_turns.time()
         try:
             self._run()
         except Exception as exc:
             self._failure.fail(exc)
+        if (seconds := slow_turns.time() - start) >= SLOW_SECONDS:
+            is_commit = 2 * (self._commit_seconds.sum - committed) > seconds
+            slow_turns.end_step(start, COMMIT if is_commit else DELIVERY)
 
     def _run(self) -> None:
         outbox, commits = self._outbox, self._commits

@@ -24,6 +24,7 @@ from ..delivery.queue_registry import QueueMaker
 from ..delivery.rate_limited_log import Notices, WarnOnce
 from ..delivery.result_watches import ResultWatches
 from ..delivery.session_lifecycle import SessionLifecycle
+from ..delivery.slow_turns import SlowTurns
 from ..delivery.task_outcomes import TaskOutcomes
 from ..metrics.metrics_memory import ClientRates, MetricsMemory
 from ..model.sessions import Session
@@ -65,6 +66,7 @@ class Instance:
         engine: Engine,
         active_lease: ActiveLease | None = None,
         flow: Flow | None = None,
+        slow_turns: SlowTurns | None = None,
         *,
         grace_ms: int,
         restart_grace_ms: int | None = None,
@@ -84,7 +86,9 @@ class Instance:
         # delivery
         self.flow = flow or Flow(loop)
         active_lease = active_lease or ActiveLease()
-        self._turn = Turn(name, engine, self.sessions, self.notices, self.flow, active_lease, restart_grace_ms)
+        self._turn = Turn(
+            name, engine, self.sessions, self.notices, self.flow, active_lease, restart_grace_ms, slow_turns
+        )
         core, policies = self._turn.core, self._turn.policies
         self.outbox = core.outbox
         self.queues = core.queues

@@ -169,6 +169,8 @@ BROKER = (
         "certificate",
     ),
     _broker_gauge("event_loop_delay_seconds", "How long this scrape waited for the broker's event loop."),
+    _broker_counter("event_loop_slow_steps_total", "Steps of the event loop that took over 5 ms, by cause.", "cause"),
+    _broker_counter("event_loop_slow_seconds_total", "Duration of these steps.", "cause"),
     _broker_gauge("snapshot_duration_seconds", "How long collecting the metrics of this scrape took."),
 )
 

@@ -27,6 +27,7 @@ from ..calls.all_calls import InstanceCalls
 from ..delivery.active_lease import ActiveLease
 from ..delivery.lease_expiry import is_timed
 from ..delivery.publish_flow_control import Flow, Reason
+from ..delivery.slow_turns import SlowTurns
 from ..instance.instance import Instance
 from ..metrics.metric_catalogue import MetricsSnapshot
 from ..model.name_checks import MAX_NAME_BYTES
@@ -63,12 +64,13 @@ class Instances:
         opening: Callable[[str], Awaitable[None]],
         failed: Callable[[str, BaseException], None],
         databases: Databases,
+        slow_turns: SlowTurns,
     ) -> None:
         self.open: dict[str, Instance] = {}
         self._hosts: dict[str, InstanceCalls] = {}
         self._settings, self._clock, self._directory = settings, clock, directory
         self._active_lease, self._before_opening = active_lease, opening
-        self._failed = failed
+        self._failed, self._slow_turns = failed, slow_turns
         self._databases = databases
         self._caches: dict[str, BlockCache] = {}  # for instances that are not open yet
         self._memory_is_full = False
@@ -104,6 +106,7 @@ class Instances:
                     engine,
                     self._active_lease,
                     flow,
+                    self._slow_turns,
                     grace_ms=grace_ms,
                     restart_grace_ms=restart_grace_ms,
                     max_message_bytes=largest,

@@ -144,6 +144,8 @@ async def _serve(
     server.front.gate.hold()
     report: dict[str, Any] = {}
     with ExitStack() as around:
+        server.connections.slow_turns.watch(loop)
+        around.callback(server.connections.slow_turns.unwatch, loop)
         # An embedded broker has its client's environment, whose service manager watches the client, not the broker.
         if not options.embedded and (manager := from_environment(server.health, server.reloading)) is not None:
             around.callback(manager.close)

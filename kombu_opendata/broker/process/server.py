@@ -92,6 +92,7 @@ class Server:
             self.active_role.opening,
             self._instance_failed,
             databases or Databases(settings.store),
+            self.connections.slow_turns,
         )
         self.memory: MemoryWatch | None = None
         if settings.memory_limit_bytes is not None:

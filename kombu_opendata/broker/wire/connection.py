@@ -24,6 +24,7 @@ from ...version import __version__
 from ..access.quotas import Quota
 from ..calls.all_calls import InstanceCalls
 from ..calls.dispatch import Context, Handler
+from ..delivery.slow_turns import REQUESTS, SLOW_SECONDS
 from .broker_settings import BrokerSettings
 from .connection_limits import Slot
 from .greeting import Greeting, HostFor
@@ -117,6 +118,8 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         connections = self._connections
+        slow_turns = connections.slow_turns
+        start = slow_turns.time()
         connections.received_bytes += len(data)
         if connections.received_bytes >= LOOK_BYTES:
             connections.look()
@@ -131,6 +134,8 @@ class ConnectionProtocol(asyncio.Protocol):
                 parts.note(inbox, len(inbox.reader.rest))
         except (ProtocolError, VersionMismatch) as exc:
             self._cut_off(exc)
+        if slow_turns.time() - start >= SLOW_SECONDS:
+            slow_turns.end_step(start, REQUESTS)
 
     # ------------------------------------------------------------------ messages
     def _handle(self, message: Any) -> None:

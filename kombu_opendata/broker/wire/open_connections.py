@@ -13,6 +13,7 @@ from ...protocol.messages.message_base import WireMessage
 from ..access.audit import Audit
 from ..access.quotas import Quotas
 from ..delivery.rate_limited_log import Notices
+from ..delivery.slow_turns import SlowTurns
 from ..metrics.metric_catalogue import MetricsSnapshot
 from .connection_limits import Admission, ConnectionLimits, Slot
 from .logins import Logins
@@ -48,6 +49,7 @@ class Connections:
         opened: the number of connections since startup.
         refused: the number of connections that were refused or cut off, by the error's code.
         partial_frames: limits the memory of incomplete messages.
+        slow_turns: the slow steps of the event loop.
         received_bytes: number of bytes since the last :meth:`look`.
         idle_since: the time at which the last connection was closed, by the event loop's clock.
     """
@@ -70,6 +72,7 @@ class Connections:
         self.opened = 0
         self.refused: Counter[str] = Counter()
         self.notices = Notices(log, self._loop.time)
+        self.slow_turns = SlowTurns(self._loop)
         self.audit = Audit(self._loop.time)
         self.idle_since = self._loop.time()
         self.received_bytes = 0
@@ -97,6 +100,7 @@ class Connections:
         Called twice per second.
         """
         self.notices.tick()
+        self.slow_turns.tick()
         self.partial_frames.tick(memory_is_full=memory_is_full)
         if memory_is_full:
             for connection in list(self.open):
@@ -145,3 +149,6 @@ class Connections:
         snapshot.set("connections_opened_total", self.opened)
         for code, count in self.refused.items():
             snapshot.set("connections_refused_total", count, code)
+        for cause, steps in self.slow_turns.counts.items():
+            snapshot.set("event_loop_slow_steps_total", steps, cause)
+            snapshot.set("event_loop_slow_seconds_total", self.slow_turns.seconds[cause], cause)
