@@ -27,7 +27,7 @@ from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope
 from tests.support.caller import Caller
 from tests.support.clock import ManualClock
-from tests.support.waiting import turns
+from tests.support.waiting import turns, until
 
 BODY = encode_envelope("{}", "application/json", "utf-8", {}, {}, "", "")
 
@@ -98,6 +98,20 @@ def test_rates_and_levels_of_each_sample() -> None:
             "failed_per_second": [0, 0, 1], "ready": [0, 50, 50], "in_flight": [0, 0, 0], "delayed": [0, 3, 3],
         }  # fmt: skip
         assert memory.total() == memory.of("q")
+
+    run(test)
+
+
+def test_a_tick_takes_one_sample_when_it_is_due() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q")
+        for passed_ms, samples in (0, 0), (SAMPLE_MS - 1, 0), (1, 1), (SAMPLE_MS, 2):
+            memory.clock.advance(passed_ms)
+            for _ in range(2):
+                memory.figures.tick()
+            await until(lambda samples=samples: len(memory.figures.points(0)[0]) == samples)  # type: ignore[misc]
+            await turns(9)
+            assert len(memory.figures.points(0)[0]) == samples
 
     run(test)
 
