@@ -21,7 +21,7 @@ from .support.verified import assert_all_verified
 
 TESTS = Path(__file__).parent
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and commands would print narrow tables
-BROKER_STOP_SECONDS = 20
+BROKER_STOP_SECONDS = 60
 # An example's time says more about the machine than about the code. As Hypothesis does by default, a run of CI takes
 # the same examples each time, so that it fails for the change that it checks; runs elsewhere look for new ones.
 hypothesis.settings.register_profile("untimed", deadline=None, derandomize=bool(os.environ.get("CI")))

@@ -40,7 +40,7 @@ def test_workers_gossip_and_mingle(broker_url: str, tmp_path: Path, ledger: Ledg
     wait_log(first, ALONE)
     with sender(broker_url) as app:
         app.control.revoke("never", destination=[first.name])
-        inspect = app.control.inspect([first.name], timeout=40)
+        inspect = app.control.inspect([first.name], timeout=60)
         wait_until(lambda: "never" in (inspect.revoked() or {}).get(first.name, ()), 60, "the revocation")
         second = start_with_a_neighbour(broker_url, tmp_path, started)
         wait_log(second, "mingle: sync with 1 nodes")

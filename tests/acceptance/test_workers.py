@@ -57,7 +57,7 @@ def farm(
 
 def wait_active(app: Celery, worker: Worker, number: int) -> None:
     """Until the worker's main process knows of so many running tasks; a child begins one a moment before."""
-    inspect = app.control.inspect([worker.name], timeout=10)
+    inspect = app.control.inspect([worker.name], timeout=60)
     wait_until(lambda: len((inspect.active() or {}).get(worker.name, ())) == number, 60, f"{number} active tasks")
 
 
@@ -98,11 +98,11 @@ def test_a_worker_idles_while_its_queue_is_paused(farm: Farm, ledger: Ledger) ->
         client.resume("celery", publishes_only=True)
         for name in names:
             farm.send("note", str(ledger), name)
-        inspect = farm.app.control.inspect([farm.worker.name], timeout=10)
+        inspect = farm.app.control.inspect([farm.worker.name], timeout=60)
         assert inspect.ping() == {farm.worker.name: {"ok": "pong"}}
         farm.broker.wait_queue("celery", 20, 0)
-        farm.app.control.cancel_consumer("celery", [farm.worker.name], reply=True, timeout=10)
-        farm.app.control.add_consumer("celery", destination=[farm.worker.name], reply=True, timeout=10)
+        farm.app.control.cancel_consumer("celery", [farm.worker.name], reply=True, timeout=60)
+        farm.app.control.add_consumer("celery", destination=[farm.worker.name], reply=True, timeout=60)
         farm.broker.wait_queue("celery", 20, 0)
         client.resume("celery")
         ledger.wait_count(20)

@@ -97,7 +97,7 @@ def drained(connection: Any, queue: str, expected: Counter[int]) -> Counter[int]
     tag = channel.basic_consume(queue, no_ack=True, callback=lambda message: found.append(int(message.body)))
     with suppress(TimeoutError):
         while len(found) < len(expected):
-            connection.drain_events(timeout=30)
+            connection.drain_events(timeout=60)
     channel.basic_cancel(tag)
     while channel.basic_get(queue, no_ack=True) is not None:
         found.append(-1)

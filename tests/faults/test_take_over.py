@@ -26,7 +26,7 @@ from ..support.workers import Worker, sender
 
 pytestmark = pytest.mark.contract(1, 9)
 
-SECONDS = 20
+SECONDS = 60
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def check(store: Path) -> None:
         assert client.read("settled")[0].body.startswith(b"settled ")
         assert client.send("plain", b"new") > max(ids)
     app = Celery(broker=f"opendata://{store}", backend=f"opendata://{store}", set_as_current=False)
-    assert [app.AsyncResult(f"task-{number}").get(timeout=10) for number in range(3)] == [
+    assert [app.AsyncResult(f"task-{number}").get(timeout=60) for number in range(3)] == [
         {"number": number} for number in range(3)
     ]  # fmt: skip
     found = {queue: bodies(store, queue) for queue in WAITING}

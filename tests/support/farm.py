@@ -10,7 +10,7 @@ from celery import Celery
 from .broker import EmbeddedBroker
 from .workers import Worker
 
-REPLY_SECONDS = 30
+REPLY_SECONDS = 60
 
 
 class Farm:

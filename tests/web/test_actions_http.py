@@ -148,7 +148,7 @@ def test_a_page_that_is_read_only_does_nothing(url: str, tmp_path: Path, client:
     client.send("kept", "x")
     with children() as started:
         started.add(server := PageServer(tmp_path, url, "--read-only"))
-        told = httpx.post(f"{server.url}actions/purge", data={"queue": "kept", "typed_again": "kept"}, timeout=30)
+        told = httpx.post(f"{server.url}actions/purge", data={"queue": "kept", "typed_again": "kept"}, timeout=60)
         assert "read-only" in told.text
     assert client.metrics("kept").ready == 1
 

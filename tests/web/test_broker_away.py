@@ -27,7 +27,7 @@ def test_each_view_says_that_the_broker_is_away_and_goes_on(
             client.create("mail")
             client.send("mail", {}, {"task": "x", "id": "x"})
         started.add(page := PageServer(tmp_path_factory.mktemp("page"), f"opendata://{place}"))
-        with httpx.Client(base_url=page.url, timeout=30) as site:
+        with httpx.Client(base_url=page.url, timeout=60) as site:
             assert [site.get(view).status_code for view in VIEWS] == [200] * len(VIEWS)
             broker.terminate()
             for view in VIEWS:

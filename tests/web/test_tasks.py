@@ -87,11 +87,11 @@ def test_nothing_in_a_message_does_harm(site: str, client: QueueClient, browser:
 def test_bodies_of_all_kinds(site: str, client: QueueClient, body: object, shown: str) -> None:
     client.create("bodies")
     number = client.send("bodies", body)
-    answer = httpx.get(f"{site}message", params={"id": number}, timeout=30)
+    answer = httpx.get(f"{site}message", params={"id": number}, timeout=60)
     assert answer.status_code == 200
     assert shown in answer.text
     assert len(answer.content) < 250_000
-    saved = httpx.get(f"{site}message/body", params={"id": number}, timeout=30)
+    saved = httpx.get(f"{site}message/body", params={"id": number}, timeout=60)
     assert saved.headers["content-type"] == "application/octet-stream"
     if isinstance(body, bytes):
         assert saved.content == body

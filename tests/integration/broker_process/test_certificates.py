@@ -112,7 +112,7 @@ def test_the_broker_takes_tls_from_1_2_on(site: Site) -> None:
     spoken = []
     for version in (ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         context = limited(ssl.create_default_context(cafile=site.hosts.path), version)
-        with socket.create_connection(("localhost", broker.port), timeout=10) as plain:
+        with socket.create_connection(("localhost", broker.port), timeout=60) as plain:
             try:
                 with context.wrap_socket(plain, server_hostname="localhost") as wrapped:
                     spoken.append(wrapped.version())
@@ -146,7 +146,7 @@ def test_a_client_takes_tls_from_1_2_on(site: Site) -> None:
             socket.create_connection((address.host, address.port)) as plain,
             pytest.raises(errors.ConnectionLost, match="protocol version"),
         ):
-            secured(plain, address, Options(tls=site.ssl(None)), timeout=10)
+            secured(plain, address, Options(tls=site.ssl(None)), timeout=60)
         server.join(10)
     assert said == ["UNSUPPORTED_PROTOCOL"]
 

@@ -1,4 +1,4 @@
-"""Every verb through the real console script, as JSON and as text."""
+"""Every verb, as JSON and as text."""
 
 from __future__ import annotations
 

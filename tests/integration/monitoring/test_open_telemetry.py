@@ -19,7 +19,7 @@ from ...support.workers import Worker, sender
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED, NOT_SAMPLED = f"00-{TRACE}-{PARENT}-01", f"00-{TRACE[::-1]}-{PARENT}-00"
-SECONDS = 30
+SECONDS = 60
 
 Traced = Callable[..., ServedBroker]
 Span = dict[str, Any]

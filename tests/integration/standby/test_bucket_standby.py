@@ -215,7 +215,7 @@ def test_a_standby_does_not_replace_a_living_broker_whose_record_was_deleted(qui
             obstore.delete(bucket(quick), "broker.active")
         return "the active record was deleted" in second.log.read_text()
 
-    wait_until(is_missed, 30, lambda: second.log.read_text())
+    wait_until(is_missed, 60, lambda: second.log.read_text())
     wait_until(lambda: "answered in the store" in second.log.read_text(), 60, lambda: second.log.read_text())
     assert greet(first.port) is None
     assert not took_over(second)

@@ -18,7 +18,7 @@ from ...support.s3_proxy import Fault, S3Proxy
 
 FAILED, FENCED = 1, 6
 #: ten for the last commit, three for threads, and the rest for a busy machine
-END_SECONDS = 45
+END_SECONDS = 60
 
 
 @pytest.fixture

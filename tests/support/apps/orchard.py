@@ -67,7 +67,7 @@ def parent(count: int) -> Any:
 def ask(x: int, y: int) -> int:
     """A task that waits for another one, whose result comes over this process's own connection."""
     with allow_join_result():
-        return int(add.apply_async((x, y), queue="asked").get(timeout=30))
+        return int(add.apply_async((x, y), queue="asked").get(timeout=60))
 
 
 @app.task(bind=True)

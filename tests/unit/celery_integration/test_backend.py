@@ -162,7 +162,7 @@ def test_who_waits_is_woken_at_once_by_the_one_who_reads(url: str) -> None:
     app = backend.app
     waiting = [app.AsyncResult(f"task {number}", backend=backend) for number in range(8)]
     got: list[int] = []
-    threads = [threading.Thread(target=lambda r=r: got.append(r.get(timeout=20))) for r in waiting]
+    threads = [threading.Thread(target=lambda r=r: got.append(r.get(timeout=60))) for r in waiting]
     for thread in threads:
         thread.start()
     for number in range(8):

@@ -12,7 +12,7 @@ from kombu.transport import memory
 
 from kombu_opendata.celery_integration.worker import limit_waits
 
-SECONDS = 20
+SECONDS = 60
 
 
 class LostChannel(memory.Channel):
