@@ -55,7 +55,7 @@ class Run:
 
 
 def make_app(run: Run) -> Any:
-    """Return the measured application, with the tasks ``bench.tick``, ``bench.add`` and ``bench.total``."""
+    """Return the measured application, with the tasks ``bench.tick``, ``add``, ``row`` and ``total``."""
     if run.peer.url.startswith("opendata"):
         importlib.import_module("kombu_opendata")
     app = Celery("bench", set_as_current=False)
@@ -79,6 +79,10 @@ def make_app(run: Run) -> Any:
     @app.task(name="bench.add")
     def add(x: int, y: int) -> int:
         return x + y
+
+    @app.task(name="bench.row")
+    def row(**columns: Any) -> Any:
+        return columns["id"]
 
     @app.task(name="bench.total")
     def total(numbers: list[int]) -> int:

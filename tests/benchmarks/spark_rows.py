@@ -1,9 +1,10 @@
 """A frame of a million rows as tasks, and the store read back as a frame, on two cores (ours only).
 
 What it is compared with, ``apply_async`` by two processes, is measured on a slice of the rows. One job of another size
-is measured with memory by::
+is measured with memory by the first command, and from the frame to the results of its tasks by the second one::
 
     python -m tests.benchmarks.spark_rows 10000000 --partitions 4 --consume 200000
+    python -m tests.benchmarks.spark_rows 1000000 --work
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import Any
 
 from celery import Celery
 
+from .celery_app import QUIET, READY, Run, worker
 from .clients import Timing
 from .peers import Peer, our_broker, server_pid
 from .processes import (
+    DEADLINE_SECONDS,
     BenchError,
     Waiter,
     cpu_seconds,
@@ -42,6 +45,9 @@ PADDING = "x" * 180
 """With the other arguments, about 300 bytes of JSON."""
 
 _ROUNDS = 3
+_SLICE = 2000
+"""The rows that each of the two processes sends beside one job."""
+_WORK_SECONDS = 7200.0
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
@@ -165,9 +171,9 @@ def memory_of_driver() -> dict[str, float]:
 
 
 def one_job(
-    _barrier: Waiter, peer: Peer, rows: int, partitions: int, consume: int, is_varied: bool
+    _barrier: Waiter, peer: Peer, rows: int, partitions: int, consume: int, is_varied: bool, works: bool
 ) -> dict[str, float]:
-    """The seconds, bytes a row and growth in MB of one job, and how fast some of its messages are consumed."""
+    """The seconds, bytes a row and growth in MB of one job, and how fast some of its messages or tasks are handled."""
     from kombu_opendata.protocol.messages import Consume
     from kombu_opendata.spark import submit_tasks
 
@@ -205,9 +211,23 @@ def one_job(
                 found["consume (messages/s)"] = sink.got.total() / (time.monotonic() - start)
                 found["broker CPU (µs a message)"] = (cpu_seconds(broker) - cpu) / sink.got.total() * 1e6
                 sink.close()
-            return found
+            return found | (run_tasks(job, peer, Path(scratch)) if works else {})
         finally:
             session.stop()
+
+
+def run_tasks(job: Any, peer: Peer, scratch: Path) -> dict[str, float]:
+    """The seconds until a worker of two processes has run all tasks, and until their results are read as a frame."""
+    run = Run(peer, "rows", job.rows, str(scratch / "ready"), READY, backend="opendata")
+    options = "--pool=prefork", "--concurrency=2", "--prefetch-multiplier=64", *QUIET
+    start = time.monotonic()
+    with worker(run, scratch / "worker.log", *options):
+        tasks = job.wait(timeout=_WORK_SECONDS).tasks
+    worked = time.monotonic()
+    rows = job.results("long").where(f"state = 'succeeded' and value between 0 and {job.rows - 1}")
+    if not tasks.succeeded == rows.select("value").distinct().count() == job.rows:
+        raise BenchError(f"not all of the {job.rows} tasks have their result: {tasks}")
+    return {"work (s)": worked - start, "results (s)": time.monotonic() - worked}
 
 
 def main() -> None:
@@ -217,10 +237,14 @@ def main() -> None:
     parser.add_argument("--consume", type=int, default=0, help="messages to consume and acknowledge afterwards")
     parser.add_argument("--varied", action="store_true", help="rows that compress less")
     parser.add_argument("--dir", type=Path, help="where the store is, by default in the temporary folder")
+    parser.add_argument("--work", action="store_true", help="run the tasks, and read their results")
     given = parser.parse_args()
-    arguments = given.rows, given.partitions, given.consume, given.varied
+    arguments = given.rows, given.partitions, given.consume, given.varied, given.work
     with tempfile.TemporaryDirectory(dir=given.dir) as folder, our_broker(Path(folder) / "spark") as peer:
-        for name, value in run_alone(one_job, peer, *arguments).items():
+        sent = rate(*run_together(send, [(peer.url, _SLICE)] * SENDERS))
+        found = run_together(one_job, [(peer, *arguments)], deadline_seconds=_WORK_SECONDS + DEADLINE_SECONDS)[0]
+        found |= {"apply_async (tasks/s)": sent, "write, over apply_async": given.rows / found["write (s)"] / sent}
+        for name, value in found.items():
             print(f"{name:26}{value:12,.1f}")
 
 
