@@ -65,7 +65,7 @@ class JobWait:
         now = self._clock.monotonic()
         if job.blocked != self._blocked:
             self._blocked, self._warn_at = job.blocked, now + _BLOCKED_SECONDS
-        elif now >= self._warn_at:
+        elif job.blocked and now >= self._warn_at:
             self._warn_at = math.inf
             log.warning("job %r waits: %s", job.job_id, job.blocked)
         if self._until(job):
