@@ -34,11 +34,12 @@ def messages(low: bytes, high: bytes, wanted: frozenset[str]) -> Source:
     """Return the wanted columns of the messages whose metadata is between two keys."""
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
-        reader = _Payloads(store) if wanted & _PAYLOADS else None
-        async for rows in store.scan_rows(low, high, batch=ROWS if reader is None else PAYLOAD_ROWS):
+        with_payloads = bool(wanted & _PAYLOADS)
+        reader = PayloadReader(store, StagedFolder(store.location.url, store.location.instance))
+        async for rows in store.scan_rows(low, high, batch=PAYLOAD_ROWS if with_payloads else ROWS):
             columns = metadata_columns.columns(rows, wanted)
-            if reader is not None:
-                envelopes = await reader.envelopes([number_of(key) for key, _ in rows.pairs()])
+            if with_payloads:
+                envelopes = await _envelopes(store, reader, [number_of(key) for key, _ in rows.pairs()])
                 columns["payload"] = envelopes
                 columns["payload_bytes"] = [None if envelope is None else len(envelope) for envelope in envelopes]
                 if "body" in wanted:
@@ -48,26 +49,19 @@ def messages(low: bytes, high: bytes, wanted: frozenset[str]) -> Source:
     return source
 
 
-class _Payloads:
-    """Reader of envelopes at all their locations."""
+async def _envelopes(store: OfflineStore, reader: PayloadReader, ids: list[int]) -> list[bytes | None]:
+    """Return the envelopes of these messages, with None where the payload is missing.
 
-    def __init__(self, store: OfflineStore) -> None:
-        self._store = store
-        self._reader = PayloadReader(store, StagedFolder(store.location.url, store.location.instance))
-
-    async def envelopes(self, ids: list[int]) -> list[bytes | None]:
-        """Return the envelopes of these messages, with None where the payload is missing.
-
-        Raises CorruptRecord if a payload is damaged.
-        """
-        places: dict[int, Place] = {}
-        low, high = keys.payload_key(ids[0]), keys.payload_key(ids[-1]) + b"\0"
-        async for rows in self._store.scan_batches(low, high, batch=PAYLOAD_ROWS):
-            for key, value in rows:
-                id = int.from_bytes(key[2:], "big")
-                places[id] = locate(id, value)
-        payloads = await self._reader.read(places)
-        return [require(payloads[id]) if id in payloads else None for id in ids]
+    Raises CorruptRecord if a payload is damaged.
+    """
+    places: dict[int, Place] = {}
+    low, high = keys.payload_key(ids[0]), keys.payload_key(ids[-1]) + b"\0"
+    async for rows in store.scan_batches(low, high, batch=PAYLOAD_ROWS):
+        for key, value in rows:
+            id = int.from_bytes(key[2:], "big")
+            places[id] = locate(id, value)
+    payloads = await reader.read(places)
+    return [require(payloads[id]) if id in payloads else None for id in ids]
 
 
 def _body(envelope: bytes | None) -> bytes | None:

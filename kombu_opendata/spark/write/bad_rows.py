@@ -30,10 +30,8 @@ _SCHEMA = pa.schema([
 _DDL = (
     "partition int, row long, task_id string, column string, value string, reason string, arguments map<string, string>"
 )
-#: rows that are read together
-_READ_ROWS = 1000
 
-_decode = msgspec.json.Decoder(BadRow).decode
+_decode_lines = msgspec.json.Decoder(BadRow).decode_lines
 
 
 class BadRowWriter:
@@ -105,16 +103,11 @@ def bad_rows_frame(spark: Any, target: StagingTarget, job: JobInfo, bucket: Mapp
 
 
 def _read(folder: Folder, path: str) -> Iterator[pa.RecordBatch]:
-    rows: list[BadRow] = []
+    """Yield the rows of an object, those of a few megabytes together."""
     rest = b""
     for piece in folder.stream(path):
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            rows.append(_decode(line))
-            if len(rows) == _READ_ROWS:
-                yield _batch(rows)
-                rows = []
-    yield _batch(rows)
+        lines, _, rest = (rest + piece).rpartition(b"\n")
+        yield _batch(_decode_lines(lines))
 
 
 def _batch(rows: list[BadRow]) -> pa.RecordBatch:
