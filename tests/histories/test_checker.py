@@ -756,6 +756,18 @@ def test_the_end_of_a_worker_explains_that_another_one_sends_its_callback() -> N
     assert w.anomalies() == []
 
 
+def test_a_task_of_a_killed_client_may_still_run() -> None:
+    w = Writer()
+    w.publish("run", 20)
+    w.deliver("run", 20, 20)
+    w.call(e.Settle(queue=ORDERS, id=20, token=20, end="ack", runs=True), client="b", outcome="sent")
+    w.entry("run", 20)
+    w.store["counts"] = {ORDERS: counts(acked=1)}
+    assert {anomaly.point for anomaly in w.anomalies()} == {17}
+    w.add(e.Lost, client="b", why="killed")
+    assert w.anomalies() == []
+
+
 def test_reported_damage_explains_what_is_missing() -> None:
     w = Writer()
     w.add(e.Damaged, file="wal/1.sst")
