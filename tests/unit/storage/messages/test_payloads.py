@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kombu_opendata.staging.folder_url import StagedFolder
+from kombu_opendata.storage.clock import LOOKS
 from kombu_opendata.storage.engine_settings import EngineSettings
-from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.messages.payload_reader import PayloadReader
+from kombu_opendata.storage.messages.payloads import Payloads
+from kombu_opendata.storage.records.keys import RecordKind, payload_key
+from kombu_opendata.storage.records.payload import encode_inline
 from kombu_opendata.storage.state.store_state import QueueSettings
+from tests.support.clock import HastyLoop
 from tests.support.engine import World, run
 from tests.support.plain_store import PlainStore
 
@@ -99,3 +108,37 @@ def test_a_large_message_that_is_purged_before_it_was_stored_leaves_nothing(tmp_
         assert await world.engine.definitions.purge(world.queue("q")) == 1
 
     assert not any(PlainStore(run(tmp_path / "s", steps).root).message_ids().values())
+
+
+class _MemoryStore:
+    """Payload records of a store that answers without a turn of the event loop."""
+
+    async def scan_batches(
+        self, start: bytes, end: bytes, **_settings: Any
+    ) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+        first, last = (int.from_bytes(key[-8:], "big") for key in (start, end[:-1]))
+        yield [(payload_key(id), encode_inline(b"%d" % id)) for id in range(first, last + 1)]
+
+
+def test_other_tasks_run_during_a_load_of_many_messages() -> None:
+    """The time of this loop passes so fast that a slice of time is over at each look."""
+
+    async def steps() -> None:
+        store: Any = _MemoryStore()
+        payloads = Payloads(store, PayloadReader(store, StagedFolder("file:///nowhere", "default")), 1 << 20)
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        assert await payloads.load(list(range(160))) == {}
+        counting.cancel()
+        assert turns == 160 // LOOKS
+        assert [payloads.find(id) for id in range(160)] == [b"%d" % id for id in range(160)]
+
+    with asyncio.Runner(loop_factory=HastyLoop) as runner:
+        runner.run(steps())
