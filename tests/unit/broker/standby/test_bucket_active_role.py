@@ -36,7 +36,8 @@ from kombu_opendata.broker.wire.standby_connections import Gate, Standby, Standb
 from kombu_opendata.errors import NewerFormat, OpenDataError, StoreError, StoreFenced, StoreInUse
 from kombu_opendata.protocol.messages import Prepare, StandbyHello, TakeOver, prove
 
-HERE, THERE = "here:1", "there:1"
+#: no broker listens there
+HERE, THERE, OTHER = "/nowhere/here", "/nowhere/there", "/nowhere/other"
 RENEW_SECONDS = 1.0
 LEASE_SECONDS = 3.0
 
@@ -146,10 +147,10 @@ def run(steps: Callable[[Record], Awaitable[None]]) -> None:
 def test_the_first_broker_takes_the_role_without_a_wait() -> None:
     async def steps(record: Record) -> None:
         broker = Broker(record, key="5ec4e7", serves_tls=True, id="me")
-        assert await broker.take(HERE, "also:2") == 0
+        assert await broker.take(HERE, OTHER) == 0
         content = record.content
         assert (content.id, content.state, content.key, content.tls) == ("me", ACTIVE, "5ec4e7", True)
-        assert (content.addresses, content.instances) == ([HERE, "also:2"], ["default"])
+        assert (content.addresses, content.instances) == ([HERE, OTHER], ["default"])
         assert (content.lease_seconds, content.process) == (UNGUARDED_LEASE_SECONDS, own_process())
         assert broker.role.instances == ("default",)
         assert (broker.gate.is_open, broker.gate.sends_away) == (False, False), "clients wait for the instances"
@@ -222,7 +223,7 @@ def test_a_live_broker_withdraws_a_claim() -> None:
         await active.take()
         async with active.watching():
             with pytest.raises(StoreInUse, match=f"at {HERE}"):
-                await Broker(record).take("other:1")
+                await Broker(record).take(OTHER)
         assert (record.content.id, record.content.claim, active.errors) == ("active", None, [])
         assert not active.lease.is_over
 
@@ -235,7 +236,7 @@ def test_a_live_broker_ends_by_a_forced_claim() -> None:
         await active.take()
         async with active.watching() as watch:
             successor = Broker(record, take_over=True, id="successor")
-            assert await successor.take("other:1") > LEASE_SECONDS
+            assert await successor.take(OTHER) > LEASE_SECONDS
             await watch
         assert [type(error) for error in active.errors] == [StoreFenced]
         assert (record.content.id, active.lease.is_over) == ("successor", True)
@@ -257,7 +258,7 @@ def test_a_standby_claims_when_the_active_broker_is_gone_and_follows_otherwise()
         active = Broker(record, standby=True, id="active")
         await active.take()
         standby = Broker(record, standby=True, id="standby")
-        waiting = asyncio.ensure_future(standby.take("other:1"))
+        waiting = asyncio.ensure_future(standby.take(OTHER))
         async with active.watching():
             await asyncio.sleep(60)  # it can't connect, as nothing listens, and its claims are withdrawn
             assert not waiting.done()
@@ -295,7 +296,7 @@ def test_a_deleted_record_is_written_again_by_the_active_broker_before_a_standby
         active = Broker(record, standby=True, id="active")
         await active.take()
         standby = Broker(record, standby=True, id="standby")
-        waiting = asyncio.ensure_future(standby.take("other:1"))
+        waiting = asyncio.ensure_future(standby.take(OTHER))
         async with active.watching():
             await asyncio.sleep(0.1)
             record.newest = None
@@ -360,10 +361,10 @@ def test_the_lease_becomes_shorter_with_the_first_standby() -> None:
     async def steps(record: Record) -> None:
         active = Broker(record, key="5ec4e7")
         await active.take()
-        await active.role.announce((HERE, "late:2"))
-        assert record.content.addresses == [HERE, "late:2"]
+        await active.role.announce((HERE, OTHER))
+        assert record.content.addresses == [HERE, OTHER]
         writes = record.writes
-        await active.role.announce((HERE, "late:2"))
+        await active.role.announce((HERE, OTHER))
         assert record.writes == writes, "nothing has changed"
         async with active.watching():
             await asyncio.sleep(UNGUARDED_PERIOD_SECONDS + 1)
@@ -410,7 +411,7 @@ def test_a_standby_gets_the_record_at_a_hand_over() -> None:
         active = Broker(record, standby=True, id="active")
         await active.take()
         connection = Connection()
-        standby = Standby(StandbyHello(1, "heir", ["other:1"], b"", b"", prepares=True), connection)
+        standby = Standby(StandbyHello(1, "heir", [OTHER], b"", b"", prepares=True), connection)
         preparing = asyncio.ensure_future(active.role.prepare(standby))
         await asyncio.sleep(0.1)
         assert (connection.sent, preparing.done()) == ([Prepare(["default"])], False)
@@ -423,9 +424,9 @@ def test_a_standby_gets_the_record_at_a_hand_over() -> None:
         await active.role.wait_for_successor()
         assert (record.content.state, record.content.successor) == (HANDING_OVER, "heir")
         heir = Broker(record, standby=True, id="heir")
-        assert await heir.take("other:1") == 0
+        assert await heir.take(OTHER) == 0
         await active.role.find_successor()
-        assert active.gate.active == ("other:1",)
+        assert active.gate.active == (OTHER,)
 
     run(steps)
 
