@@ -120,10 +120,15 @@ class GetResult(Operation):
 
 
 class StartChord(Operation):
-    """Start a chord: the callback's message has this key, and is sent when each part has a final result."""
+    """Start a chord: the callback's message has this key, and is sent when each part has a final result.
+
+    Attributes:
+        messages: the keys of the parts' messages, if a part has several.
+    """
 
     callback: str
     parts: tuple[str, ...]
+    messages: tuple[str, ...] = ()
 
 
 class SendCallback(Operation):

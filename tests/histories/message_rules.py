@@ -287,7 +287,7 @@ def callbacks_are_sent_once(index: Index) -> Iterator[str]:
         parts = [first_stored.get(part) for part in chord.parts]
         if delivered and any(at is None or at > min(delivered) for at in parts):
             yield f"the callback {chord.callback} was sent before all of its tasks had results"
-        waiting = [part for part in chord.parts if _waits(index, part)]
+        waiting = [key for key in chord.messages or chord.parts if _waits(index, key)]
         if call.is_returned and not ids and not waiting and all(index.has_result(part) for part in chord.parts):
             yield f"the callback {chord.callback} was not sent, and all of its tasks have results"
 
@@ -307,7 +307,7 @@ def _explained_sends(index: Index, chord: StartChord) -> int:
     return explained
 
 
-def _waits(index: Index, part: str) -> bool:
+def _waits(index: Index, key: str) -> bool:
     """Whether a task was not done, so that its worker may have had no time to send the callback."""
-    entries = [entry for queue, id in index.entries for entry in index.entries[queue, id] if entry.key == part]
+    entries = [entry for queue, id in index.entries for entry in index.entries[queue, id] if entry.key == key]
     return any(entry.state in ("available", "in_flight") for entry in entries)

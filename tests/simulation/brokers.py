@@ -24,6 +24,7 @@ from .database import Bucket, SimulatedDatabases, SimulatedRecord
 from .disk import Disk, DiskCalls
 from .loop import Process, SimulatedLoop
 from .network import ConnectedTransport, Connection, Network
+from .older_version import OlderTransport
 
 GRACE_SECONDS = 2.0
 ENGINE = EngineSettings(
@@ -37,7 +38,7 @@ ENGINE = EngineSettings(
     sizes=EngineSizes(
         reserved_bytes=2 << 10,
         bucket_entries=8,
-        loaded_buckets=4,
+        loaded_buckets=1,
         load_messages=16,
         load_below=8,
         load_first=4,
@@ -68,6 +69,7 @@ class Broker:
         server: of the running process; None between two.
         is_serving: clients may use it.
         is_real: its store is a real folder, with the real SlateDB.
+        is_older: it is of an older version, until it is upgraded.
     """
 
     def __init__(
@@ -84,10 +86,11 @@ class Broker:
         restart_delay: Callable[[], float],
         *,
         is_real: bool,
+        is_older: bool,
     ) -> None:
         self.name, self.loop, self.network, self.host = name, loop, network, host
         self.bucket, self.disk, self.folder, self.users, self.record = bucket, disk, folder, users, record
-        self._restart_delay, self.is_real = restart_delay, is_real
+        self._restart_delay, self.is_real, self.is_older = restart_delay, is_real, is_older
         self.process: Process | None = None
         self.server: Server | None = None
         self.clock: SystemClock | None = None
@@ -202,7 +205,8 @@ class Broker:
             return False
         slot = process.context.run(server.connections.admission.take, "", "client")
         protocol = process.context.run(server.connection, slot)
-        transport = ConnectedTransport(process, protocol, connection, connection.to_client)
+        kind = OlderTransport if self.is_older else ConnectedTransport
+        transport = kind(process, protocol, connection, connection.to_client)
         connection.transport = transport
         self.loop.call_soon(protocol.connection_made, transport, context=process.context)
         return True

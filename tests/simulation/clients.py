@@ -84,6 +84,7 @@ class Surroundings:
     wall_ms: Callable[[], int]
     broker_with: Callable[[bytes], Any]
     address: str
+    seed: int
     started: dict[str, Client] = field(default_factory=dict)
 
 
@@ -102,7 +103,7 @@ class Client:
         self.record = ClientRecorder(around.events, around.loop.time, self.label)
         self.process = Process(around.loop, self.label)
         self.steps: deque[Step] = deque()
-        self.random = random.Random(self.label)
+        self.random = random.Random(f"{around.seed} {self.label}")
         self.has_lost = False
         self.clock = ClientClock(
             wall=lambda: around.wall_ms() / 1000,
@@ -116,9 +117,9 @@ class Client:
         return self.random.randbytes(size)
 
     def new_connection(
-        self, name: str, user: str = ROOT, entropy: Callable[[int], bytes] | None = None
+        self, name: str, user: str = ROOT, entropy: Callable[[int], bytes] | None = None, **more: Any
     ) -> BrokerConnection:
-        address, options = memory(self.around.address), Options(name=name, user=user, **OPTIONS)
+        address, options = memory(self.around.address), Options(name=name, user=user, **OPTIONS, **more)
         return BrokerConnection(address, options, clock=self.clock, entropy=entropy or self.entropy)
 
     def take(self, step: Step) -> None:
@@ -174,7 +175,9 @@ class Client:
 
 
 class KombuClient(Client):
-    """A client with the session that Kombu's transport has."""
+    """A client with the session that Kombu's transport has; one of an older version reports no outcomes of tasks."""
+
+    reports_outcomes = True
 
     def begin(self) -> None:
         self.connection: BrokerConnection
@@ -182,7 +185,7 @@ class KombuClient(Client):
 
     def _open(self) -> None:
         self.held: dict[tuple[str, int, int], str] = {}
-        self.connection = self.new_connection(self.label)
+        self.connection = self.new_connection(self.label, task_outcomes=self.reports_outcomes)
 
     def failed(self) -> None:
         if self.connection.closed:

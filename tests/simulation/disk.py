@@ -16,6 +16,8 @@ from pathlib import Path
 from kombu_opendata.storage.commit.file_calls import FileCalls
 from kombu_opendata.storage.commit.journal_format import HEADER_BYTES, complete_records, parse_header
 
+from .older_version import older_segment
+
 
 class _File:
     def __init__(self) -> None:
@@ -89,6 +91,14 @@ class Disk:
                 seen.add(id(names[name]))
                 self.names[name] = names[name]
         self._synced_names = dict(self.names)
+
+    def make_older(self) -> None:
+        """Let an older version have written the journals."""
+        for name, file in self.names.items():
+            older = older_segment(bytes(file.data)) if name.endswith(".journal") else None
+            if older is not None:
+                file.data = bytearray(older)
+                file.sync()
 
     def flip_bit(self) -> Callable[[], None] | None:
         """Change a bit of a journal before its last record, which alone can look torn.

@@ -62,6 +62,18 @@ class Faults:
     def hand_over(self, choice: float, seconds: float) -> bool | None:
         return self.shut_down(choice, seconds)
 
+    def upgrade(self, choice: float, seconds: float) -> bool | None:
+        """Replace a broker of an older version; what it wrote to a journal is in the older form."""
+        older = [each for each in self._world.brokers.values() if each.is_older and each.process is not None]
+        if not older or self._world.bucket.is_damaged:
+            return False
+        broker, disk = older[int(choice * len(older))], self._world.disk
+        broker.kill("upgrade")
+        broker.is_older = False
+        if disk is not None:
+            disk.make_older()
+        return None
+
     def stop(self, choice: float, seconds: float) -> bool | None:
         broker = self._broker(choice)
         if broker is None or broker.process is None or broker.process.is_stopped:

@@ -105,7 +105,15 @@ def draw(seed: int, steps: int, store: Store | None = None) -> Plan:
         else:
             actor, action, arguments = _operation(dice, number)
             drawn.append(Step(after, actor, action, arguments))
+    if begins_older(seed):
+        for place in (dice.randrange(steps), dice.randrange(steps)):
+            drawn[place] = _fault(dice, {"upgrade": 1}, drawn[place].after)
     return Plan(seed, chosen, tuple(drawn))
+
+
+def begins_older(seed: int) -> bool:
+    """Return True if the brokers of a run are of an older version at its begin; each is upgraded at some time."""
+    return random.Random(f"{seed} version").random() < 0.3
 
 
 def _client(dice: random.Random, kind: str) -> str:
@@ -126,7 +134,7 @@ def _operation(dice: random.Random, number: int) -> tuple[str, str, dict[str, An
         if dice.random() < 0.1:
             return client, "settle_foreign", {"place": place, "of_other": dice.random() < 0.5}
         return client, "settle", {"place": place, "end": _end(dice)}
-    if kind < 0.80:
+    if kind < 0.78:
         return _of_reader(dice, number, place, seed)
     if kind < 0.90:
         return _of_worker(dice, place)
@@ -136,8 +144,12 @@ def _operation(dice: random.Random, number: int) -> tuple[str, str, dict[str, An
         task = f"task{dice.randrange(1 + number // 40)}"
         stored = "store_result", {"task": task, "result": f"SUCCESS {number}"}
         return "backend0", *dice.choice((stored, ("get_result", {"task": task})))
-    if kind < 0.965:
-        return "backend0", "start_chord", {"chord": f"chord{number}", "parts": dice.choice((2, 3))}
+    if kind < 0.962:
+        return (
+            "backend0",
+            "start_chord",
+            {"chord": f"chord{number}", "parts": dice.choice((2, 3)), "again": dice.random() < 0.5},
+        )
     if kind < 0.99:
         return "tenant0", *_of_tenant(dice, number, place, seed)
     rows = tuple(dice.choice((1, 3, 20)) for _ in range(dice.choice((1, 2))))
@@ -203,7 +215,7 @@ def _of_worker(dice: random.Random, place: float) -> tuple[str, str, dict[str, A
 
 
 def _publish(dice: random.Random, key: str) -> dict[str, Any]:
-    queue = dice.choice((*QUEUES, TASKS, WEIGHTED, BOX))
+    queue = dice.choice((*QUEUES, TASKS, WEIGHTED, WEIGHTED, BOX))
     arguments: dict[str, Any] = {"key": key, "queue": queue, "size": dice.choice((10, 60, 400))}
     if queue in (TASKS, WEIGHTED, *LIMITED):
         arguments["tenant"] = dice.choice(KEYS)

@@ -20,6 +20,8 @@ _FINAL, _DAY_MS = 2, 86_400_000
 _ATTEMPTS = 5
 #: in the key of a chord's task, before its number
 _PART = ".part"
+#: at the end of the key of a task's second message
+_AGAIN = "~"
 CALLBACK = ".callback"
 Reply = TypeVar("Reply", bound=Numbered)
 
@@ -38,6 +40,7 @@ class Worker(Consumer):
         self.running: dict[m.Lease, str] = {}  # acknowledged
 
     def begin(self) -> None:
+        self.reports_outcomes = self.random.random() < 0.75
         super().begin()
         self.results = self.new_connection(f"{self.label}-results")
 
@@ -81,20 +84,22 @@ class Worker(Consumer):
             self.record.returned(call, outcome="sent")
 
     def _ended(self, key: str, end: str) -> TaskReport:
-        self.record.add(e.TaskEnded, client=self.label, key=key, end=end)
+        if self.connection.takes_reports:
+            self.record.add(e.TaskEnded, client=self.label, key=key, end=end)
         return TaskReport.cut(TaskState.SUCCEEDED if end == "succeeded" else TaskState.RAISED, 1000, 1, "simulated")
 
     # ---- chords
     def _store_part(self, key: str) -> None:
         """Store the result of a chord's task; send the callback if the broker chose this worker."""
-        chord, _, number = key.partition(_PART)
-        name, result = chord.encode(), f"SUCCESS {key} by {self.label}"
+        task, result = key.removesuffix(_AGAIN), f"SUCCESS {key} by {self.label}"
+        chord, _, number = task.partition(_PART)
+        name = chord.encode()
         stored = self._ask(
             m.StoreResult(
-                0, key.encode(), _FINAL, result.encode(), _DAY_MS,
-                chord=name, index=int(number), member=key.encode(), chord_ttl_ms=_DAY_MS,
+                0, task.encode(), _FINAL, result.encode(), _DAY_MS,
+                chord=name, index=int(number), member=task.encode(), chord_ttl_ms=_DAY_MS,
             ),
-            e.StoreResult(task=key, result=result),
+            e.StoreResult(task=task, result=result),
         )  # fmt: skip
         if stored.complete:
             self._ask(m.GetChord(0, name))
@@ -139,11 +144,15 @@ class Backend(KombuClient):
         operation = e.StoreResult(task=task, result=result)
         self.record.run(operation, lambda: self.connection.call(message))
 
-    def start_chord(self, chord: str, parts: int) -> None:
-        """Open a chord, send its tasks, and say how many they are; one of them is added to the header, as by a task."""
-        keys = tuple(f"{chord}{_PART}{number}" for number in range(parts))
+    def start_chord(self, chord: str, parts: int, again: bool = False) -> None:
+        """Open a chord, send its tasks, and say how many they are; one of them is added to the header, as by a task.
+
+        With ``again``, each task is sent twice, as by a client that got no answer.
+        """
+        tasks = tuple(f"{chord}{_PART}{number}" for number in range(parts))
+        keys = (*tasks, *(f"{task}{_AGAIN}" for task in tasks if again))
         name, callback = chord.encode(), f"{chord}{CALLBACK}"
-        call = self.record.called(e.StartChord(callback=callback, parts=keys))
+        call = self.record.called(e.StartChord(callback=callback, parts=tasks, messages=keys))
         self.connection.call(m.OpenChord(0, name, _DAY_MS, again=True, body=callback.encode()))
         for key in keys:
             self.publish(key, TASKS, 10)

@@ -33,8 +33,8 @@ from .disk import Disk
 from .faults import Faults
 from .loop import Process, SimulatedLoop, current_fiber, current_process
 from .network import ClientSocket, ConnectedTransport, Connection, Network
-from .plan import CLIENTS, ROOT, SECRET, SPLIT, TASKS, TENANT, TENANTS, THROTTLED, WEIGHTED, Plan
-from .queue_users import Operator, Reader, Tenant
+from .plan import CLIENTS, ROOT, SECRET, SPLIT, TASKS, TENANT, TENANTS, THROTTLED, WEIGHTED, Plan, begins_older
+from .queue_clients import Operator, Reader, Tenant
 from .store_reader import StoreReader
 from .task_clients import Backend, Worker
 
@@ -125,15 +125,17 @@ class World:
                 self.record,
                 lambda: restarts.uniform(0.05, 1.0),
                 is_real=plan.store == "slatedb",
+                is_older=begins_older(plan.seed),
             )
             for name in plan.brokers
         }
         address = f"simulated-{id(self)}"
-        self.around = Surroundings(self.loop, self.events, self.wall_ms, self.broker_with, address)
+        self.around = Surroundings(self.loop, self.events, self.wall_ms, self.broker_with, address, plan.seed)
         self.clients: dict[str, Client] = {}
         self.loop.connect = self._connect_broker
         self._routes: dict[str, int] = {}
         self._clock: SystemClock | None = None
+        self._rest_began_ms = 0
         self.faults = Faults(self)
 
     def dice(self, name: str) -> random.Random:
@@ -295,10 +297,11 @@ class World:
             broker.kill()
         await asyncio.sleep(GRACE_SECONDS)
         await self.until(self._has_active, "a broker serves at the end")
+        self._rest_began_ms = self.wall_ms()
         await asyncio.sleep(_LEASES_END_SECONDS)
 
     async def _read(self, reader: StoreReader) -> e.Store:
-        reader.read()
+        reader.read((self.wall_ms() - self._rest_began_ms) / 1000)
         await self.until(lambda: reader.store is not None, "the store is read")
         assert reader.store is not None
         return reader.store

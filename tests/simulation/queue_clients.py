@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kombu_opendata import QueueClient
-from kombu_opendata.errors import AccessRefused
+from kombu_opendata.errors import AccessRefused, OpenDataError
 from kombu_opendata.protocol import messages as m
 
 from ..histories import events as e
@@ -157,17 +157,25 @@ class Tenant(Reader):
             self.record.returned(number, str(call()), "refused")
 
     def take_session(self, place: float) -> None:
-        """Log in with the session of another user."""
+        """Log in with the session of another user, which the broker serves.
+
+        A broker that starts meanwhile knows the session's leases, but not its user: then the other one has lost them.
+        """
         others = [client for client in self.around.started.values() if isinstance(client, Consumer)]
-        session = others[int(place * len(others))].connection.session.id
+        other, began_at = others[int(place * len(others))], self.record.now()
+        session = other.connection.session.id
+        if (owner := self.around.broker_with(session)) is None:
+            return
         connection = self.new_connection(self.label, TENANT, lambda _size: session)
-        owner = self.around.broker_with(session)
         call = self.record.called(e.Forbidden(action="take a session"))
         try:
             connection.connect()
         except AccessRefused as exc:
             self.record.returned(call, str(exc), "refused")
-        else:  # of no other user if no broker knew it
-            is_taken = owner is not None and self.around.broker_with(session) is owner
+        except OpenDataError:
+            self.around.events.append(e.Lost(at=began_at, client=other.label, why="cut"))
+        else:
+            is_taken = self.around.broker_with(session) is owner
             self.record.returned(call, outcome="returned" if is_taken else "refused")
+            self.around.events.append(e.Lost(at=began_at, client=other.label, why="cut"))
         connection.abandon()
