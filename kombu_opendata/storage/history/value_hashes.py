@@ -55,6 +55,8 @@ class Hashes:
         constants, columns = headers.constants, headers.columns
         shared = [name for name in constants if name not in columns]
         names = (*shared, *columns)
+        if not names:
+            return [self.headers({})] * headers.rows
         rows = zip(*(repeat(constants[name]) for name in shared), *columns.values(), strict=False)
         values_of = self._layout(names).values
         return [

@@ -69,6 +69,19 @@ def test_staged_rows_have_the_same_headers_from_each_source(tmp_path: Path, sour
     run(tmp_path / "s", steps, sized(log_rows=0) if source == "store" else SETTINGS)
 
 
+def test_staged_rows_without_headers_are_indexed(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        first = world.engine.staging.commit("job", [StagedBatch("job/0.batch", ROWS, 100, 1)]).first_id
+        block, at = IndexBlock(0, [5] * ROWS, [0] * ROWS, "", "q", 0, 0, 0, -1, {}, {}), world.clock.now_ms()
+        chunk = StagedChunk("job", first, at, at, "job/0.batch", 0, ROWS, encode_block(block), b"")
+        world.engine.staging.route(chunk, block, [[world.queue("q")]], [0, ROWS])
+        await world.engine.commits.commit()
+        await index_all(world.engine)
+        assert await message_ids(world.engine, queues=["q"]) == [first + row for row in range(ROWS)]
+
+    run(tmp_path / "s", steps)
+
+
 def test_the_index_waits_for_clients_up_to_its_bound(tmp_path: Path) -> None:
     """The time of this loop passes so fast that it never looks free."""
 
