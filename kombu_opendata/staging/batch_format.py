@@ -59,6 +59,7 @@ contiguous blocks, and the blocks have no frames.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import struct
 from typing import NamedTuple
@@ -98,11 +99,17 @@ HEADER_BYTES = HEADER.pack(MAGIC, VERSION, 0)
 _SCHEME = "batch:"
 _BATCH = r"([0-9a-f]{24}/[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}\.batch)"
 _OBJECT = re.compile(_SCHEME + _BATCH, re.ASCII)
+_SEGMENT_SCHEME, SEGMENT_SUFFIX = "segment:", ".segment"
+_SEGMENT = r"segments/[0-9a-f]{16}-[0-9]{1,10}\.segment"
 _PAYLOAD = re.compile(
-    _SCHEME + _BATCH + r":([0-9]{1,18})(?::([0-9]{1,10}):([0-9]{1,10}))?:([0-9]{1,10}):([0-9a-f]{8})", re.ASCII
+    rf"(?:{_SCHEME}{_BATCH}|{_SEGMENT_SCHEME}({_SEGMENT}))"
+    r":([0-9]{1,18})(?::([0-9]{1,10}):([0-9]{1,10}))?:([0-9]{1,10}):([0-9a-f]{8})",
+    re.ASCII,
 )
-#: names of files that a sweep of the staged folder may remove: batches and lists of bad rows, complete or not
-FILE_NAME = re.compile(r"[0-9a-f]{24}/(([0-9]{1,10}-[0-9]{1,10}-)?[0-9a-f]{16}\.(batch|bad))(\.part)?", re.ASCII)
+#: names of files that a sweep of the staged folder may remove: segments, batches and lists of bad rows, complete or not
+FILE_NAME = re.compile(
+    rf"{_SEGMENT}|[0-9a-f]{{24}}/(([0-9]{{1,10}}-[0-9]{{1,10}}-)?[0-9a-f]{{16}}\.(batch|bad))(\.part)?", re.ASCII
+)
 
 
 class SegmentEntry(NamedTuple):
@@ -303,6 +310,21 @@ def bad_rows_index(job_id: str, rows: int, batches: int, size: int, digest: str)
     return f"{job_folder(job_id)}/{token}.bad"
 
 
+def random_token() -> str:
+    """Return the 16 hexadecimal digits that make the name of a new file unique."""
+    return os.urandom(8).hex()
+
+
+def segment_path(token: str, number: int) -> str:
+    """Return the path of a payload segment; ``token`` is 16 hexadecimal digits, unique among the runs of brokers."""
+    return f"segments/{token}-{number}{SEGMENT_SUFFIX}"
+
+
+def is_segment(path: str) -> bool:
+    """Return True if a file is a payload segment, which has messages of publishes."""
+    return path.endswith(SEGMENT_SUFFIX)
+
+
 def batch_uri(path: str) -> str:
     return _SCHEME + path
 
@@ -319,10 +341,10 @@ def parse_batch_uri(uri: str) -> str | None:
 
 
 class EnvelopePlace(NamedTuple):
-    """Location of an envelope in a batch.
+    """Location of an envelope in a batch or in a payload segment.
 
     Attributes:
-        path: the batch.
+        path: the batch, or the payload segment.
         offset: the offset in the object of the envelope, or of the frame that contains it.
         length: bytes of the envelope.
         checksum: CRC-32 of the envelope.
@@ -342,16 +364,24 @@ class EnvelopePlace(NamedTuple):
         """The number of bytes to read, from ``offset`` on."""
         return self.frame_bytes or self.length
 
+    @property
+    def segment_uri(self) -> str:
+        """The URI of an envelope in a payload segment."""
+        frame = f"{self.frame_bytes}:{self.start}:" if self.frame_bytes else ""
+        return f"{_SEGMENT_SCHEME}{self.path}:{self.offset}:{frame}{self.length}:{self.checksum:08x}"
+
 
 def parse_payload_uri(uri: str) -> EnvelopePlace | None:
-    """Return the location of a message in a batch; None if the URI is not one of such a message.
+    """Return the location of a message in a batch or a segment; None if the URI is not one of such a message.
 
     The forms are ``batch:<job>/<file>:<frame offset>:<frame bytes>:<start>:<length>:<CRC-32, 8 hexadecimal digits>``
-    and, of an envelope without a frame, ``batch:<job>/<file>:<offset>:<length>:<CRC-32>``. The URI is relative to the
-    staged folder, so a store can be moved.
+    and, of an envelope without a frame, ``batch:<job>/<file>:<offset>:<length>:<CRC-32>``. In a segment they begin with
+    ``segment:segments/<file>``. The URI is relative to the staged folder, so a store can be moved.
     """
     match = _PAYLOAD.fullmatch(uri)
     if match is None:
         return None
-    path, offset, frame_bytes, start, length, checksum = match.groups()
-    return EnvelopePlace(path, int(offset), int(length), int(checksum, 16), int(frame_bytes or 0), int(start or 0))
+    batch, segment, offset, frame_bytes, start, length, checksum = match.groups()
+    return EnvelopePlace(
+        batch or segment, int(offset), int(length), int(checksum, 16), int(frame_bytes or 0), int(start or 0)
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -58,7 +57,7 @@ class BatchWriter:
                 raise RequestError(f"{name} {value} is not within 0 and {MAX_PART}", value=value)
         self._target, self._job_id = target, job_id
         self._partition, self._attempt = partition, attempt
-        self._path = batch_path(job_id, partition, attempt, token or os.urandom(8).hex())
+        self._path = batch_path(job_id, partition, attempt, token or fmt.random_token())
         self._limit, self._max_segment_bytes = target.max_message_bytes, max_segment_bytes
         self._envelopes: list[bytes] = []
         self._fields: list[tuple[Mapping[str, str | None], dict[str, Any]]] = []

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from ..staging.batch_format import random_token
+from ..staging.folder import LocalFolder
+from ..staging.folder_url import StagedFolder
 from .clock import Clock
 from .commit import recovery
 from .commit.journal import Journal
+from .commit.payload_segments import BucketSegments, LocalSegments, Segments
 from .commit.store_files import StoreFiles, prepare
 from .engine_settings import EngineSettings
 from .records import keys
@@ -35,6 +41,7 @@ class OpenDatabase(NamedTuple):
         journal: None if each commit is written to the store.
         settings: the settings of its engine.
         power_lost: a power loss may have torn the end of the journal.
+        segments: the payload segments; None for a store in memory.
     """
 
     store: SlateStore
@@ -42,13 +49,14 @@ class OpenDatabase(NamedTuple):
     files: StoreFiles
     settings: EngineSettings
     power_lost: bool
+    segments: Segments | None = None
 
 
 class Databases:
     """The databases of the store at a URL, such as ``file:///folder``, ``s3://bucket/prefix`` or ``memory://name``."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, new_token: Callable[[], str] = random_token) -> None:
+        self.url, self._new_token = url, new_token
 
     async def exists(self, instance: str) -> bool:
         """Return True if the store has a database of this name; raise StoreError if the store does not respond."""
@@ -96,7 +104,8 @@ class Databases:
         except BaseException:
             await store.close()
             raise
-        return OpenDatabase(store, journal, StoreFiles(folder, sync=settings.sync), settings, power_lost)
+        segments = _segments(url, instance, self._new_token(), settings)
+        return OpenDatabase(store, journal, StoreFiles(folder, sync=settings.sync), settings, power_lost, segments)
 
     async def read_ahead(self, instance: str, settings: EngineSettings, clock: Clock) -> BlockCache:
         """Return a cache with the records that recovery will read, while another process is still the writer.
@@ -119,6 +128,19 @@ class Databases:
         finally:
             await store.close()
         return cache
+
+
+def _segments(url: str, instance: str, token: str, settings: EngineSettings) -> Segments | None:
+    """Return the payload segments of a new run of a broker; None for a store that has no place for them."""
+    scheme, sizes = urlsplit(url).scheme, settings.sizes
+    folder = StagedFolder(url, instance)
+    if scheme == "file":
+        local = folder.open()
+        assert isinstance(local, LocalFolder)
+        return LocalSegments(local, token, sizes.large_body_bytes, sizes.segment_bytes, sync=settings.sync)
+    if scheme == "memory" or find_spec("obstore") is None:
+        return None
+    return BucketSegments(folder, token, sizes.bucket_large_body_bytes)
 
 
 def _for_bucket(settings: EngineSettings, url: str, instance: str) -> tuple[EngineSettings, DiskCache | None]:

@@ -15,6 +15,7 @@ from .commit import recovery
 from .commit.commits import Commits
 from .commit.journal import Journal
 from .commit.measurements import EngineMetrics
+from .commit.payload_segments import Segments
 from .commit.store_files import StoreFiles
 from .databases import Databases
 from .engine_parts import EngineParts
@@ -59,6 +60,7 @@ class Engine:
         files: StoreFiles,
         on_full: Callable[[bool], None] = lambda _is_full: None,
         may_reopen: MayOpen | None = None,
+        segments: Segments | None = None,
     ) -> None:
         self.store = store
         self.journal = journal
@@ -79,6 +81,7 @@ class Engine:
             self.payloads,
             self.metrics,
             self.history,
+            segments,
             sync=settings.sync,
             on_full=lambda is_full: on_full(is_full and not self.stalled_seconds),
         )
@@ -156,7 +159,7 @@ class Engine:
         opened = await (databases or Databases(url)).open(instance, clock, settings or EngineSettings(), cache)
         store, journal = opened.store, opened.journal
         try:
-            engine = cls(store, journal, clock, opened.settings, opened.files, on_full, may_reopen)
+            engine = cls(store, journal, clock, opened.settings, opened.files, on_full, may_reopen, opened.segments)
             await engine._recover(power_lost=opened.power_lost)
         except BaseException:
             await store.close()
@@ -212,6 +215,8 @@ class Engine:
             await self._close_store()
             if self.journal is not None:
                 self.journal.close()
+            if self.commits.segments is not None:
+                self.commits.segments.close()
         if commits.failure is None:
             await self._files.end(self.store.admin, self.settings.close_seconds)
 

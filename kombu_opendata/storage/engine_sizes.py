@@ -21,6 +21,9 @@ class EngineSizes:
         count_buckets: buckets of a settled list whose entries are counted in one read.
         sweep_messages, sweep_pass_messages: messages of the log that a step and a pass of its retention examine.
         running_tasks: running tasks of a session, above which the oldest one counts as lost.
+        large_body_bytes, bucket_large_body_bytes: size of an envelope that is written to a payload segment, in a folder
+            and in a bucket. A smaller one costs less in the journal; an object is one more request before each commit.
+        segment_bytes: size of a payload segment after which the next envelope begins another one.
         report_bytes: texts of failed tasks in the batch of a checkpoint, above which further ones are cut.
         reserved_bytes: part of the journal that publishes leave to settlements, which free space.
         index_part_rows: rows of the part of the history's index in memory, above which it is written.
@@ -55,6 +58,9 @@ class EngineSizes:
     sweep_messages: int = 500
     sweep_pass_messages: int = 100_000
     running_tasks: int = 20_000
+    large_body_bytes: int = 64 << 10
+    bucket_large_body_bytes: int = 256 << 10
+    segment_bytes: int = 16 << 20
     report_bytes: int = 8 << 20
     reserved_bytes: int = 4 << 20
     index_part_rows: int = 8192

@@ -39,7 +39,9 @@ SETTINGS = EngineSettings(
     payload_cache_bytes=1000,
     journal_segment_bytes=64 << 10,
     slate=SlateSettings(l0_max_ssts=1000, block_cache_bytes=0),
-    sizes=EngineSizes(bucket_entries=4, loaded_buckets=3, settled_entries=4, block_rows=5),
+    sizes=EngineSizes(
+        bucket_entries=4, loaded_buckets=3, settled_entries=4, block_rows=5, large_body_bytes=900, segment_bytes=2000
+    ),
 )
 
 

@@ -24,6 +24,7 @@ from kombu_opendata.offline import StoreStats, open_store, stats
 from kombu_opendata.storage.history import query
 from kombu_opendata.storage.records.definitions import NO_OVERRIDES
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.records.payload import PayloadURI
 from kombu_opendata.storage.slatedb import object_store
 from kombu_opendata.storage.state.flow_limits import FlowLimits
 from kombu_opendata.storage.state.settled_list import LISTS
@@ -183,7 +184,10 @@ class EngineMachine(ByIdRules, StagedRules):
         stored = {(name, id): letter.reason for (id, name), letter in store.of[RecordKind.DEAD_LETTER].items()}
         assert stored == self.model.letters()
         assert ids[RecordKind.ROUTES_BLOCK] <= there
-        assert ids[RecordKind.CHUNK] == {id for id in there if len(self.model.envelopes[id]) > 65_535}
+        large = {id for id in there & self.numbers.keys() if len(self.model.envelopes[id]) >= 900}
+        assert {id for id in there if in_segment(store, id)} == large
+        assert sum(use.messages for use in store.of[RecordKind.SEGMENT].values()) == len(large)
+        assert ids[RecordKind.CHUNK] == {id for id in there - large if len(self.model.envelopes[id]) > 65_535}
         for id in there:
             assert store.envelope(id) == self.model.envelopes[id]
             assert store.of[RecordKind.METADATA][id].message_id == id
@@ -206,6 +210,11 @@ class EngineMachine(ByIdRules, StagedRules):
                 assert 0 in buckets
                 for number, rows in buckets.items():
                     assert any(rows) or number in (0, max(buckets)), (kind, number)
+
+
+def in_segment(store: PlainStore, id: int) -> bool:
+    stored = store.of[RecordKind.PAYLOAD][id]
+    return isinstance(stored, PayloadURI) and stored.uri.startswith("segment:")
 
 
 class KeepingMachine(EngineMachine):

@@ -81,6 +81,11 @@ def pack_settled(entries: Iterable[tuple[int, int, int]]) -> bytes:
 FORMATS = {
     "payload inline": Format(keys.payload_key(1), st.binary(max_size=40), payload.encode_inline),
     "payload uri": Format(keys.payload_key(1), texts, payload.encode_uri, payload.PayloadURI),
+    "segment": Format(
+        keys.segment_key("segments/0123456789abcdef-0.segment"),
+        st.tuples(st.integers(1, (1 << 64) - 1), u64).map(lambda fields: payload.SegmentUse(*fields)),
+        payload.encode_segment,
+    ),
     "metadata": Format(
         keys.metadata_key(1),
         st.tuples(u64, i64, i64, i64, u32, st.lists(st.tuples(texts, texts), max_size=4).map(tuple)),

@@ -41,7 +41,8 @@ def build(root: Path, *, tail: bool) -> Ids:
     Args:
         tail: as after a ``kill -9``: the last third is in the journal only.
     """
-    sizes = EngineSizes(bucket_entries=SMALL_BUCKET, settled_entries=SMALL_BUCKET)
+    # large bodies are in chunks, as in a store in memory, or of an earlier version
+    sizes = EngineSizes(bucket_entries=SMALL_BUCKET, settled_entries=SMALL_BUCKET, large_body_bytes=1 << 30)
     settings = EngineSettings(journal_segment_bytes=64 << 10, sizes=sizes)  # synced, so that there is a sync point
     world = World(root if not tail else root.with_name(root.name + "-source"), settings)
     ids = Ids()

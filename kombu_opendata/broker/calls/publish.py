@@ -236,8 +236,9 @@ class PublishCalls(BrokerCalls):
                 policies.check_room(queue, size)
         numbered = session if msg.seq else None
         if stored:
-            if self._commits.new_bytes + 2 * size > self._commits.room_bytes:
-                self._commits.check_room(size)
+            journal_bytes = min(size, self._commits.large_bytes)  # a larger envelope is in a segment
+            if self._commits.new_bytes + 2 * journal_bytes > self._commits.room_bytes:
+                self._commits.check_room(journal_bytes)
             if msg.revocable:
                 self._results.note_revocable()
             id = self._operations.publish(

@@ -6,12 +6,13 @@ import contextlib
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
 from ...errors import CorruptRecord, InvalidURL, NewerFormat, StoreChanged, StoreError, StoreFull
+from ...staging.batch_format import SEGMENT_SUFFIX, is_segment
 from ...staging.folder import Folder, FolderEntry
 from ...storage.records import active, keys
 from ...storage.records.keys import RecordKind
@@ -182,22 +183,29 @@ class _FileCopier:
         """Copy a file; return None for a batch that was deleted, because no message of this backup needs it."""
         try:
             if entry.bytes <= _IN_MEMORY_BYTES:
-                data = self._source.read_all(entry.path)
+                data = b"".join(self._pieces(entry))
                 self._check_size(entry, len(data))
                 return self.keep(entry.path, data)
             digest, size = hashlib.sha256(), 0
-            for piece in self._source.stream(entry.path):
+            for piece in self._pieces(entry):
                 digest.update(piece)
                 size += len(piece)
             self._check_size(entry, size)
             file = SavedFile(entry.path, size, digest.hexdigest())
             if self._sizes.get(file.sha256) != size:
-                self._put(file, self._source.stream(entry.path))
+                self._put(file, self._pieces(entry))
             return file
         except FileNotFoundError as exc:
-            if entry.path.endswith((".batch", ".bad")):
+            if entry.path.endswith((".batch", ".bad", SEGMENT_SUFFIX)):
                 return None
             raise StoreChanged(f"{entry.path} was deleted while the store was copied; try again") from exc
+
+    def _pieces(self, entry: FolderEntry) -> Iterator[bytes]:
+        """Yield the bytes of a file; of a segment, which grows, those that were there when it was listed."""
+        rest = entry.bytes
+        for piece in self._source.stream(entry.path):
+            yield piece[:rest] if is_segment(entry.path) else piece
+            rest -= min(len(piece), rest)
 
     def _check_size(self, entry: FolderEntry, size: int) -> None:
         if size != entry.bytes:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ...staging.batch_format import parse_payload_uri
+from ...errors import CorruptRecord
+from ...staging.batch_format import is_segment, parse_payload_uri
+from ...staging.folder import LocalFolder
+from ...storage.messages.payload_reader import read_place
 from ...storage.records import keys, payload
 from ...storage.records.keys import RecordKind
 from ...storage.records.payload import CHUNK_BYTES, PayloadURI
@@ -100,7 +103,7 @@ class MessageChecks:
             scheme = uri.partition(":")[0]
             if scheme == "chunks":
                 self._check_chunks(uri)
-            elif scheme == "batch":
+            elif scheme in ("batch", "segment"):
                 self._check_batch(uri)
             else:
                 self._add_uri(uri, "which has an unknown scheme")
@@ -138,7 +141,10 @@ class MessageChecks:
         self._add("chunks-wrong", text, keys.chunk_key(id, wrong[0]))
 
     def _check_batch(self, uri: str) -> None:
-        """Check that the batch object exists and is large enough. ``StagedFamily`` reads it."""
+        """Check that the batch object exists and is large enough, or that the payload in a segment is undamaged.
+
+        ``StagedFamily`` reads batches.
+        """
         place, folder = parse_payload_uri(uri), self._context.store.location.staged
         if place is None:
             self._add_uri(uri, "which is not a position in a staged batch")
@@ -156,6 +162,12 @@ class MessageChecks:
         if end > size:
             text = f"{subject} ends at byte {end} of batch {place.path}, which has {size}"
             self._add("batch-missing", text, self._payload_key)
+        elif is_segment(place.path):
+            read = read_place(LocalFolder(folder), self._facts.id, place)
+            if isinstance(read, CorruptRecord) and not (
+                self._context.is_running and not (folder / place.path).exists()
+            ):
+                self._add("batch-damaged", read.text, self._payload_key)
 
     def routes(self) -> None:
         """Check that a message that several queues need, or that is in chunks, has a count of its uses."""

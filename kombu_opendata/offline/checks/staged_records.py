@@ -1,4 +1,4 @@
-"""Checks of staged jobs, and of the batch objects with their messages."""
+"""Checks of staged jobs, and of the batch objects and payload segments with messages."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...errors import DamagedBatch, NewerFormat, StoreError
+from ...staging.batch_format import is_segment, parse_payload_uri
 from ...staging.batch_reader import verify_object
 from ...staging.folder_url import StagedFolder
 from ...storage.records import keys
 from ...storage.records.keys import ParsedKey, RecordKind
+from ...storage.records.payload import PayloadURI, SegmentUse
 from ...storage.records.staged_jobs import StagedJob, StagedObject
 from ..records.message_facts import MessageFacts
 from .family import CheckContext, Family
 
 
 class StagedFamily(Family):
-    """Family of jobs, objects, ends of tasks, and expiries of jobs. Collects all of them, as a broker does."""
+    """Family of jobs, objects, ends of tasks, expiries, and segments. Collects all of them, as a broker does."""
 
     kinds = (
         RecordKind.STAGED_JOB, RecordKind.STAGED_OBJECT, RecordKind.STAGED_EXPIRY, RecordKind.STAGED_ENDS,
-        RecordKind.STAGED_FOLLOWER,
+        RecordKind.STAGED_FOLLOWER, RecordKind.SEGMENT,
     )  # fmt: skip
 
     def __init__(self, context: CheckContext) -> None:
@@ -35,6 +37,8 @@ class StagedFamily(Family):
         self._followers: list[tuple[bytes, int]] = []  # key, first message of the job
         self._starts: list[int] = []
         self._live_counts: Counter[int] = Counter()
+        self._segments: dict[str, SegmentUse] = {}
+        self._segment_uses: dict[str, SegmentUse] = {}  # by the payload records of the messages
 
     def record(self, key: ParsedKey, raw: bytes, value: Any) -> None:
         if key.kind is RecordKind.STAGED_OBJECT:
@@ -43,6 +47,8 @@ class StagedFamily(Family):
             self._expiries.add(raw)
         elif key.kind is RecordKind.STAGED_ENDS:
             self._ends.append((raw, key.id or 0, len(value)))
+        elif key.kind is RecordKind.SEGMENT:
+            self._segments[key.name or ""] = value
         elif key.kind is RecordKind.STAGED_FOLLOWER:
             self._followers.append((raw, value.first_id))
         else:
@@ -107,8 +113,13 @@ class StagedFamily(Family):
         if place >= 0 and facts.metadata is not None:
             first_id = self._starts[place]
             self._live_counts[first_id] += facts.id < first_id + self._objects[first_id].rows
+        segment = parse_payload_uri(facts.payload.uri) if isinstance(facts.payload, PayloadURI) else None
+        if segment is not None and is_segment(segment.path):
+            use = self._segment_uses.get(segment.path, SegmentUse(0, 0))
+            self._segment_uses[segment.path] = use.plus(1, segment.stored_bytes)
 
     def end(self) -> None:
+        self._check_segments()
         if not self.context.sees(RecordKind.METADATA, RecordKind.STAGED_JOB):
             return
         for first_id, batch in self._objects.items():
@@ -116,6 +127,15 @@ class StagedFamily(Family):
             if live != batch.live:
                 text = f"batch {batch.path} holds {live} messages that are needed, but its record has {batch.live}"
                 self.add("staged-wrong", text, key=keys.staged_object_key(first_id))
+
+    def _check_segments(self) -> None:
+        if not self.context.sees(RecordKind.PAYLOAD, RecordKind.SEGMENT):
+            return
+        for path in self._segments.keys() | self._segment_uses.keys():
+            count, use = self._segments.get(path), self._segment_uses.get(path)
+            if count != use and self.context.store.can_tell(keys.segment_key(path)):
+                text = f"segment {path} has {use or 'no messages'}, but its record has {count or 'none'}"
+                self.add("staged-wrong", text, key=keys.segment_key(path))
 
     def _unrouted(self, first_id: int, batch: StagedObject) -> int:
         """Return the number of rows of an object that are not routed yet and so have no records."""

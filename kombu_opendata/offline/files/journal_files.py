@@ -265,7 +265,7 @@ async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock)
         history.begin_at(await end_of_log(store, index.head))
         await recovery.rebuild(state, store, commits, clock, history)
         batch = MemoryBatch()
-        fresh: dict[int, bytes] = {}
+        fresh = checkpoint.Fresh({}, {})
         for effects in commits:
             for effect in effects:
                 _put(effect.new_messages(), batch, fresh)
@@ -277,13 +277,14 @@ async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock)
     return batch.changes
 
 
-def _put(records: Iterable[NewMessage], batch: MemoryBatch, fresh: dict[int, bytes]) -> None:
+def _put(records: Iterable[NewMessage], batch: MemoryBatch, fresh: checkpoint.Fresh) -> None:
     """Add the records of new messages to the batch."""
     for record in records:
         if record.uri:
             batch.put(keys.metadata_key(record.id), record.metadata)
             batch.put(keys.payload_key(record.id), record.uri)
+            fresh.staged[record.id] = record
             continue
         for row in message_rows(record.id, record.metadata, record.envelope):
             batch.put(*row)
-        fresh[record.id] = record.envelope
+        fresh.envelopes[record.id] = record.envelope

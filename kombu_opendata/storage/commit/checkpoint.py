@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from ...errors import CorruptRecord
+from ...staging.batch_format import EnvelopePlace, is_segment
 from ..clock import TimeSlice
+from ..messages.payload_reader import Place, locate
 from ..records import (
     active,
     dead_letter,
@@ -26,6 +29,7 @@ from ..records import (
 )
 from ..records.definitions import NO_OVERRIDES, FlowRecord, QueueConfig
 from ..records.partition import PartitionRecord
+from ..records.payload import Chunks, NewMessage
 from ..records.routes_block import KEPT, KEPT_IN_CHUNKS
 from ..records.session_records import SessionLeases
 from ..slatedb.ffi import WriteBatch
@@ -33,13 +37,20 @@ from ..slatedb.store_reads import Reads
 from ..state.partitions import Partitions
 from ..state.queue_buckets import QueueEntry
 from ..state.settled_list import LISTS, ListName, bucket_key
-from ..state.store_state import DeletedQueue, Dirty, LogState, Queue, StoreState
+from ..state.store_state import DeletedQueue, Dirty, Queue, StoreState
 from .route_counts import RouteCounts, portions
 
 T = TypeVar("T")
 
 #: keys of the records that a queue has at most once
 _KEYS_OF_QUEUES = keys.config_key, keys.options_key, keys.queue_counts_key, keys.overrides_key, keys.flow_key
+
+
+class Fresh(NamedTuple):
+    """The payloads in a checkpoint's batch, by message id: envelopes, and the records of those that are elsewhere."""
+
+    envelopes: dict[int, bytes]
+    staged: dict[int, NewMessage]
 
 
 def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: int) -> Dirty:
@@ -66,6 +77,7 @@ def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: in
     state.results.snapshot(batch)
     state.idempotency.snapshot(batch)
     state.staged.snapshot(batch)
+    state.segments.snapshot()
     state.running.snapshot(batch)
     state.handled.snapshot(batch)
     for queue_name, id in dirty.dead_letters:
@@ -205,12 +217,12 @@ async def resolve(
     dirty: Dirty,
     batch: WriteBatch,
     store: Reads,
-    fresh: Mapping[int, bytes],
+    fresh: Fresh,
     state: StoreState,
 ) -> set[int]:
     """Add the records that depend on the store's old values: attempts, deleted queues, counts of queues, garbage.
 
-    ``fresh`` are the payloads in the batch. Returns the ids of the deleted messages.
+    Returns the ids of the deleted messages.
     """
     counts = RouteCounts(store, state.sizes)
     await counts.load(sorted(dirty.whole_attempts))
@@ -228,9 +240,10 @@ async def resolve(
         stored_ids = await _delete_queue_records(name, incarnations[0], new_keys, batch, store)
         garbage += (incarnations[0].ids | stored_ids) - incarnations[0].dead_letters
         garbage += [id for deleted in incarnations[1:] for id in deleted.ids - deleted.dead_letters]
-    deleted_ids = await _count(garbage, dirty, batch, store, fresh, counts, state.log)
+    deleted_ids = await _count(garbage, dirty, batch, store, fresh, counts, state)
     if dirty.log:
         state.log.put_into(batch)
+    state.segments.put_into(batch)
     state.staged.collected(deleted_ids, batch)
     return deleted_ids
 
@@ -264,17 +277,17 @@ async def _count(
     dirty: Dirty,
     batch: WriteBatch,
     store: Reads,
-    fresh: Mapping[int, bytes],
+    fresh: Fresh,
     counts: RouteCounts,
-    log: LogState,
+    state: StoreState,
 ) -> set[int]:
     """Update the counts of queues that need a message, and delete the messages that no queue needs.
 
-    Payload, metadata and attempts are deleted together. A message that is in several queues, or in chunks, or that was
-    moved, has an entry in a routes block, which counts the remaining queues. A message that no queue needs, but that
-    the log still keeps, is not deleted: its entry marks it as kept. Returns the ids of the deleted messages.
+    Payload, metadata and attempts are deleted together. A message that is in several queues, or in chunks or a segment,
+    or that was moved, has an entry in a routes block, which counts the remaining queues. A message that no queue needs,
+    but that the log still keeps, is not deleted: its entry marks it as kept. Returns the ids of the deleted messages.
     """
-    new, changes = dirty.routes, _changes(garbage, dirty)
+    new, changes, log = dirty.routes, _changes(garbage, dirty), state.log
     deleted_ids = set()
     kept_count = 0
     piece = TimeSlice()
@@ -295,7 +308,15 @@ async def _count(
             deleted_ids.add(id)
             if stored_count:
                 counts.set(id, 0)
-            _delete_message(id, await _chunks(id, store, fresh.get(id)) if stored_count not in (0, KEPT) else 0, batch)
+            chunks = 0
+            if stored_count not in (0, KEPT):
+                place = await _place(id, store, fresh)
+                if isinstance(place, EnvelopePlace):
+                    if is_segment(place.path):
+                        state.segments.collect(place.path, place.stored_bytes)
+                elif isinstance(place, Chunks):
+                    chunks = place.records
+            _delete_message(id, chunks, batch)
         await counts.put_into(batch)
     dirty.log |= log.count(kept_count)
     return deleted_ids
@@ -317,12 +338,13 @@ def _delete_message(id: int, chunks: int, batch: WriteBatch) -> None:
         batch.delete(keys.chunk_key(id, chunk))
 
 
-async def _chunks(id: int, store: Reads, envelope: bytes | None) -> int:
-    """Return the number of chunk records of a message; ``envelope`` is given if it is in the batch."""
-    if envelope is not None:
-        return payload.chunk_count(envelope)
-    key = keys.payload_key(id)
-    value = await store.get(key)
-    decoded = payload.decode(key, value) if value is not None else b""
-    chunks = None if isinstance(decoded, bytes) else payload.parse_chunks_uri(decoded.uri)
-    return chunks.records if chunks else 0
+async def _place(id: int, store: Reads, fresh: Fresh) -> Place | None:
+    """Return the place of a message's payload; None if it has no record that can be read."""
+    envelope, staged, key = fresh.envelopes.get(id), fresh.staged.get(id), keys.payload_key(id)
+    if envelope is not None and staged is None:
+        return Chunks(payload.chunk_count(envelope), len(envelope))
+    value = await store.get(key) if staged is None else staged.uri
+    try:
+        return locate(id, value)
+    except CorruptRecord:
+        return None

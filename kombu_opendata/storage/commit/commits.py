@@ -28,6 +28,7 @@ from . import checkpoint
 from .journal import Journal
 from .journal_format import RECORD_BYTES
 from .measurements import EngineMetrics, SlowCommit, stopwatch
+from .payload_segments import Segments
 
 #: a batch of this size is written immediately; writing it takes about five times as much memory
 LARGE_BATCH_BYTES = 2 << 20
@@ -84,6 +85,7 @@ class Commits:
         payloads: Payloads,
         metrics: EngineMetrics,
         history: Participant,
+        segments: Segments | None = None,
         *,
         sync: bool,
         on_full: Callable[[bool], None],
@@ -91,6 +93,7 @@ class Commits:
         """Create the commits.
 
         Args:
+            segments: for the envelopes of large messages; None if they are in the records.
             on_full: called with True when the next checkpoint's batch becomes full, and with False when it has room
                 again.
         """
@@ -101,6 +104,9 @@ class Commits:
         self._payloads = payloads
         self._metrics = metrics
         self._history = history
+        self.segments = segments
+        #: size of the smallest envelope that is written to a segment
+        self.large_bytes = segments.large_bytes if segments is not None else sys.maxsize
         self._sync, self._on_full = sync, on_full
         self._reserved_bytes = state.sizes.reserved_bytes
         self.effects: list[Effect] = []
@@ -155,6 +161,21 @@ class Commits:
         if self.batch.nbytes >= FULL_BATCH_BYTES:
             self._on_full(True)
 
+    def stage_large(self, id: int, metadata: bytes, record: bytes, envelope: bytes) -> None:
+        """Add a new message's metadata and payload record to the batch; its envelope was appended to a segment."""
+        self.stage_all((NewMessage(id, metadata, record, b""),))
+        if self.segments is None or not self.segments.waiting_bytes:
+            self._payloads.keep(id, envelope)
+            return
+        self._payloads.pending[id] = envelope  # its object does not exist yet
+        if self._batch_bytes >= FULL_BATCH_BYTES:
+            self._on_full(True)
+
+    @property
+    def _batch_bytes(self) -> int:
+        """The size of what the next checkpoint writes."""
+        return self.batch.nbytes + (self.segments.waiting_bytes if self.segments is not None else 0)
+
     def stage_all(self, records: Iterable[NewMessage]) -> None:
         """Add the records of new messages to the batch of the next checkpoint."""
         for record in records:
@@ -182,6 +203,8 @@ class Commits:
         count = len(self.effects)
         size = 0
         try:
+            if self.segments is not None:
+                self.segments.sync()
             if count:
                 self._state.newest_ms = newest = max(self._state.newest_ms, self._clock.now_ms())
                 payload = codec.encode([*self.effects, SyncedTimeEffect(newest, self._journal.unsynced)])
@@ -222,6 +245,13 @@ class Commits:
             await self.checkpoint()
 
     # ------------------------------------------------------------------ the store
+    def release_segments(self) -> None:
+        """Let segments be deleted whose messages were all deleted. If the open one is among them, end it."""
+        segments, state = self.segments, self._state
+        if segments is not None and state.segments.is_unused(segments.path):
+            segments.end_segment()
+        state.staged.unneeded += state.segments.release(segments.path if segments is not None else "")
+
     async def checkpoint(self) -> None:
         """Bring the store to the state in memory, in one atomic batch.
 
@@ -280,6 +310,7 @@ class Commits:
             else:
                 self.effects.clear()
                 self.new_bytes = 0
+            upload = self.segments.begin_flush() if self.segments is not None else None
             now = self._clock.now_ms()
             self._state.time(now)
             batch = self.batch
@@ -289,6 +320,8 @@ class Commits:
             self._payloads.begin_flush()
             start = asyncio.get_running_loop().time()
             try:
+                if upload is not None:
+                    await asyncio.to_thread(upload)
                 touched = await self._write(batch, position, now)
                 self.count += self._journal is None
             except BaseException as exc:
@@ -299,7 +332,7 @@ class Commits:
             if self._journal is None:
                 self._measure(seconds, count, batch.nbytes)
             self._end_flush(touched, now)
-            if self.batch.nbytes < FULL_BATCH_BYTES:
+            if self._batch_bytes < FULL_BATCH_BYTES:
                 self._on_full(False)
             if self._journal is not None and position is not None and not self._sync:
                 self._journal.release(position)
@@ -309,7 +342,8 @@ class Commits:
         """Write all changes; return the queues that changed."""
         dirty = checkpoint.snapshot(self._state, batch, position, now)
         self._history.snapshot(batch)
-        deleted_ids = await checkpoint.resolve(dirty, batch, self._store, self._payloads.flushing, self._state)
+        fresh = checkpoint.Fresh(self._payloads.flushing, self._payloads.flushing_staged)
+        deleted_ids = await checkpoint.resolve(dirty, batch, self._store, fresh, self._state)
         for watch in self.watches:
             watch.update(deleted_ids)
         await self._history.before_deletion(deleted_ids, batch)
@@ -326,13 +360,14 @@ class Commits:
         self._state.results.end_flush()
         self._state.idempotency.end_flush()
         self._state.staged.end_flush()
+        self._state.segments.end_flush()
         self._history.end_flush()
 
     @property
     def is_dirty(self) -> bool:
         """True if a checkpoint has records to write."""
         journal, state = self._journal, self._state
-        if self.effects or state.dirty or state.results.is_dirty or state.staged.is_dirty:
+        if self.effects or state.dirty or state.results.is_dirty or state.staged.is_dirty or state.segments.is_dirty:
             return True
         if state.idempotency.is_dirty or state.running.dirty or state.handled.is_dirty:
             return True

@@ -73,6 +73,7 @@ async def rebuild(
         _load_sessions(store, state),
         state.results.load(store),
         state.staged.load(store),
+        state.segments.load(store),
         state.running.load(store),
         state.handled.load(store),
         _load_dead_letters(store, state),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from ...staging.batch_format import EnvelopePlace
 from ..records import metadata
 from ..records.idempotency import Sending, UniqueHold
-from ..records.payload import MAX_INLINE_BYTES, NewMessage
+from ..records.payload import MAX_INLINE_BYTES, NewMessage, encode_uri
 from ..records.session_records import NO_PUBLISH, Producer, Removal
 from ..state.history_log import Headers
 from ..state.store_state import StoreState
@@ -53,7 +54,7 @@ class ReserveIdsEffect(Effect, tag=1):
         state.dirty.block = (self.base, self.size)
 
 
-class PublishEffect(Effect, tag=2):
+class PublishEffect(Effect):
     """A message was added to queues; ``priority`` is the stored one, lower first.
 
     ``queues`` is the number of queues that received it, transient ones included, for the reply to the session's publish
@@ -73,10 +74,14 @@ class PublishEffect(Effect, tag=2):
     session: bytes
     seq: int
     queues: int
+    place: ClassVar[EnvelopePlace | None] = None
 
     def apply(self, state: StoreState) -> None:
-        id, received = self.id, self.received_at_ms
+        id, received, place = self.id, self.received_at_ms, self.place
         size = len(self.envelope)
+        if place is not None:
+            size = place.length
+            state.segments.add(place.path, place.stored_bytes)
         add_message(
             state,
             id,
@@ -85,7 +90,7 @@ class PublishEffect(Effect, tag=2):
             self.visible_at_ms,
             self.deadline_ms,
             received,
-            large=size > MAX_INLINE_BYTES,
+            large=size > MAX_INLINE_BYTES or place is not None,
             size=size,
             headers=self.headers,
         )
@@ -105,7 +110,18 @@ class PublishEffect(Effect, tag=2):
         value = metadata.encode(
             self.id, self.created_at_ms, self.received_at_ms, self.visible_at_ms, self.retention_seconds, self.headers
         )
-        return (NewMessage(self.id, value, b"", self.envelope),)
+        uri = b"" if self.place is None else encode_uri(self.place.segment_uri)
+        return (NewMessage(self.id, value, uri, self.envelope),)
+
+
+class PublishInlineEffect(PublishEffect, tag=2):
+    """A message was added to queues, with its envelope."""
+
+
+class PublishLargeEffect(PublishEffect, tag=96):
+    """A message was added to queues, whose envelope is in a payload segment; ``envelope`` is empty."""
+
+    place: EnvelopePlace  # type: ignore[misc]  # a field of this form
 
 
 class DeadLetterSentEffect(Effect, tag=40):

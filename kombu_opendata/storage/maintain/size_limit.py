@@ -109,10 +109,10 @@ class SizeLimit(EngineService):
 
     @property
     def size_bytes(self) -> int:
-        """The size of the tables and of the objects of staged batches."""
+        """The size of the tables, of the objects of staged batches, and of the messages in payload segments."""
         use = self._disk_space.use
         staged_bytes = sum(batch.bytes for batch in self._state.staged.objects.values())
-        return staged_bytes + (use.live_bytes if use is not None else 0)
+        return staged_bytes + self._state.segments.bytes + (use.live_bytes if use is not None else 0)
 
     async def step(self) -> int:
         """Continue the round, or begin one; return the number of removed messages."""

@@ -181,6 +181,8 @@ class Upkeep:
         """
         async with self._commits.tidying:
             upto = self._commits.released_upto
+            self._commits.release_segments()
+            unneeded = len(self._staging.state.unneeded)
             await self._store.flush_memtable(keys.STORE_HEADER_KEY)
             if not await self._files.sync():
                 return False
@@ -189,7 +191,7 @@ class Upkeep:
             if await self._store.collect_garbage():
                 self._disk_space.freed_bytes = 0
             await self._files.sync()
-        await self._staging.remove_unneeded()
+        await self._staging.remove_unneeded(unneeded)
         return True
 
     async def shorten_recovery(self) -> None:

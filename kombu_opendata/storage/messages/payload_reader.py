@@ -150,6 +150,13 @@ class PayloadReader:
             envelopes[id] = CorruptRecord(text, key=keys.payload_key(id), offset=0)
 
 
+def read_place(folder: Folder, id: int, place: EnvelopePlace) -> bytes | CorruptRecord:
+    """Return the payload of one message in a batch or a segment, or its error. Blocks."""
+    envelopes: Envelopes = {}
+    _read_batches(folder, [(id, place)], envelopes, FrameCache(0))
+    return envelopes[id]
+
+
 class _Part(NamedTuple):
     """Frame, or an envelope without one, with the wanted messages in it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
-from ...errors import CorruptRecord
+from ...errors import CorruptRecord, DamagedBatch
 from ..clock import LOOKS, TimeSlice
 from ..records import keys
 from ..records.payload import NewMessage
@@ -66,7 +66,7 @@ class Payloads:
         # removing the oldest item of a plain dict slows down with each removal
         self._hot: OrderedDict[int, bytes] = OrderedDict()
         self.pending_staged: dict[int, NewMessage] = {}  # as `pending`, with ids that are not the newest
-        self._flushing_staged: dict[int, NewMessage] = {}
+        self.flushing_staged: dict[int, NewMessage] = {}
         self.pending: dict[int, bytes] = {}
         self.flushing: dict[int, bytes] = {}
         self.pending_metadata: dict[int, bytes] = {}  # metadata records by message id
@@ -82,7 +82,7 @@ class Payloads:
 
     def unstored_metadata(self, id: int) -> bytes | None:
         """Return the metadata record of a message, if the store does not have it yet."""
-        staged = self.pending_staged.get(id) or self._flushing_staged.get(id)
+        staged = self.pending_staged.get(id) or self.flushing_staged.get(id)
         return staged.metadata if staged else self.pending_metadata.get(id) or self.flushing_metadata.get(id)
 
     def drop(self, id: int) -> None:
@@ -94,20 +94,21 @@ class Payloads:
     def begin_flush(self) -> None:
         """Begin a checkpoint, with all pending payloads in its batch."""
         self.flushing, self.pending = self.pending, {}
-        self._flushing_staged, self.pending_staged = self.pending_staged, {}
+        self.flushing_staged, self.pending_staged = self.pending_staged, {}
         self.flushing_metadata, self.pending_metadata = self.pending_metadata, {}
 
     def end_flush(self, ids: Iterable[int]) -> None:
         """End a checkpoint that the store has; of the payloads that it wrote, cache those of ``ids``."""
         flushed = self.flushing
         self.flushing = {}
-        self._flushing_staged = {}
+        self.flushing_staged = {}
         self.flushing_metadata = {}
         for id in ids:
             if id in flushed:
-                self._keep(id, flushed[id])
+                self.keep(id, flushed[id])
 
-    def _keep(self, id: int, envelope: bytes) -> None:
+    def keep(self, id: int, envelope: bytes) -> None:
+        """Cache a payload that can be read again."""
         hot = self._hot
         if id not in hot:
             self._size += len(envelope)
@@ -133,7 +134,12 @@ class Payloads:
         record = self._unstored_uri(id) or await self._store.get(keys.payload_key(id)) or self._unstored_uri(id)
         if record is None:
             return self.find(id)
-        return require((await self._reader.read({id: locate(id, record)}))[id])
+        try:
+            return require((await self._reader.read({id: locate(id, record)}))[id])
+        except DamagedBatch:
+            if await self._store.get(keys.payload_key(id)) is None and self._unstored_uri(id) is None:
+                return None  # the message was deleted during the read, and then its file
+            raise
 
     async def load(self, ids: list[int]) -> dict[int, CorruptRecord]:
         """Load payloads into the cache, in the order of delivery, up to half of its size.
@@ -171,14 +177,14 @@ class Payloads:
         for id in places:
             envelope = envelopes[id]
             if isinstance(envelope, bytes):
-                self._keep(id, envelope)
+                self.keep(id, envelope)
             else:
                 errors[id] = envelope
         return errors
 
     def _unstored_uri(self, id: int) -> bytes | None:
         """Return the payload record of a staged message, if the store does not have it yet."""
-        staged = self.pending_staged.get(id) or self._flushing_staged.get(id)
+        staged = self.pending_staged.get(id) or self.flushing_staged.get(id)
         return staged.uri if staged else None
 
     async def _scan(self, ids: list[int]) -> dict[bytes, bytes]:

@@ -34,11 +34,14 @@ from ..effects.publishes import (
     ForgetSessionEffect,
     NameSessionEffect,
     PublishEffect,
+    PublishInlineEffect,
+    PublishLargeEffect,
     ReserveIdsEffect,
 )
 from ..messages.payloads import Payloads
 from ..records import metadata
 from ..records.dead_letter import REVOKED
+from ..records.payload import encode_uri
 from ..records.session_records import Producer
 from ..state.queue_buckets import MAX_DEADLINE_MS, TTL_HEADER, QueueEntry, is_exact, retention_of
 from ..state.store_state import Queue, StoreState
@@ -112,9 +115,13 @@ class Operations:
 
         Raises:
             InvalidMessage: the headers are too large for a metadata record; nothing was changed.
+            StoreFull, StoreError: a payload segment can't be written; nothing was changed.
         """
         if not 0 <= priority <= 255:
             raise InvalidMessage(f"priority {priority} is not within 0–255", priority=priority)
+        commits, place = self._commits, None
+        if len(envelope) >= commits.large_bytes and (segments := commits.segments) is not None:
+            place = segments.append(envelope)
         id = self.allocate_id()
         now = self._clock.now_ms()
         deadline = retention = 0
@@ -124,9 +131,17 @@ class Operations:
             if not is_exact(ttl_ms):
                 headers = {**headers, TTL_HEADER: str(ttl_ms)}
         visible_at = max(visible_at, now)
-        effect = PublishEffect(
-            id, created_at, now, visible_at, deadline, retention, headers, envelope, priority, [], session, seq, total
-        )
+        effect: PublishEffect
+        if place is None:
+            effect = PublishInlineEffect(
+                id, created_at, now, visible_at, deadline, retention, headers, envelope, priority, [], session, seq,
+                total,
+            )  # fmt: skip
+        else:
+            effect = PublishLargeEffect(
+                id, created_at, now, visible_at, deadline, retention, headers, b"", priority, [], session, seq, total,
+                place,
+            )  # fmt: skip
         value = metadata.encode(id, created_at, now, visible_at, retention, headers)
         for queue in queues:
             messages = queue.messages
@@ -137,10 +152,13 @@ class Operations:
             effect.places.append((queue.name, bucket))
         effect.apply(self._state)
         self._effects.append(effect)
-        commits = self._commits
         commits.needs_sync = True
-        commits.new_bytes += len(envelope)
-        commits.stage(id, value, envelope)
+        if place is None:
+            commits.new_bytes += len(envelope)
+            commits.stage(id, value, envelope)
+        else:
+            commits.new_bytes += len(value)
+            commits.stage_large(id, value, encode_uri(place.segment_uri), envelope)
         return id
 
     def place(self, queue: Queue, headers: Mapping[str, str]) -> int:

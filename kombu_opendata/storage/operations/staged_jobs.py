@@ -16,6 +16,8 @@ from itertools import chain, groupby
 
 from ...errors import InvalidURL, OpenDataError
 from ...staging.batch_block import IndexBlock
+from ...staging.batch_format import is_segment
+from ...staging.folder import FolderEntry
 from ...staging.folder_url import StagedFolder
 from ..clock import TimeSlice
 from ..effects import Effect
@@ -180,13 +182,15 @@ class Staging(EngineService):
             self.state.forget(parsed.name or "", parsed.expires_at_ms or 0)
         return len(rows)
 
-    async def remove_unneeded(self) -> None:
-        """Delete the objects whose messages are all deleted, after a sync. Errors are logged and retried later.
+    async def remove_unneeded(self, count: int) -> None:
+        """Delete the first unneeded objects, which a sync followed. Errors are logged and retried later.
 
         Readers of the store and backups may still need the objects: while one has a checkpoint, the objects remain.
         """
-        while self.state.unneeded:
-            paths, self.state.unneeded = self.state.unneeded[:_DELETE], self.state.unneeded[_DELETE:]
+        while count:
+            size = min(count, _DELETE)
+            count -= size
+            paths, self.state.unneeded = self.state.unneeded[:size], self.state.unneeded[size:]
             try:
                 if await self._is_held():
                     self.state.unneeded += paths
@@ -212,19 +216,30 @@ class Staging(EngineService):
             folder = self.folder.open()
             pages = folder.batches()
             while (page := await asyncio.to_thread(next, pages, None)) is not None:
-                # bad rows can be read as long as the record of a job that ends immediately
-                ages = (JOB_RETENTION_MS if file.path.endswith(".bad") else self.orphan_age_ms for file in page)
-                old = [file.path for file, age in zip(page, ages, strict=True) if file.changed_at_ms < now - age]
+                old = [file.path for file in page if self._is_old(file, now)]
                 for job, paths in groupby(old, lambda path: path.partition("/")[0]):
                     async with alone(job):
                         unneeded = set(self.state.unneeded)
-                        orphans = [path for path in paths if path not in self.state.needed and path not in unneeded]
+                        orphans = [path for path in paths if path not in unneeded and not self._is_needed(path)]
                         if orphans:
                             self.removed += await asyncio.to_thread(folder.delete, orphans)
         except InvalidURL:
             return
         except OpenDataError as exc:
             log.warning("staged batches of jobs that were never committed can't be listed: %s", exc)
+
+    def _is_old(self, file: FolderEntry, now: int) -> bool:
+        """Return True if an object is an orphan unless a message needs it."""
+        if is_segment(file.path):
+            return True  # only this broker writes segments
+        # bad rows can be read as long as the record of a job that ends immediately
+        return file.changed_at_ms < now - (JOB_RETENTION_MS if file.path.endswith(".bad") else self.orphan_age_ms)
+
+    def _is_needed(self, path: str) -> bool:
+        """Return True if messages need an object, or may need it soon."""
+        segments = self._commits.segments
+        is_open = segments is not None and segments.path == path
+        return is_open or path in self.state.needed or self._state.segments.needs(path)
 
 
 class _Filling:

@@ -88,6 +88,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.OVERRIDES: definitions.decode_overrides,
     RecordKind.FLOW: definitions.decode_flow,
     RecordKind.PARTITION: partition.decode,
+    RecordKind.SEGMENT: payload.decode_segment,
 }
 
 

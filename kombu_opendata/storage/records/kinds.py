@@ -215,6 +215,7 @@ class RecordKind(enum.Enum):
     OVERRIDES = "overrides", b"\x01\x35", _NAME
     FLOW = "flow", b"\x01\x3c", _NAME
     PARTITION = "partition", b"\x01\x38", _NAME, _integer("partition", U32)
+    SEGMENT = "payload segment", b"\x01\x3f", _NAME
 
 
 _SEQ_BLOCK = RecordKind.SEQ_BLOCK.prefix
@@ -227,7 +228,8 @@ class ParsedKey(NamedTuple):
     """A parsed key; a field that the kind does not have is None."""
 
     kind: RecordKind
-    #: the queue; the exchange of an exchange or a binding; the queue that a dead letter left; or the staged job
+    #: the queue; the exchange of an exchange or a binding; the queue that a dead letter left; the staged job; or the
+    #: path of a payload segment
     name: str | None = None
     bucket: int | None = None
     #: the message id

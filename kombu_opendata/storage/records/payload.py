@@ -7,9 +7,18 @@ type             u8                          ``01`` inline, ``02`` URI
 payload          ``Array<Byte>`` | ``Utf8``  up to 65,535 bytes of body | a URI of the body
 ===============  ==========================  ====================================================
 
-A body of more than 65,535 bytes is split into chunk records of the same store; its URI is
+A large body is in a payload segment (:mod:`kombu_opendata.staging.batch_format` has the URIs of segments and batches).
+Where there are no segments, a body of more than 65,535 bytes is split into chunk records of the same store; its URI is
 ``chunks:<count>:<size>`` with the number of chunks and the bytes of the whole body, both decimal. Source: RFC 0001; the
-``chunks:`` scheme is defined here.
+schemes are defined here.
+
+=========  =====  ======================================================================
+segment    type   key: ``01 3f <path TB>``, in the folder of staged batches
+=========  =====  ======================================================================
+version    u8     1
+messages   u64    payload records that refer to the segment, at least 1
+bytes      u64    that they take in it
+=========  =====  ======================================================================
 """
 
 from __future__ import annotations
@@ -34,6 +43,7 @@ _INLINE = 1
 _URI = 2
 _HEAD = struct.Struct("<BH")  # type, count of bytes
 _KEY, _METADATA_KEY = RecordKind.PAYLOAD.prefix, RecordKind.METADATA.prefix
+_SEGMENT = struct.Struct("<BQQ")
 _CHUNKS = re.compile(r"chunks:([1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
@@ -49,6 +59,16 @@ class Chunks(NamedTuple):
 
     records: int
     size: int
+
+
+class SegmentUse(NamedTuple):
+    """The number of messages in a payload segment, and the bytes that they take in it."""
+
+    messages: int
+    bytes: int
+
+    def plus(self, messages: int, size: int) -> SegmentUse:
+        return SegmentUse(self.messages + messages, self.bytes + size)
 
 
 class NewMessage(NamedTuple):
@@ -125,3 +145,14 @@ def parse_chunks_uri(uri: str) -> Chunks | None:
     """Return the chunks of a ``chunks:`` URI; None for any other URI."""
     match = _CHUNKS.fullmatch(uri)
     return Chunks(int(match[1]), int(match[2])) if match else None
+
+
+def encode_segment(use: SegmentUse) -> bytes:
+    return field_types.pack_versioned(_SEGMENT, "messages, bytes", *use)
+
+
+def decode_segment(key: bytes, value: bytes) -> SegmentUse:
+    use = SegmentUse(*field_types.read_all_versioned(_SEGMENT, key, value))
+    if not use.messages:
+        raise field_types.corrupt(key, 1, "a segment without messages")
+    return use

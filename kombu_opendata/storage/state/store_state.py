@@ -30,6 +30,7 @@ from .queue_buckets import DeadlineRules, QueueEntry
 from .queue_counters import QueueCounts
 from .queue_state import QueueState
 from .result_state import ResultState
+from .segment_state import SegmentState
 from .settled_list import LISTS, ListName, SettledList
 from .staged_state import StagedState
 from .task_state import HandledFailures, RunningTasks
@@ -291,6 +292,7 @@ class StoreState:
         self.results = ResultState()
         self.idempotency = IdempotencyState()
         self.staged = StagedState()
+        self.segments = SegmentState()
         self.log = LogState()
         self.running = RunningTasks()
         self.handled = HandledFailures()

@@ -162,7 +162,7 @@ def use_up_inodes(disk: Path) -> None:
 def fill(channel: Any, queue: str, stored: list[int]) -> None:
     """Publish until it is refused; ``stored`` are those that were answered."""
     for number in range(96):
-        send(channel, queue, b"%04d" % number + bytes(MIB))
+        send(channel, queue, b"%04d" % number + os.urandom(MIB))
         stored.append(number)
 
 

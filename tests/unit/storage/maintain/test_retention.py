@@ -169,7 +169,7 @@ def keeping(seconds: float) -> EngineSettings:
 
 
 async def settled(world: World, count: int = 10, **changes: Any) -> list[int]:
-    """Messages that were done, and whose retention in the queue is over; the last one has its payload in chunks."""
+    """Messages that were done, and whose retention in the queue is over; the last one has its payload in a segment."""
     sizes = [7] * (count - 1) + [70_000]
     headers = {"exchange": "", "routing_key": "q"}
     ids = [world.publish("q", envelope=b"x" * size, headers=headers, **changes) for size in sizes]
@@ -266,7 +266,7 @@ def test_when_their_time_is_over_they_go(tmp_path: Path) -> None:
     assert stored(world) == set()
     of = PlainStore(world.root).of
     assert not of[RecordKind.ROUTES_BLOCK]
-    assert not of[RecordKind.CHUNK]
+    assert not of[RecordKind.SEGMENT]
 
 
 def test_their_own_deadlines_end_it_also_where_it_is_for_ever(tmp_path: Path) -> None:

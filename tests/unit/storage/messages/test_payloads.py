@@ -1,4 +1,4 @@
-"""Payloads of every size on real stores: the cache, chunks, one copy for many queues, collection."""
+"""Payloads of every size on real stores: the cache, chunks, segments, one copy for many queues, collection."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from kombu_opendata.storage.records.keys import RecordKind, payload_key
 from kombu_opendata.storage.records.payload import encode_inline
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.clock import HastyLoop
-from tests.support.engine import World, run
+from tests.support.engine import World, run, sized
 from tests.support.plain_store import PlainStore
 
 
+@pytest.mark.parametrize("large_bytes", [64 << 10, 1 << 30], ids=["segments", "chunks"])
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 1 << 20, (1 << 20) + 1, 5 << 20])
-def test_payloads_of_every_size(tmp_path: Path, size: int) -> None:
+def test_payloads_of_every_size(tmp_path: Path, size: int, large_bytes: int) -> None:
     envelope = os.urandom(size)
 
     async def steps(world: World) -> None:
@@ -38,8 +39,10 @@ def test_payloads_of_every_size(tmp_path: Path, size: int) -> None:
         entry = await world.claim("q")
         assert world.engine.payloads.find(entry.id) == envelope
 
-    store = PlainStore(run(tmp_path / "s", steps).root)
+    store = PlainStore(run(tmp_path / "s", steps, sized(large_body_bytes=large_bytes)).root)
     assert [store.envelope(id) for id in store.of[RecordKind.PAYLOAD]] == [envelope]
+    assert bool(store.of[RecordKind.SEGMENT]) == (size >= large_bytes)
+    assert bool(store.of[RecordKind.CHUNK]) == (65_536 <= size < large_bytes)
 
 
 def test_large_payloads_and_a_small_cache(tmp_path: Path) -> None:

@@ -1,0 +1,201 @@
+"""Payload segments: files, or objects of a bucket, with the envelopes of large messages (docs/rfcs/0001-records.md).
+
+An envelope of at least :attr:`Segments.large_bytes` is written once, to the open segment, and its payload record is a
+URI with its place there. It passes through neither the journal nor SlateDB, which would write it four times: to the
+journal, to the WAL, to a table, and again with each compaction.
+
+Invariants:
+
+* A record never refers to bytes that are not durable: a commit syncs the segment before it writes its journal record,
+  and, without a journal, uploads the objects before it writes its batch. So a crash at any step leaves at most bytes
+  that no record refers to.
+* A segment has one writer, in one run of a broker, whose token is in the name. A restart begins a new segment: the last
+  one may end with such bytes, and a broker that was replaced can't write to a segment of its successor.
+* An envelope is a frame of Zstandard if a sample of it shrinks to half of its size. The checksum is the envelope's.
+* The bytes of an append that failed are overwritten by the next one, as the offset did not change.
+
+:mod:`..state.segment_state` counts the messages of each segment. A segment without messages is deleted like a staged
+batch, after a sync of the checkpoint that deleted the last one, while no reader of the store has a checkpoint.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from zlib import crc32
+
+from ...errors import StoreFull, StoreUnwritable
+from ...file_system import remedy
+from ...staging.batch_format import EnvelopePlace, segment_path
+from ...staging.compression import Compressor
+from ...staging.folder import LocalFolder
+from ...staging.folder_url import StagedFolder
+from .file_calls import SYSTEM, FileCalls
+
+_FLAGS = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Segments(ABC):
+    """The segments that a broker writes, one at a time.
+
+    Args:
+        token: 16 hexadecimal digits, unique among the runs of brokers.
+        large_bytes: size of the smallest envelope that is written to a segment.
+
+    Attributes:
+        path: the open segment; empty if there is none.
+        waiting_bytes: the size of what is only in memory.
+    """
+
+    path = ""
+    waiting_bytes = 0
+
+    def __init__(self, token: str, large_bytes: int) -> None:
+        self.large_bytes = large_bytes
+        self._paths = (segment_path(token, number) for number in itertools.count())
+        self._offset = 0
+        self._compressor = Compressor()
+
+    def append(self, envelope: bytes) -> EnvelopePlace:
+        """Add an envelope to the open segment; return its place.
+
+        Raises:
+            StoreFull, StoreError: the envelope can't be written, and nothing was changed.
+        """
+        frame = self._compressor.worthwhile(envelope)
+        self._write(envelope if frame is None else frame)
+        frame_bytes = 0 if frame is None else len(frame)
+        place = EnvelopePlace(self.path, self._offset, len(envelope), crc32(envelope), frame_bytes)
+        self._offset += place.stored_bytes
+        return place
+
+    @abstractmethod
+    def _write(self, data: bytes) -> None:
+        """Write at the offset of the open segment, or at the beginning of a new one."""
+
+    def sync(self) -> None:  # noqa: B027 - an object is durable when it exists
+        """Make all appended envelopes durable, before the journal has their places.
+
+        Raises:
+            StoreUnwritable: the disk failed. The content of the segment is unknown, so abandon the journal.
+        """
+
+    def begin_flush(self) -> Callable[[], None] | None:
+        """Return a blocking call that makes all appended envelopes durable, before a batch with their places.
+
+        Return None if all of them are durable.
+        """
+        return None
+
+    def end_segment(self) -> None:
+        """Begin another segment with the next envelope."""
+        self.path, self._offset = "", 0
+
+    def close(self) -> None:  # noqa: B027 - objects need none
+        """Close the open file."""
+
+
+class LocalSegments(Segments):
+    """Files in the folder of staged batches.
+
+    Args:
+        segment_bytes: size of a file after which the next envelope begins another one.
+        sync: False leaves out every fsync.
+        calls: the calls of the operating system.
+    """
+
+    def __init__(
+        self,
+        folder: LocalFolder,
+        token: str,
+        large_bytes: int,
+        segment_bytes: int,
+        *,
+        sync: bool = True,
+        calls: FileCalls = SYSTEM,
+    ) -> None:
+        super().__init__(token, large_bytes)
+        self._folder, self._sync, self._segment_bytes, self._calls = folder, sync, segment_bytes, calls
+        self._fd = -1
+        self._is_dirty = False
+        self._failure: StoreUnwritable | None = None
+
+    def _write(self, data: bytes) -> None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            with self._folder.errors():
+                if not self.path or self._offset >= self._segment_bytes:
+                    self._begin()
+                rest, at = memoryview(data), self._offset
+                while rest:
+                    count = self._calls.write(self._fd, rest, at)
+                    rest, at = rest[count:], at + count
+        except StoreFull as exc:
+            text = f"the broker's disk is full: nothing was stored; {remedy(self._folder.root)} and publish again"
+            raise StoreFull(text, path=str(self._folder.root)) from exc
+        self._is_dirty = True
+
+    def _begin(self) -> None:
+        self.end_segment()
+        path = next(self._paths)
+        file = self._folder.root / path
+        self._folder.make_folder(file.parent)
+        try:
+            self._fd = self._calls.open(file, _FLAGS)
+        except FileNotFoundError:  # the collection removed the empty folder since
+            self._folder.make_folder(file.parent)
+            self._fd = self._calls.open(file, _FLAGS)
+        if self._sync:
+            self._calls.sync_folder(file.parent)
+        self.path = path
+
+    def sync(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._is_dirty and self._sync:
+            try:
+                self._calls.sync_data(self._fd)
+            except OSError as exc:  # never StoreFull: a retry would succeed without having written anything
+                text = f"the payload segment {self._folder.root / self.path} can't be written: {exc.strerror}"
+                self._failure = StoreUnwritable(text, path=str(self._folder.root))
+                raise self._failure from exc
+        self._is_dirty = False
+
+    def end_segment(self) -> None:
+        self.sync()
+        self.close()
+        super().end_segment()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._calls.close(self._fd)
+            self._fd = -1
+
+
+class BucketSegments(Segments):
+    """Objects beside the database, one for the large messages of a commit."""
+
+    def __init__(self, folder: StagedFolder, token: str, large_bytes: int) -> None:
+        super().__init__(token, large_bytes)
+        self._folder = folder
+        self._parts: list[bytes] = []
+
+    def _write(self, data: bytes) -> None:
+        self.path = self.path or next(self._paths)
+        self._parts.append(data)
+        self.waiting_bytes += len(data)
+
+    def begin_flush(self) -> Callable[[], None] | None:
+        if not self._parts:
+            return None
+        upload = partial(self._upload, self.path, self._parts)
+        self._parts, self.waiting_bytes = [], 0
+        self.end_segment()
+        return upload
+
+    def _upload(self, path: str, parts: list[bytes]) -> None:
+        self._folder.open().write(path, parts)
