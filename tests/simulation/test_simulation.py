@@ -8,6 +8,11 @@ import sys
 import msgspec
 import pytest
 
+from kombu_opendata.storage.commit.journal_format import RECORD, checksum, complete_records, encode_header
+from kombu_opendata.storage.effects import codec
+from kombu_opendata.storage.effects.deliveries import RenewEffect
+from kombu_opendata.storage.effects.publishes import SyncedTimeEffect
+from tests.simulation.older_version import older_segment
 from tests.simulation.plan import Plan, Store, draw
 from tests.simulation.shrinking import script_of, shrink
 from tests.simulation.world import World
@@ -48,6 +53,18 @@ def test_a_script_shrinks_to_what_matters() -> None:
         return history is not None and any(entry.key == key for entry in history.store.entries)
 
     assert [step.arguments["key"] for step in shrink(plan, has_message).steps] == [key]
+
+
+def test_an_older_segment_lacks_later_fields() -> None:
+    payload = codec.encode([RenewEffect(b"session", 5, 9), SyncedTimeEffect(4, 7)])
+    record = RECORD.pack(len(payload), checksum(1, payload), 1) + payload
+    segment = (encode_header(1, 1) + record).ljust(500, b"\0")
+    older = older_segment(segment)
+    assert older is not None
+    assert len(older) == len(segment)
+    (found,) = complete_records(older, 1, 0)
+    assert codec.decode(found.payload) == [RenewEffect(b"session", 5), SyncedTimeEffect(4)]
+    assert older_segment(bytes(500)) is None
 
 
 @pytest.mark.slow
