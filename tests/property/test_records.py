@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kombu_opendata.errors import CorruptRecord, UnsupportedFormat
@@ -318,6 +318,7 @@ def _plain(value: Any) -> Any:
 
 
 @formats
+@settings(max_examples=30)  # each has a hundred truncations
 @given(data=st.data())
 def test_every_truncation_is_corrupt(form: Format, data: st.DataObject) -> None:
     stored = form.encode(data.draw(form.values))
@@ -329,6 +330,7 @@ def test_every_truncation_is_corrupt(form: Format, data: st.DataObject) -> None:
 
 
 @formats
+@settings(max_examples=30)
 @given(data=st.data(), more=st.binary(min_size=1, max_size=30))
 def test_trailing_bytes_are_corrupt(form: Format, data: st.DataObject, more: bytes) -> None:
     with pytest.raises(CorruptRecord):
