@@ -119,7 +119,7 @@ def consume(run: Run, name: str, queue: str) -> None:
     """Consume with Kombu; most are acknowledged, some return, some are rejected.
 
     What returned to the client itself is acknowledged by the earlier token, which must do nothing, and returns again.
-    Some are tasks: acknowledged before their run, and their end is reported once or, as after a reconnect, twice.
+    Some are tasks: acknowledged before their run, and their end is reported twice, as after a reconnect.
     """
     dice, record = run.begin(name)
     returned: dict[tuple[str, int], int] = {}
@@ -134,7 +134,7 @@ def consume(run: Run, name: str, queue: str) -> None:
         key = message.headers["key"]
         report = TaskReport.cut(TaskState.SUCCEEDED, 1000, os.getpid(), key)
         record.add(e.TaskEnded, client=name, key=key, end="succeeded")
-        for _ in range(dice.choice((1, 2))):
+        for _ in range(2):
             message.channel.connection.settle_task(message.channel.channel_id, Outcome.REPORT, message.lease, report)
 
     def received(body: Any, message: Any) -> None:
