@@ -8,6 +8,7 @@ import socket
 import threading
 import urllib.error
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -288,7 +289,9 @@ def test_a_scrape_while_the_store_takes_no_writes(tmp_path: Path, started: Child
 def is_full(channel: Any, port: int) -> bool:
     """Publish; whether that is refused, and the store takes no writes. The journal may be full before the disk is."""
     try:
-        send(channel, "q", os.urandom(MIB))  # tables are compressed
+        send(channel, "q", os.urandom(MIB))  # segments and tables are compressed
     except errors.StoreFull:
+        with suppress(errors.StoreFull):
+            send(channel, "q", os.urandom(60_000))  # is in the journal and the tables, not in a segment
         return scrape(port).value("opendata_queue_store_stalled_seconds") > 0
     return False
