@@ -10,9 +10,8 @@ LOCKED := --constraint constraints.txt
 # The tests start hundreds of interpreters: compiled modules are kept, whatever the machine's default is.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python $(if $(COVERAGE),-m coverage run) -m pytest
 # A module's tests, which may share a broker, run in one process, in the order that tests/conftest.py makes. Two cores are
-# busy with six processes of tests, as more than half of their time they wait; the long tests need more memory and CPU.
+# busy with six processes of tests, as more than half of their time they wait.
 PARALLEL := --no-loadscope-reorder --dist loadfile --numprocesses
-GROUPED := --no-loadscope-reorder --dist loadgroup --numprocesses
 
 # What make bench measures. The page keeps what is not measured again. With PEERS it is not written: its rows have all
 # brokers.
@@ -32,7 +31,7 @@ test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (
 	$(PYTEST) -m "not slow and not downstream" $(PARALLEL) 6 $(ARGS)
 
 test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills), and all that need Spark: they share one session
-	$(PYTEST) -m "slow and not downstream" $(GROUPED) 2 $(ARGS)
+	$(PYTEST) -m "slow and not downstream" $(ARGS)
 
 test-downstream: $(VENV)/.downstream ## other people's packages on this broker, each of one version; some of it: ARGS=tests/downstream/test_sentry.py
 	$(PYTEST) -m downstream $(PARALLEL) 3 $(or $(ARGS),tests/downstream)

@@ -45,8 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(place[0])
         if {"spark", "browser"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
-        # for `--dist loadgroup`: a module's tests may share a broker, and all tests with Spark share a session
-        item.add_marker(pytest.mark.xdist_group("spark" if place[0] == "spark" else "/".join(place)))
     items.sort(key=lambda item: _ORDER.get(places[item.path][0], 1))
 
 
