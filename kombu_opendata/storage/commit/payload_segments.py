@@ -135,8 +135,9 @@ class LocalSegments(Segments):
                     count = self._calls.write(self._fd, rest, at)
                     rest, at = rest[count:], at + count
         except StoreFull as exc:
-            text = f"the broker's disk is full: nothing was stored; {remedy(self._folder.root)} and publish again"
-            raise StoreFull(text, path=str(self._folder.root)) from exc
+            store = self._folder.root.parent  # the folder itself may be missing
+            text = f"the broker's disk is full: nothing was stored; {remedy(store)} and publish again"
+            raise StoreFull(text, path=str(store)) from exc
         self._is_dirty = True
 
     def _begin(self) -> None:
