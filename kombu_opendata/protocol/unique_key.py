@@ -58,7 +58,7 @@ class UniqueKey(msgspec.Struct, array_like=True, gc=False):
 
 
 def unique_key_of(headers: Mapping[Any, Any]) -> UniqueKey | None:
-    """Return the key that the header of a message requests; None if it is empty.
+    """Return the key that the header of a message requests; None if it is None.
 
     The retry of a task is stored in any case: it keeps the key of its task, or takes a free one. A time counts from the
     first publish, so a retry does not hold the key longer.
@@ -67,7 +67,7 @@ def unique_key_of(headers: Mapping[Any, Any]) -> UniqueKey | None:
         InvalidMessage: the header can't be used.
     """
     key = headers[HEADER]
-    if not key:
+    if key is None:
         return None
     until_ms, mode = UNTIL_DONE, OnConflict.RETURN
     if isinstance(key, Mapping):

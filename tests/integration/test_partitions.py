@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import QueueClient
+from kombu_opendata.errors import RequestError
 from kombu_opendata.queue_client import QueueOptions
 
 from ..support.broker import EmbeddedBroker
@@ -66,6 +67,16 @@ def test_kombu_declares_and_consumes_it(broker_url: str) -> None:
         assert Counter(bodies[:25]) == {"gold": 15, "other": 5, "None": 5}
 
 
+@pytest.mark.parametrize("transient", [{"durable": False}, {"auto_delete": True}, {"exclusive": True}], ids=str)
+def test_a_transient_queue_with_partitions_is_refused(broker_url: str, transient: dict[str, bool]) -> None:
+    with connected(broker_url) as connection:
+        channel = connection.channel()
+        declare(channel, "existing", **transient)
+        for name in ("new", "existing"):
+            with pytest.raises(RequestError, match="only a durable queue has partitions"):
+                declare(channel, name, **transient, arguments={"x-partition-by": "tenant"})
+
+
 @pytest.mark.parametrize("kills", [True, False], ids=["kill", "restart"])
 def test_partitions_survive_the_broker(client: QueueClient, store_folder: Path, kills: bool) -> None:
     client.create("q", BY_TENANT)
@@ -108,3 +119,15 @@ def test_partitions_are_added_changed_and_removed_live(client: QueueClient, stor
 
 def partitions(broker: EmbeddedBroker) -> int:
     return int(broker.report()["queues"]["q"]["partitions"])
+
+
+def test_moved_messages_go_to_their_partitions_without_a_reader(client: QueueClient) -> None:
+    client.create("source")
+    client.create("q", BY_TENANT)
+    fill(client, "aab", queue="source")
+    assert client.move_messages("source", "q").count == 3
+
+    def backlogs() -> dict[str, tuple[int, str]]:
+        return {each.key: (each.backlog, each.limited_by) for each in client.list_partitions("q").partitions}
+
+    wait_until(lambda: backlogs() == {"a": (2, ""), "b": (1, "")}, 60, "messages in their partitions")

@@ -10,7 +10,7 @@ from ...errors import NotFound, PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...protocol.framing import encoded
 from ...protocol.permissions import ALL_EXCHANGES, check_alteration, check_declaration
-from ...protocol.queue_arguments import FILTER
+from ...protocol.queue_arguments import FILTER, PARTITION_BY
 from ...storage.clock import Clock, TimeSlice
 from ...storage.operations.repeated_requests import Call, RepeatedCalls
 from ...storage.records.definitions import DELIVERIES, PUBLISHES
@@ -58,6 +58,9 @@ class QueueCalls(BrokerCalls):
         if msg.strict:
             argument_checks.refuse_unknown(name, msg.arguments)
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
+        if PARTITION_BY in msg.arguments and not properties.stored:
+            text = f"queue {name!r}: only a durable queue has partitions, which is neither exclusive nor auto-delete"
+            raise RequestError(text, argument=PARTITION_BY, queue=name)
         queue = self._queues.get(name)
         if queue is None:
             if msg.again:

@@ -188,6 +188,8 @@ class QueuePolicies:
             self._expire(queue, now)
         if queue.is_bounded:
             self._trim(queue)
+        if queue.messages.partitions is not None and queue.messages.partitions.has_misplaced:
+            queue.repartition()  # they came by a move, a replay or a staged job, or returned
         if queue.active is not None:
             self._check_active(queue)
         elif queue.previous_holders and self._previous_holders_until_ms <= now:

@@ -217,6 +217,7 @@ class Partitions(dict[int, Partition]):
     Attributes:
         rules: what makes the partitions now.
         by_key: the partitions of the current expression, by key.
+        others: the partitions of other expressions, and partition 0, unless the queue has no partitions now.
         changed: numbers of partitions whose records the next checkpoint writes or deletes.
         empty: partitions that have become empty and may be deleted.
         misplaced: numbers of partitions whose messages have to be moved, found by :meth:`choose`.
@@ -229,6 +230,7 @@ class Partitions(dict[int, Partition]):
         self.rules = NO_PARTITIONS
         self.limits = PartitionLimits()
         self.by_key: dict[str, Partition] = {}
+        self.others: dict[int, Partition] = {}
         self.changed: set[int] = set()
         self.empty: dict[int, Partition] = {}
         self.misplaced: set[int] = set()
@@ -254,9 +256,15 @@ class Partitions(dict[int, Partition]):
             heappop(self._free)
         if number:
             self.changed.add(number)
-            if by == self.rules.by:
-                self.by_key[key] = partition
+        self._sort_in(partition)
         return partition
+
+    def _sort_in(self, partition: Partition) -> None:
+        """Add a partition to those of the current expression, or to the others."""
+        if not self.fits(partition):
+            self.others[partition.number] = partition
+        elif partition.number:
+            self.by_key[partition.key] = partition
 
     def close(self, number: int) -> None:
         """Remove a partition without messages."""
@@ -266,6 +274,7 @@ class Partitions(dict[int, Partition]):
         self.misplaced.discard(number)
         self.changed.add(number)
         heappush(self._free, number)
+        self.others.pop(number, None)
         if self.by_key.get(partition.key) is partition:
             del self.by_key[partition.key]
 
@@ -286,11 +295,10 @@ class Partitions(dict[int, Partition]):
         If the expression changed, the messages of other partitions must be moved.
         """
         self.rules, self.limits = rules, PartitionLimits(limits)
-        self.by_key = {
-            partition.key: partition for number, partition in self.items() if number and self.fits(partition)
-        }
+        self.by_key, self.others = {}, {}
         self.misplaced.clear()
         for partition in self.values():
+            self._sort_in(partition)
             partition.stride = 1 / rules.weight_of(partition.key)
             partition.flow = None if partition.flow is None else limited(partition.flow, limits, at)
             if partition.returning and limits.concurrency != 1:
@@ -304,6 +312,11 @@ class Partitions(dict[int, Partition]):
     def fits(self, partition: Partition) -> bool:
         """Return True if the messages of a partition are where the rules place them."""
         return partition.by == self.rules.by
+
+    @property
+    def has_misplaced(self) -> bool:
+        """True if messages wait that have to be moved before they are delivered."""
+        return bool(self.rules.by) and any(partition.waiting for partition in self.others.values())
 
     # ------------------------------------------------------------------ messages
     def of_bucket(self, bucket: int) -> Partition:
