@@ -157,7 +157,8 @@ def test_a_retry_is_never_refused_and_does_not_prolong_a_time() -> None:
 @pytest.mark.parametrize(
     "header",
     ["", {}, 7, ["k"], {"until": 5}, {"key": b"k"}, {"key": "k" * 256}, {"key": "k", "until": 0},
-     {"key": "k", "until": True}, {"key": "k", "until": 1e9}, {"key": "k", "until": []}, {"key": "k", "on_conflict": None}],
+     {"key": "k", "until": True}, {"key": "k", "until": 1e9}, {"key": "k", "until": []},
+     {"key": "k", "on_conflict": None}],
 )  # fmt: skip
 def test_a_header_that_names_no_key_is_refused(header: Any) -> None:
     with pytest.raises(InvalidMessage):
