@@ -139,26 +139,27 @@ class Bulks:
         at_once, piece = _FIRST_TASKS, TimeSlice()
         while part and not bulk.retried.full and bulk.go_on():
             batch, part = part[:at_once], part[at_once:]
-            envelopes = await asyncio.gather(*(self._read(bulk, failure.open.message_id) for failure in batch))
-            tasks = [
-                (failure, envelope) for failure, envelope in zip(batch, envelopes, strict=True) if envelope is not None
-            ]
+            envelopes = await asyncio.gather(*(self._read(failure.open.message_id) for failure in batch))
+            tasks: list[tuple[Failure, bytes]] = []
+            for failure, envelope in zip(batch, envelopes, strict=True):
+                if isinstance(envelope, CorruptRecord):
+                    log.error("a failed task can't be run again: %s", envelope)
+                    bulk.retried.damaged += 1
+                    bulk.retried.damage = bulk.retried.damage or envelope.text
+                elif envelope is None:
+                    bulk.retried.collected += 1
+                else:
+                    tasks.append((failure, envelope))
             self._publish_some(bulk, target, tasks)
             is_much = sum(len(envelope) for _failure, envelope in tasks) > _MUCH_BYTES
             at_once = 1 if is_much else min(2 * at_once, _MOST_TASKS)
             await piece.pause()
 
-    async def _read(self, bulk: Bulk, id: int) -> bytes | None:
-        """Read the envelope of a task; if it is not available, count the reason."""
+    async def _read(self, id: int) -> bytes | CorruptRecord | None:
         try:
-            envelope = await self._payloads.read(id)
+            return await self._payloads.read(id)
         except CorruptRecord as exc:
-            log.error("a failed task can't be run again: %s", exc)
-            bulk.retried.damaged += 1
-            bulk.retried.damage = bulk.retried.damage or exc.text
-            return None
-        bulk.retried.collected += envelope is None
-        return envelope
+            return exc
 
     def _publish_some(self, bulk: Bulk, target: BrokerQueue, envelopes: list[tuple[Failure, bytes]]) -> None:
         """Publish tasks again, and mark their failures as handled.
