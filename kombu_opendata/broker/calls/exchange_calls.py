@@ -143,7 +143,7 @@ class ExchangeCalls(BrokerCalls):
         answer = m.Bindings(msg.rid, [])
         may_see = call.session.rights.may_see
         async for queue, exchange, key, arguments in pace.over(self._topology.bindings()):
-            if may_see(queue) or may_see(exchange):
+            if may_see(queue):
                 answer.bindings.append(encoded((queue, exchange, key)))
                 answer.arguments.append(arguments)
         async for e in pace.over(list(self._topology.exchanges.values())):

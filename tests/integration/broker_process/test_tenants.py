@@ -275,3 +275,14 @@ def test_answers_name_only_queues_that_the_user_may_see(a: RawClient, b: RawClie
     for answer in refused:
         assert isinstance(answer, m.Failed)
         assert "b.hidden" not in f"{answer.text} {answer.values}"
+
+
+def test_bindings_name_only_queues_that_the_user_may_see(a: RawClient, b: RawClient, broker: ServedBroker) -> None:
+    """The other user may publish to the exchange."""
+    with RawClient(broker.port) as admin:
+        admin.hello(user="root", secret="x")
+        assert isinstance(admin.call(m.DeclareExchange(0, "shared", "direct", True, False, {}, False)), m.Ok)
+    declare(b, "b.bound")
+    assert isinstance(b.call(m.Bind(0, "b.bound", "shared", "key", {})), m.Ok)
+    shown = [[row[0] for row in client.call(m.ListBindings(0)).bindings] for client in (a, b)]
+    assert ["b.bound" in names for names in shown] == [False, True]
