@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 import random
+import resource
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -12,12 +16,19 @@ from typing import Any
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
+from kombu_opendata.broker.instance.instance import Instance
+from kombu_opendata.broker.model.sessions import Session
+from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES, encode_envelope
 from kombu_opendata.staging.folder_url import open_folder
+from kombu_opendata.storage.commit.file_calls import FileCalls
+from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records.keys import RecordKind
 
 from ..support.backups import back_up, bodies, command, drained
 from ..support.broker import EmbeddedBroker
+from ..support.caller import Caller
+from ..support.clock import ManualClock
 from ..support.kombu_client import declare, send, take_bodies
 from ..support.plain_store import PlainStore
 from ..support.processes import Children, wait_until
@@ -150,3 +161,53 @@ def test_in_a_bucket_they_are_objects(s3: S3, started: Children, tmp_path: Path)
         return not list(folder.files("segments"))
 
     wait_until(is_collected, 60, "the deletion of the objects")
+
+
+def test_a_batch_that_does_not_fit_is_refused_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileCalls, "write", _write_to_full_disk)
+    asyncio.run(_send_to_full_disk(tmp_path, monkeypatch))
+
+
+def _write_to_full_disk(self: FileCalls, fd: int, data: bytes | memoryview, offset: int) -> int:
+    if offset > 200_000 and os.readlink(f"/proc/self/fd/{fd}").endswith(".segment"):
+        raise OSError(errno.ENOSPC, "full")
+    return os.pwrite(fd, data, offset)
+
+
+async def _send_to_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await Engine.open(f"file://{folder}/store", "default", ManualClock())
+    instance = Instance("default", engine, grace_ms=2000, max_message_bytes=1 << 20)
+    session = instance.sessions[b"s" * 16] = Session(b"s" * 16, "a client")
+    call = Caller(instance, session)
+    call(m.DeclareQueue(1, "q", True, False, False, {}, False))
+    batch: list[Any] = [(encode_envelope(body(1), None, None, {}, {}, "", "q"), {}, 0, 0, -1) for _ in range(8)]
+    call(m.Send(2, 1, "", "q", batch, 1, True, "key", b"d" * 16, 60_000))
+    await call.done()
+    assert len(engine.state.queues["q"].messages) == 0
+    monkeypatch.undo()
+    call(m.Send(3, 2, "", "q", batch, 1, True, "key", b"d" * 16, 60_000))
+    await call.done()
+    assert len(engine.state.queues["q"].messages) == 8
+    await engine.close()
+
+
+def test_a_dead_letter_waits_until_a_segment_can_be_opened(
+    connect: Callable[..., Any], broker_url: str, broker: EmbeddedBroker
+) -> None:
+    channel = connect(broker_url).channel()
+    declare(channel, "dead")
+    declare(channel, "q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    sent = random.Random(1).randbytes(17 << 20)  # a copy needs another segment
+    send(channel, "q", sent)
+    pid = broker.pid()
+    assert pid is not None
+    message = channel.basic_get("q")
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(list(Path(f"/proc/{pid}/fd").iterdir())), limits[1]))
+    try:
+        message.reject()
+        wait_until(lambda: "dead letters" in broker.log.read_text(), 60, "a refused attempt")
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    broker.wait_queue("dead", 1, 0)
+    assert take_bodies(channel, "dead") == [sent]

@@ -8,6 +8,7 @@ from ...protocol.envelope import SPARK_JOB, SPARK_MESSAGE, broker_headers, heade
 from ...protocol.permissions import RESULTS, STAGED_JOBS
 from ...protocol.revocation import PROPERTY
 from ...protocol.unique_key import HEADER, OnConflict, UniqueKey
+from ...staging.batch_format import EnvelopePlace
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
@@ -215,7 +216,13 @@ class PublishCalls(BrokerCalls):
         queues = self._queues
         return [q for q in map(queues.get, names) if q is not None and not q.deleting]
 
-    def store(self, msg: m.Publish, targets: list[BrokerQueue], session: Session | None = None) -> int:
+    def store(
+        self,
+        msg: m.Publish,
+        targets: list[BrokerQueue],
+        session: Session | None = None,
+        place: EnvelopePlace | None = None,
+    ) -> int:
         """Put a message into these queues; return its id.
 
         Args:
@@ -252,6 +259,7 @@ class PublishCalls(BrokerCalls):
                 session=numbered.id if numbered is not None else b"",
                 seq=msg.seq,
                 total=len(targets),
+                place=place,
             )
             if session is not None and SPARK_MESSAGE in msg.headers:  # a full queue may remove the message below
                 self._follow(msg.headers, id, targets, session.rights)

@@ -245,7 +245,7 @@ class DeadLetters:
         message = Publish(0, 0, letter.exchange, key, copy.envelope, copy.metadata, priority, now, visible_at_ms)
         try:
             store(message, targets)
-        except StoreFull:
+        except (StoreFull, StoreError):
             raise
         except OpenDataError as exc:
             self.lost += 1

@@ -320,9 +320,7 @@ class Commits:
             self._payloads.begin_flush()
             start = asyncio.get_running_loop().time()
             try:
-                if upload is not None:
-                    await asyncio.to_thread(upload)
-                touched = await self._write(batch, position, now)
+                touched = await self._write(batch, position, now, upload)
                 self.count += self._journal is None
             except BaseException as exc:
                 self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
@@ -338,10 +336,14 @@ class Commits:
                 self._journal.release(position)
             self.released_upto = position
 
-    async def _write(self, batch: WriteBatch, position: int | None, now: int) -> list[Queue]:
+    async def _write(
+        self, batch: WriteBatch, position: int | None, now: int, upload: Callable[[], None] | None
+    ) -> list[Queue]:
         """Write all changes; return the queues that changed."""
         dirty = checkpoint.snapshot(self._state, batch, position, now)
         self._history.snapshot(batch)
+        if upload is not None:  # after the snapshot: publishes during it have their records in the next batch
+            await asyncio.to_thread(upload)
         fresh = checkpoint.Fresh(self._payloads.flushing, self._payloads.flushing_staged)
         deleted_ids = await checkpoint.resolve(dirty, batch, self._store, fresh, self._state)
         for watch in self.watches:

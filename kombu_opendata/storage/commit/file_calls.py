@@ -39,6 +39,9 @@ class FileCalls:
     def rename(self, path: Path, target: Path) -> None:
         path.rename(target)
 
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
 

@@ -12,7 +12,7 @@ Invariants:
 * A segment has one writer, in one run of a broker, whose token is in the name. A restart begins a new segment: the last
   one may end with such bytes, and a broker that was replaced can't write to a segment of its successor.
 * An envelope is a frame of Zstandard if a sample of it shrinks to half of its size. The checksum is the envelope's.
-* The bytes of an append that failed are overwritten by the next one, as the offset did not change.
+* The bytes of an append that failed are cut off, so a backup never has other bytes under the size of the file.
 
 :mod:`..state.segment_state` counts the messages of each segment. A segment without messages is deleted like a staged
 batch, after a sync of the checkpoint that deleted the last one, while no reader of the store has a checkpoint.
@@ -20,6 +20,7 @@ batch, after a sync of the checkpoint that deleted the last one, while no reader
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from abc import ABC, abstractmethod
@@ -27,7 +28,7 @@ from collections.abc import Callable
 from functools import partial
 from zlib import crc32
 
-from ...errors import StoreFull, StoreUnwritable
+from ...errors import OpenDataError, StoreFull, StoreUnwritable
 from ...file_system import remedy
 from ...staging.batch_format import EnvelopePlace, segment_path
 from ...staging.compression import Compressor
@@ -134,7 +135,12 @@ class LocalSegments(Segments):
                 while rest:
                     count = self._calls.write(self._fd, rest, at)
                     rest, at = rest[count:], at + count
-        except StoreFull as exc:
+        except OpenDataError as exc:
+            if self.path:  # free the disk, and let no later envelope replace bytes that a backup has under this size
+                with contextlib.suppress(OSError):
+                    self._calls.truncate(self._fd, self._offset)
+            if not isinstance(exc, StoreFull):
+                raise
             store = self._folder.root.parent  # the folder itself may be missing
             text = f"the broker's disk is full: nothing was stored; {remedy(store)} and publish again"
             raise StoreFull(text, path=str(store)) from exc

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ...errors import InvalidMessage
 from ...protocol.queue_arguments import UNLIMITED_ATTEMPTS
+from ...staging.batch_format import EnvelopePlace
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.definitions import ClosePartitionsEffect, OpenPartitionEffect
@@ -92,6 +93,17 @@ class Operations:
         last = self._state.producers.get(session)
         return last if last is not None and seq <= last.last_sequence and last.has(seq) else None
 
+    def write_large(self, envelope: bytes) -> EnvelopePlace | None:
+        """Write the envelope of a large message to a segment; return its place, None for a small one.
+
+        Raises:
+            StoreFull, StoreError: it can't be written; nothing was changed.
+        """
+        commits = self._commits
+        if len(envelope) < commits.large_bytes or commits.segments is None:
+            return None
+        return commits.segments.append(envelope)
+
     def publish(
         self,
         queues: list[Queue],
@@ -105,6 +117,7 @@ class Operations:
         session: bytes,
         seq: int,
         total: int,
+        place: EnvelopePlace | None = None,
     ) -> int:
         """Store one message in these queues; return its id.
 
@@ -112,6 +125,7 @@ class Operations:
             priority: the stored one, lower first.
             ttl_ms: the time for which it may be delivered, -1 for no limit.
             total: the number of queues that receive it, transient ones included.
+            place: of the envelope, if :meth:`write_large` was called before.
 
         Raises:
             InvalidMessage: the headers are too large for a metadata record; nothing was changed.
@@ -119,9 +133,6 @@ class Operations:
         """
         if not 0 <= priority <= 255:
             raise InvalidMessage(f"priority {priority} is not within 0–255", priority=priority)
-        commits, place = self._commits, None
-        if len(envelope) >= commits.large_bytes and (segments := commits.segments) is not None:
-            place = segments.append(envelope)
         id = self.allocate_id()
         now = self._clock.now_ms()
         deadline = retention = 0
@@ -131,6 +142,10 @@ class Operations:
             if not is_exact(ttl_ms):
                 headers = {**headers, TTL_HEADER: str(ttl_ms)}
         visible_at = max(visible_at, now)
+        value = metadata.encode(id, created_at, now, visible_at, retention, headers)
+        commits = self._commits
+        if place is None and len(envelope) >= commits.large_bytes:
+            place = self.write_large(envelope)
         effect: PublishEffect
         if place is None:
             effect = PublishInlineEffect(
@@ -142,7 +157,6 @@ class Operations:
                 id, created_at, now, visible_at, deadline, retention, headers, b"", priority, [], session, seq, total,
                 place,
             )  # fmt: skip
-        value = metadata.encode(id, created_at, now, visible_at, retention, headers)
         for queue in queues:
             messages = queue.messages
             if messages.partitions is not None:

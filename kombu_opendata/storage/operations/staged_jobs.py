@@ -20,6 +20,7 @@ from ...staging.batch_format import is_segment
 from ...staging.folder import FolderEntry
 from ...staging.folder_url import StagedFolder
 from ..clock import TimeSlice
+from ..commit.payload_segments import LocalSegments
 from ..effects import Effect
 from ..effects.staged_jobs import (
     CancelJobEffect,
@@ -48,6 +49,8 @@ log = logging.getLogger(__name__)
 JOB_RETENTION_MS = 7 * 86_400_000
 #: the age at which staged objects that no committed job refers to are removed
 ORPHAN_AGE_MS = 24 * 3_600_000
+#: by which the clocks of brokers and of the bucket may differ
+_CLOCKS_MS = 60_000
 #: files that are removed with one call
 _DELETE = 1000
 _FORGET_LIMIT = 10_000
@@ -65,6 +68,7 @@ class Staging(EngineService):
         self.folder = folder
         self.orphan_age_ms = ORPHAN_AGE_MS
         self.removed = 0  # objects, since startup
+        self._opened_at_ms = parts.clock.now_ms()
 
     # ------------------------------------------------------------------ jobs
     def running(self) -> Counter[str]:
@@ -231,7 +235,9 @@ class Staging(EngineService):
     def _is_old(self, file: FolderEntry, now: int) -> bool:
         """Return True if an object is an orphan unless a message needs it."""
         if is_segment(file.path):
-            return True  # only this broker writes segments
+            # in a bucket, a broker that was replaced may not know it yet: its successor's objects are newer
+            is_local = isinstance(self._commits.segments, LocalSegments)
+            return is_local or file.changed_at_ms < self._opened_at_ms - _CLOCKS_MS
         # bad rows can be read as long as the record of a job that ends immediately
         return file.changed_at_ms < now - (JOB_RETENTION_MS if file.path.endswith(".bad") else self.orphan_age_ms)
 

@@ -63,6 +63,7 @@ class SegmentState:
             batch.put_or_delete(keys.segment_key(path), payload.encode_segment(use) if use.messages > 0 else None)
             if use.messages <= 0:
                 del self._uses[path]
+                self._unneeded.discard(path)  # of an earlier time without messages
                 self._emptied.add(path)
         self._changed.clear()
 

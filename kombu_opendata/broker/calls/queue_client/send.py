@@ -244,7 +244,12 @@ class SendCalls(BrokerCalls):
         """Store all messages or raise as :meth:`_check_room`; return their ids, -1 for a message without a queue."""
         self._check_room(routed, call.session)
         store, session = self._publishing.store, call.session
-        return [store(publish, targets, session) if targets else -1 for publish, targets in routed]
+        write = self._operations.write_large  # all before the first is stored: the disk may be full
+        places = [write(publish.envelope) if stored_in(targets) else None for publish, targets in routed]
+        return [
+            store(publish, targets, session, place) if targets else -1
+            for (publish, targets), place in zip(routed, places, strict=True)
+        ]
 
     def _check_room(self, routed: Routed, session: Session) -> None:
         """Check that every queue has room for its messages; raise QueueFull, QueuePaused, StoreFull or RequestError."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import random
+import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,18 +14,21 @@ from zlib import crc32
 
 import pytest
 
-from kombu_opendata.errors import CorruptRecord, StoreFull, StoreUnwritable
+from kombu_opendata.errors import CorruptRecord, InvalidMessage, StoreError, StoreFull, StoreUnwritable
 from kombu_opendata.staging.folder import LocalFolder
 from kombu_opendata.staging.folder_url import StagedFolder
+from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.commit.file_calls import FileCalls
 from kombu_opendata.storage.commit.payload_segments import BucketSegments, LocalSegments
+from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.messages.payload_reader import PayloadReader, Place
 from kombu_opendata.storage.messages.payloads import Payloads
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.payload import PayloadURI
 from kombu_opendata.storage.state.store_state import QueueSettings
-from tests.support.engine import World, run, sized
+from tests.support.engine import SESSION, World, run, sized
 from tests.support.plain_store import PlainStore
+from tests.support.s3 import BUCKET, S3
 from tests.support.verified import assert_verified, verify
 
 TOKEN = "0123456789abcdef"
@@ -95,12 +100,13 @@ def test_a_full_disk_refuses_an_envelope_and_harms_no_other(tmp_path: Path) -> N
     disk.room = 10
     with pytest.raises(StoreFull):
         segments.append(body(2, 40))
+    path = tmp_path / "default.staged" / first.path
+    assert path.stat().st_size == 40, "later backups would take other bytes of this size for the same"
     disk.room = 1 << 30
     second = segments.append(body(3, 20))
     segments.sync()
     assert second.offset == 40
-    data = (tmp_path / "default.staged" / first.path).read_bytes()
-    assert data == body(1, 40) + body(3, 20)
+    assert path.read_bytes() == body(1, 40) + body(3, 20)
     segments.close()
 
 
@@ -357,3 +363,75 @@ def test_a_failed_sync_ends_the_engine_before_the_journal_has_the_places(tmp_pat
         assert not world.queue("q").messages.available
 
     run(tmp_path / "s", steps, SETTINGS)
+
+
+def test_a_refused_message_takes_no_space(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        with pytest.raises(InvalidMessage):
+            world.publish("q", envelope=body(1), headers={f"h{number}": "x" * 60_000 for number in range(3000)})
+        assert files(world) == []
+
+    run(tmp_path / "s", steps, SETTINGS)
+
+
+BUCKET_SETTINGS = sized(bucket_large_body_bytes=LARGE)
+
+
+async def open_in_bucket(name: str) -> Engine:
+    engine = await Engine.open(f"s3://{BUCKET}/{name}", "default", SystemClock(), BUCKET_SETTINGS)
+    if "q" not in engine.state.queues:
+        engine.definitions.declare_queue("q", QueueSettings(max_attempts=2))
+        await engine.commits.commit()
+    return engine
+
+
+def test_publishes_during_an_upload_are_in_the_next_checkpoint(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a crash in between loses them wholly: their publishers repeat them."""
+    uploading, may_upload = threading.Event(), threading.Event()
+    upload = BucketSegments._upload
+
+    def slow(self: BucketSegments, path: str, parts: list[bytes]) -> None:
+        uploading.set()
+        assert may_upload.wait(60)
+        upload(self, path, parts)
+
+    monkeypatch.setattr(BucketSegments, "_upload", slow)
+
+    async def main() -> None:
+        world = World(tmp_path, BUCKET_SETTINGS)
+        world.engine = await open_in_bucket("upload")
+        first = world.publish("q", envelope=body(1))
+        checkpoint = asyncio.create_task(world.engine.commits.checkpoint())
+        assert await asyncio.to_thread(uploading.wait, 60)
+        later = [world.publish("q", envelope=b"small"), world.publish("q", envelope=body(2))]
+        may_upload.set()
+        await checkpoint
+        await world.engine.store.close()
+        world.engine = await open_in_bucket("upload")
+        assert list(world.queue("q").messages.available) == [first]
+        assert await world.engine.payloads.read(first) == body(1)
+        published = [world.engine.operations.published(SESSION, number) is not None for number in (1, 2, 3)]
+        assert published == [True, False, False]
+        assert [await world.engine.payloads.read(id) for id in later] == [None, None]
+        await world.engine.close()
+
+    asyncio.run(main())
+
+
+def test_a_replaced_broker_deletes_no_object_of_its_successor(s3: S3, tmp_path: Path) -> None:
+    async def main() -> None:
+        replaced = await open_in_bucket("successor")
+        world = World(tmp_path, BUCKET_SETTINGS)
+        world.engine = await open_in_bucket("successor")
+        id = world.publish("q", envelope=body(1))
+        await world.engine.commits.checkpoint()
+        await replaced.staging.remove_orphans(SystemClock().now_ms(), lambda _job: nullcontext())
+        world.engine.payloads.shrink()
+        assert await world.engine.payloads.read(id) == body(1)
+        await world.engine.close()
+        with pytest.raises(StoreError):
+            await replaced.close()
+
+    asyncio.run(main())

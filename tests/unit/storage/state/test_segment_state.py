@@ -73,3 +73,23 @@ def test_a_message_of_a_segment_without_a_record_deletes_no_file() -> None:
     state.put_into(batch)  # type: ignore[arg-type]
     state.end_flush()
     assert state.release("") == []
+
+
+def test_a_segment_that_was_used_again_waits_for_the_next_deletion() -> None:
+    state, batch = SegmentState(), Batch()
+
+    def checkpoint(collected: int) -> None:
+        state.snapshot()
+        for _ in range(collected):
+            state.collect(PATH, 10)
+        state.put_into(batch)  # type: ignore[arg-type]
+
+    state.add(PATH, 10)
+    checkpoint(1)
+    state.end_flush()
+    state.add(PATH, 10)
+    checkpoint(0)
+    state.end_flush()
+    checkpoint(1)  # which the store does not have yet
+    assert not state.is_unused(PATH)
+    assert state.release("") == []
