@@ -28,7 +28,7 @@ demo: $(VENV)/.demo ## thousands of tasks, the broker killed with -9 half way, e
 	@$(BIN)/python examples/demo $(ARGS)
 
 test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 10 minutes)
-	$(PYTEST) -m "not slow and not downstream" $(PARALLEL) 6 $(ARGS)
+	$(PYTEST) -m "not slow and not downstream" $(PARALLEL) 4 $(ARGS)
 
 test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills), and all that need Spark: they share one session
 	$(PYTEST) -m "slow and not downstream" $(ARGS)

@@ -254,7 +254,7 @@ def test_a_solo_worker_in_a_long_task_keeps_its_connection(
         app.send_task("farm.hold_late", (str(ledger), "long", str(gate)))
         worker = Worker(url, tmp_path, "solo")
         started.add(worker)
-        ledger.wait_for("long began")
+        ledger.wait_for("long began", seconds=240)
         other = Worker(url, tmp_path, "other")
         started.add(other)
         other.wait_ready()
