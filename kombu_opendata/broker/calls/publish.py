@@ -227,13 +227,13 @@ class PublishCalls(BrokerCalls):
 
         Args:
             session: the session whose publish it is; None for a message of the broker, which has no publish number.
+            place: of the envelope, if :meth:`.Operations.write_large` was called before.
 
         Raises:
             QueueFull, QueuePaused, StoreFull: nothing was stored.
         """
-        policies, queues = self._upkeep, self._queues
-        priority = 255 - msg.priority
-        stored, size = [], len(msg.envelope)
+        policies, queues, stored = self._upkeep, self._queues, []
+        priority, size = 255 - msg.priority, len(msg.envelope)
         for queue in targets:
             if queue.stored is not None:
                 stored.append(queue.stored)
@@ -243,9 +243,7 @@ class PublishCalls(BrokerCalls):
                 policies.check_room(queue, size)
         numbered = session if msg.seq else None
         if stored:
-            journal_bytes = min(size, self._commits.large_bytes)  # a larger envelope is in a segment
-            if self._commits.new_bytes + 2 * journal_bytes > self._commits.room_bytes:
-                self._commits.check_room(journal_bytes)
+            self._commits.check_room_for(msg.envelope)
             if msg.revocable:
                 self._results.note_revocable()
             id = self._operations.publish(

@@ -232,7 +232,7 @@ class DeadLetters:
             self._operations.dead_letter_sent(queue, id)
 
     def _publish(self, store: Store, queue: str, letter: DeadLetter, envelope: bytes) -> None:
-        """Publish a dead letter, or raise StoreFull: try again."""
+        """Publish a dead letter, or raise StoreFull or StoreError: try again."""
         copy = x_death_headers.make_copy(envelope, queue, letter)
         targets = [q for q in self._targets(queue, letter, copy) if self._has_room(q, queue, len(copy.envelope))]
         if not targets:

@@ -85,10 +85,8 @@ class Instance:
         self.audit = Audit(loop.time, name)
         # delivery
         self.flow = flow or Flow(loop)
-        active_lease = active_lease or ActiveLease()
-        self._turn = Turn(
-            name, engine, self.sessions, self.notices, self.flow, active_lease, restart_grace_ms, slow_turns
-        )
+        lease = active_lease or ActiveLease()
+        self._turn = Turn(name, engine, self.sessions, self.notices, self.flow, lease, restart_grace_ms, slow_turns)
         core, policies = self._turn.core, self._turn.policies
         self.outbox = core.outbox
         self.queues = core.queues

@@ -146,6 +146,16 @@ class Commits:
                 path=str(journal.folder),
             )
 
+    def check_room_for(self, envelope: bytes) -> None:
+        """Refuse a new message as :meth:`check_room` does, which is called only if the room may be too small."""
+        size = self.journal_bytes(envelope)
+        if self.new_bytes + 2 * size > self.room_bytes:
+            self.check_room(size)
+
+    def journal_bytes(self, envelope: bytes) -> int:
+        """Return about the size of a new message in the journal: of a large one, only its place is there."""
+        return min(len(envelope), self.large_bytes)
+
     def apply(self, effect: Effect) -> None:
         """Apply an effect to the state; the next commit makes it durable."""
         effect.apply(self._state)

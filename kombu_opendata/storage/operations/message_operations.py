@@ -34,7 +34,6 @@ from ..effects.publishes import (
     DeadLetterSentEffect,
     ForgetSessionEffect,
     NameSessionEffect,
-    PublishEffect,
     PublishInlineEffect,
     PublishLargeEffect,
     ReserveIdsEffect,
@@ -143,29 +142,16 @@ class Operations:
                 headers = {**headers, TTL_HEADER: str(ttl_ms)}
         visible_at = max(visible_at, now)
         value = metadata.encode(id, created_at, now, visible_at, retention, headers)
-        commits = self._commits
-        if place is None and len(envelope) >= commits.large_bytes:
-            place = self.write_large(envelope)
-        effect: PublishEffect
         if place is None:
-            effect = PublishInlineEffect(
-                id, created_at, now, visible_at, deadline, retention, headers, envelope, priority, [], session, seq,
-                total,
-            )  # fmt: skip
-        else:
-            effect = PublishLargeEffect(
-                id, created_at, now, visible_at, deadline, retention, headers, b"", priority, [], session, seq, total,
-                place,
-            )  # fmt: skip
-        for queue in queues:
-            messages = queue.messages
-            if messages.partitions is not None:
-                bucket = self.place(queue, headers)
-            else:
-                bucket = messages.tail if messages.tail_used < messages.bucket_entries else messages.place()
-            effect.places.append((queue.name, bucket))
+            place = self.write_large(envelope)
+        inline, places = b"" if place else envelope, [(queue.name, self.place(queue, headers)) for queue in queues]
+        values = (
+            id, created_at, now, visible_at, deadline, retention, headers, inline, priority, places, session, seq, total
+        )  # fmt: skip
+        effect = PublishInlineEffect(*values) if place is None else PublishLargeEffect(*values, place)
         effect.apply(self._state)
         self._effects.append(effect)
+        commits = self._commits
         commits.needs_sync = True
         if place is None:
             commits.new_bytes += len(envelope)
@@ -176,10 +162,11 @@ class Operations:
         return id
 
     def place(self, queue: Queue, headers: Mapping[str, str]) -> int:
-        """Return the bucket for a new message of a queue with partitions; opens the message's partition."""
+        """Return the bucket for a new message; opens the message's partition."""
         messages = queue.messages
         partitions = messages.partitions
-        assert partitions is not None
+        if partitions is None:
+            return messages.tail if messages.tail_used < messages.bucket_entries else messages.place()
         by = partitions.rules.by
         if not by:
             return messages.place()

@@ -67,12 +67,7 @@ def test_the_store_is_read_with_the_plain_slatedb_package(
     assert "topic(routing_key, 'eu.#')" in str(store.of[RecordKind.CONFIG]["full"])
     assert set(store.of[RecordKind.BINDING]) == {("news", queue, "eu.#") for queue in ("full", "copy", "häppy")}
     first = store.of[RecordKind.METADATA][min(ids[RecordKind.METADATA])]
-    assert dict(first.headers) == {
-        "task": "t",
-        "retries": "0",
-        "exchange": "news",
-        "routing_key": "eu.de",
-        "priority": "0",
-    }
+    expected = {"task": "t", "retries": "0", "exchange": "news", "routing_key": "eu.de", "priority": "0"}
+    assert dict(first.headers) == expected
     assert [row[4] for row in in_flight] == [2], "it was requeued before"
     unsettled.ack()

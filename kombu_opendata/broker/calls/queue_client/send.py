@@ -253,7 +253,8 @@ class SendCalls(BrokerCalls):
 
     def _check_room(self, routed: Routed, session: Session) -> None:
         """Check that every queue has room for its messages; raise QueueFull, QueuePaused, StoreFull or RequestError."""
-        self._commits.check_room(sum(len(publish.envelope) for publish, targets in routed if targets))
+        commits = self._commits
+        commits.check_room(sum(commits.journal_bytes(publish.envelope) for publish, targets in routed if targets))
         if len(routed) == 1:
             return  # the storage of a single message has its own check
         coming: dict[BrokerQueue, list[int]] = {}
