@@ -1,6 +1,6 @@
 """The checks in docs/contract.md, from the markers `contract` of the tests and the patches of tests/mutants.
 
-``python tools/site/contract_page.py`` writes the page.
+``python tools/site/contract_page.py`` writes their numbers, and the site has a page of the modules.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ PAGE = ROOT / "docs" / "contract.md"
 TESTS = ROOT / "tests"
 POINT = re.compile(r"(?ms)^(?P<number>\d+)\. (?P<text>.*?)\n(?P<indent> +)\*Checks\*:[^\n]*")
 _MARKER = "pytest.mark.contract"
+_CHECKS = """# Checks of the contract
+
+The test modules that decide each point of [the contract](../contract.md), below `tests/`. This page is made from the
+markers of the tests.
+"""
 
 
 def checks() -> dict[int, list[str]]:
@@ -50,10 +55,20 @@ def page() -> str:
 
     def point(match: re.Match[str]) -> str:
         number = int(match["number"])
-        deciding = ", ".join(f"`{module}`" for module in modules[number])
-        return f"{number}. {match['text']}\n{match['indent']}*Checks*: {deciding}; {bugs[number]} planted bugs."
+        deciding = f"{len(modules[number])} modules, {bugs[number]} planted bugs"
+        return f"{number}. {match['text']}\n{match['indent']}*Checks*: {deciding}."
 
     return POINT.sub(point, PAGE.read_text())
+
+
+def checks_page() -> str:
+    """Return the page of the site with the modules of each point."""
+    modules = checks()
+    parts = [_CHECKS]
+    for match in POINT.finditer(PAGE.read_text()):
+        number, title = int(match["number"]), match["text"].split(".**")[0].lstrip("*")
+        parts.append(f"\n## {number}. {title}\n\n" + "".join(f"* `{module}`\n" for module in modules[number]))
+    return "".join(parts)
 
 
 if __name__ == "__main__":

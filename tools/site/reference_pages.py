@@ -1,7 +1,8 @@
 """A hook of mkdocs: reference pages from the code's one definition of each thing.
 
 They are the broker's options and metrics, the arguments of queues, the permissions of operations, the messages of the
-wire protocol, the formats of records, the effects of the journal, and the findings of ``store verify``.
+wire protocol, the formats of records, the effects of the journal, the findings of ``store verify``, and the
+checks of the contract.
 """
 
 from __future__ import annotations
@@ -348,9 +349,20 @@ def docstrings(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _markdown(text: str) -> str:
+def contract_checks_page() -> str:
+    _find_tools()
+    from tools.site.contract_page import checks_page
+
+    return str(checks_page())
+
+
+def _find_tools() -> None:
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
+
+
+def _markdown(text: str) -> str:
+    _find_tools()
     from tools.site.docstrings import markdown
 
     return str(markdown(text))
@@ -388,4 +400,5 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     files.append(File.generated(config, "reference/spark-tables.md", content=spark_page()))
     files.append(File.generated(config, "reference/peer-calls.md", content=peer_calls_page()))
     files.append(File.generated(config, "reference/mechanisms.md", content=mechanisms_page()))
+    files.append(File.generated(config, "reference/contract-checks.md", content=contract_checks_page()))
     return files
