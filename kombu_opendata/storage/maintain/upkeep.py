@@ -188,8 +188,9 @@ class Upkeep:
                 return False
             if self._journal is not None and upto is not None:
                 self._journal.release(upto)
+            freed = self._disk_space.freed_bytes
             if await self._store.collect_garbage():
-                self._disk_space.freed_bytes = 0
+                self._disk_space.freed_bytes -= freed  # a reading in the meantime may have added to it
             await self._files.sync()
         await self._staging.remove_unneeded(unneeded)
         return True

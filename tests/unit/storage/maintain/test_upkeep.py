@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 from kombu_opendata import errors
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.maintain.upkeep import DiskSpace, IdleStore
@@ -214,6 +216,26 @@ def test_under_load_the_disk_stays_bounded_and_at_rest_it_holds_what_lives(tmp_p
         await until(at_rest, _SECONDS)  # though nothing is written any more
         maintenance.cancel()
         await asyncio.wait([maintenance])
+
+    run(tmp_path / "s", steps, small())
+
+
+def test_garbage_that_is_seen_during_a_collection_counts_for_the_next(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        engine, store = world.engine, world.engine.store
+        collect = store.collect_garbage
+
+        async def collect_and_read() -> bool:
+            deleted = await collect()
+            engine.disk_space.freed_bytes += 7
+            return deleted
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "collect_garbage", collect_and_read)
+            engine.disk_space.freed_bytes = 5
+            await settle_some(world, 1)
+            await engine.upkeep.tidy()
+        assert engine.disk_space.freed_bytes == 7
 
     run(tmp_path / "s", steps, small())
 
