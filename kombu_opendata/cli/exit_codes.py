@@ -35,8 +35,6 @@ _EXIT_CODES = (
 )
 
 
-#: names of options in the previous version, which are still accepted
-OLD_OPTIONS = {"--stop": "--cancel", "--drop-damaged": "--delete-damaged"}
 #: settings of a root command, which the commands below inherit
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -101,10 +99,8 @@ class Command(click.Command):
     """Command that prints an expected error as one line. Its ``epilog`` is ``Example: `` and a command line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        flags = {flag for parameter in self.params for flag in parameter.opts}
-        names = {old: new for old, new in OLD_OPTIONS.items() if new in flags}
         with _interruptible():  # click may prompt for missing options
-            return super().parse_args(ctx, [names.get(arg, arg) for arg in args])
+            return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         heading, _, example = (self.epilog or "").partition(": ")

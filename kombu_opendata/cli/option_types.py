@@ -98,8 +98,6 @@ class StateChoice(click.Choice):  # type: ignore[type-arg]  # no generic class b
         super().__init__(states)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value == "available":  # the name in earlier versions
-            return "available"
         state = super().convert(value, param, ctx)
         return "available" if state == "ready" else state
 

@@ -60,25 +60,12 @@ class JsonLines(NamedTuple):
     documents: Iterable[Any]
 
 
-def print_json(value: Any, old_names: Mapping[str, str] | None = None) -> None:
-    """Print a document; for JsonLines, each document on its line.
-
-    Args:
-        old_names: the names of fields in earlier versions, by their new names. The document gets both.
-    """
+def print_json(value: Any) -> None:
+    """Print a document; for JsonLines, each document on its line."""
     is_lines = isinstance(value, JsonLines)
     indent = None if is_lines else 2
     for document in value.documents if is_lines else (value,):
-        print(json.dumps(_with_old_names(plain(document), old_names or {}), indent=indent, default=str))
-
-
-def _with_old_names(value: Any, old_names: Mapping[str, str]) -> Any:
-    if isinstance(value, list):
-        return [_with_old_names(item, old_names) for item in value]
-    if not isinstance(value, dict):
-        return value
-    document = {name: _with_old_names(item, old_names) for name, item in value.items()}
-    return {**{old: document[new] for new, old in old_names.items() if new in document}, **document}
+        print(json.dumps(plain(document), indent=indent, default=str))
 
 
 # ---------------------------------------------------------------------- tables
@@ -254,7 +241,6 @@ class Reply:
         notes: further lines for people, on stderr.
         error: raised after the output: the reason of an exit code that is not 0.
         check: returns that error, if it is known only after the output.
-        old_names: as for :func:`print_json`.
     """
 
     def __init__(
@@ -264,19 +250,17 @@ class Reply:
         notes: Iterable[str] = (),
         error: Exception | None = None,
         check: Callable[[], Exception | None] = lambda: None,
-        old_names: Mapping[str, str] | None = None,
     ) -> None:
         self._document = document
         self._parts = parts
         self._notes = notes
         self._error = error
         self._check = check
-        self._old_names = old_names
 
     def print(self, as_json: bool) -> None:
         """Print the result, then raise its error."""
         if as_json:
-            print_json(self._document, self._old_names)
+            print_json(self._document)
         else:
             for part in self._parts:
                 if isinstance(part, Alert):

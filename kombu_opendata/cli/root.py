@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
 import click
@@ -65,21 +64,6 @@ for _group in (main, user_group, *SHARED):
         accept_url(_group)
 
 
-def _alias(command: click.Command, name: str) -> click.Command:
-    """Return a hidden command with the name that a command had in the previous version."""
-    alias = copy(command)
-    alias.name, alias.hidden = name, True
-    return alias
-
-
-# Old names of verbs; those of options are exit_codes.OLD_OPTIONS.
-_archive = _alias(done_group, "archive")
-main.add_command(_archive)
-queue_group.add_command(_alias(queue_group.commands["delete"], "drop"))
-queue_group.add_command(_alias(queue_group.commands["recent"], "figures"))
-user_group.add_command(_alias(user_group.commands["delete"], "remove"))
-
-
 def shared_commands() -> list[Any]:
     """Return the commands of ``celery -A app opendata``."""
-    return [broker_tools, *SHARED, _archive]
+    return [broker_tools, *SHARED]

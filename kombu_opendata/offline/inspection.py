@@ -16,7 +16,7 @@ from ..storage import records as stored
 from ..storage.messages.payload_reader import PayloadReader, locate, require
 from ..storage.records import keys, payload, routes_block, session_records
 from ..storage.records.keys import RecordKind
-from .records.message_facts import BUCKETS, DELAYED, IN_FLIGHT, READY, entries_of, state_at
+from .records.message_facts import BUCKETS, IN_FLIGHT, entries_of, state_at
 from .records.offline_store import OfflineStore
 from .records.record_view import QUEUE_PREFIXES, Record, as_entry, as_record, preview, readable, record
 
@@ -68,9 +68,7 @@ class QueueDetails:
     buckets: dict[str, list[int]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the queue for JSON. The count ``available``, an earlier name of the backlog, is not documented."""
-        backlog = self.counts.get(READY, 0) + self.counts.get(DELAYED, 0)
-        return asdict(self) | {"counts": self.counts | ({"available": backlog} if backlog else {})}
+        return asdict(self)
 
 
 async def inspect(store: OfflineStore, what: bytes | int | str) -> Record | MessageDetails | QueueDetails:

@@ -67,13 +67,9 @@ class QueueStats:
         return self.ready + self.delayed
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the metrics for JSON. ``available``, an earlier name of the backlog, is not documented."""
-        data = asdict(self) | {"available": self.available}
-        if self.payload_bytes is not None:
-            backlog = self.payload_bytes[READY] + self.payload_bytes[DELAYED]
-            data["payload_bytes"] = self.payload_bytes | {"available": backlog}
+        """Return the metrics for JSON."""
         mean = (self.available + self.in_flight) / max(self.active_buckets, 1)
-        return data | {"mean_active_bucket": round(mean, 1)}
+        return asdict(self) | {"mean_active_bucket": round(mean, 1)}
 
 
 @dataclass(slots=True)

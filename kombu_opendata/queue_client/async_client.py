@@ -362,11 +362,8 @@ class AsyncQueueClient:
     create_instance = _short(QueueClient.create_instance)
     list_instances = _short(QueueClient.list_instances)
 
-    # ------------------------------------------------------------ earlier names
-    drop = _short(QueueClient.drop)
-    dismiss_failures = _apart(QueueClient.dismiss_failures)
+    # ------------------------------------------------------------ earlier name
     list_staged_jobs = _short(QueueClient.list_staged_jobs)
-    figures = _short(QueueClient.figures)
 
 
 async def on_thread(

@@ -48,7 +48,4 @@ class QueueClient(
     def _clock(self) -> ClientClock:
         return self.connections.clock
 
-    drop = _earlier_name("drop", QueueAdministration.delete_queue)
-    dismiss_failures = _earlier_name("dismiss_failures", Tasks.delete_failures)
     list_staged_jobs = _earlier_name("list_staged_jobs", JobCalls.list_jobs)
-    figures = _earlier_name("figures", QueueMetricsCalls.recent_metrics)

@@ -65,10 +65,6 @@ class QueueMetrics:
     publishes_paused: bool = False
     failed_per_second: float = 0.0
 
-    @property
-    def visible(self) -> int:  # the name of ``ready`` in earlier versions
-        return self.ready
-
 
 @dataclass(frozen=True)
 class AllMetrics:

@@ -64,7 +64,6 @@ def backup(
     return Reply(
         _facts(result.backup) | copied | {"deleted": result.removed, "freed_bytes": result.freed_bytes},
         *lines,
-        old_names={"deleted": "removed"},
     )
 
 

@@ -166,7 +166,6 @@ def reload(client: QueueClient) -> Reply:
         {"users": names, "certificates": report.certificates},
         *(lines or ["no user changed since the file was last read"]),
         *(["the certificates were read again"] if report.certificates else []),
-        old_names={"deleted": "removed"},
     )
 
 

@@ -157,7 +157,6 @@ def check(file: Path | None, config: Path | None, **values: Any) -> Reply:
             *(f"Error: {invalid(errors).text}".split("\n") if errors else ()),
         ],
         error=click.exceptions.Exit(REFUSED) if errors else None,
-        old_names={"errors": "faults"},
     )
 
 

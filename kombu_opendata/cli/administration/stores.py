@@ -189,11 +189,8 @@ def stats(store: str | None, url: str | None, instance: str | None, payloads: bo
     ]
     if (journal := report.journal) is not None:
         files.append({"files": "journal", "number": journal.segments + journal.spares, "bytes": journal.bytes})
-    document = with_times(report.as_dict())
-    for row in rows:
-        document["queues"][row["queue"]]["ready"] = row["ready"]  # "available" in earlier versions
     return Reply(
-        document,
+        with_times(report.as_dict()),
         facts,
         Table(_QUEUES, none="no queues", rare=("payload bytes",), rows=rows),
         Table({"records": "", **_SIZES}, none="no records", rows=records),

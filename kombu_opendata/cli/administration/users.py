@@ -235,7 +235,7 @@ def delete(name: str, path: Path, yes: bool) -> Reply:
     with edited(path) as file:
         file.remove(name)
     document = {"name": name, "deleted": True}
-    return Reply(document, f"user {shown(name)} deleted", notes=[_WHEN], old_names={"deleted": "removed"})
+    return Reply(document, f"user {shown(name)} deleted", notes=[_WHEN])
 
 
 @user_group.command(epilog="Example: opendata-queue user whoami --url opendatas://ann@broker.example.org/app")

@@ -76,7 +76,7 @@ def show(client: QueueClient, queue: str) -> Reply:
         facts["paused"] = f"{_paused(info)}, since {local(info.paused_at)}"
     arguments = info.arguments | {name: _argument(info, name) for name in info.overrides}
     return Reply(
-        {**plain(info), "bindings": bindings, "metrics": metrics_document(metrics)},
+        {**plain(info), "bindings": bindings, "metrics": plain(metrics)},
         {**facts, **arguments, **_facts(metrics)},
         bindings_of(bindings, "queue"),
     )
@@ -133,9 +133,7 @@ def delete(client: QueueClient, queue: str, if_unused: bool, if_empty: bool, yes
     )
     count = client.delete_queue(queue, if_unused=if_unused, if_empty=if_empty)
     document = {"queue": queue, "deleted": True, "messages": count}
-    return Reply(
-        document, f"queue {queue!r} deleted, with {counted(count, 'message')}", old_names={"deleted": "dropped"}
-    )
+    return Reply(document, f"queue {queue!r} deleted, with {counted(count, 'message')}")
 
 
 @queue_group.command(epilog="Example: opendata-queue queue purge orders")
@@ -171,16 +169,10 @@ def metrics(client: QueueClient, queues: tuple[str, ...], every: bool) -> Reply:
     Without QUEUE, of all queues. With --json, including Celery's queues for events and remote control.
     """
     entries = [client.metrics(name) for name in queues] if queues else list(client.metrics_all().values())
-    documents = [metrics_document(entry) for entry in entries]
     if len(queues) == 1:
-        return Reply(documents, {"queue": entries[0].queue, **_facts(entries[0]), **entries[0].counts})
+        return Reply(entries, {"queue": entries[0].queue, **_facts(entries[0]), **entries[0].counts})
     rows = listed({entry.queue: entry for entry in entries}, every or bool(queues)).values()
-    return Reply(documents, METRICS.of(rows), notes=hidden_queues(len(entries) - len(rows)))
-
-
-def metrics_document(metrics: QueueMetrics) -> dict[str, Any]:
-    """Return a queue's metrics for ``--json``; ``visible`` is the name of ``ready`` in earlier versions."""
-    return {**plain(metrics), "visible": metrics.ready}
+    return Reply(entries, METRICS.of(rows), notes=hidden_queues(len(entries) - len(rows)))
 
 
 def _facts(metrics: QueueMetrics) -> dict[str, Any]:

@@ -9,6 +9,6 @@ from . import (  # noqa: F401 - they declare the actions
     queue_actions,
     worker_actions,
 )
-from .action import ACTIONS, ALIASES, is_offered
+from .action import ACTIONS, is_offered
 
-__all__ = ["ACTIONS", "ALIASES", "is_offered"]
+__all__ = ["ACTIONS", "is_offered"]

@@ -146,8 +146,6 @@ class Action:
 
 #: all actions by name
 ACTIONS: dict[str, Action] = {}
-#: former names of actions, which the API accepts until the next version
-ALIASES = {"drop-queue": "delete-queue", "dismiss": "delete-failures", "archive": "mark-done"}
 
 
 def is_offered(action: str, who: Identity | None) -> bool:

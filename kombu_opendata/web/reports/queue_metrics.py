@@ -23,7 +23,7 @@ _FAILURES_SECONDS = 10.0
 
 
 #: metrics of a queue as the API returns them
-QueueMetricsObject = Annotated[QueueMetrics, WireStruct(visible="ready")]
+QueueMetricsObject = Annotated[QueueMetrics, WireStruct()]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import GetCoreSchemaHandler
-from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
@@ -24,30 +23,17 @@ class WireStruct:
 
     The JSON object has its fields, and those of structs in them. Milliseconds since the epoch (``at_ms``) become times
     (``at``).
-
-    Args:
-        former_names: present names of fields, by their names in a former version. The object has both, but only the
-            present names are described.
     """
-
-    def __init__(self, **former_names: str) -> None:
-        self._present = former_names
 
     def __get_pydantic_core_schema__(self, struct: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         hints = get_type_hints(struct, include_extras=True)
         names = getattr(struct, "__struct_fields__", None) or [field.name for field in fields(struct)]
-        keys = {name: self._present.get(name, re.sub("(?<=at)_ms$", "", name)) for name in names}
+        keys = {name: re.sub("(?<=at)_ms$", "", name) for name in names}
 
         def as_object(value: Any) -> dict[str, Any]:
-            shown = {key: _value(value, name) for name, key in keys.items()}
-            return shown | {former: shown[present] for former, present in self._present.items()}
+            return {key: _value(value, name) for name, key in keys.items()}
 
-        types = {
-            key: _described(hints[name]) if name == key or name in self._present else datetime | None
-            for name, key in keys.items()
-        }
-        hidden: Any = SkipJsonSchema()  # type: ignore[type-arg]
-        types |= {former: Annotated[types[present], hidden] for former, present in self._present.items()}
+        types = {key: _described(hints[name]) if name == key else datetime | None for name, key in keys.items()}
         described: Any = TypedDict(struct.__name__, types)  # type: ignore[misc]
         described.__doc__ = struct.__doc__
         schema = handler.generate_schema(described)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ...errors import AccessRefused, NotFound, OpenDataError, PreconditionFailed
 from ..access import audit
-from ..actions import ACTIONS, ALIASES
+from ..actions import ACTIONS
 from ..actions.action import Action, ActionOutcome, Parameters, Preview, Report
 from ..error_reports import BODY_RESPONSES, described
 from ..jobs import BackgroundJob
@@ -57,7 +57,7 @@ async def act(visit: AVisit, name: str, request: Request) -> Response:
 
 
 def _action(name: str) -> Action:
-    action = ACTIONS.get(ALIASES.get(name, name))
+    action = ACTIONS.get(name)
     if action is None:
         raise HTTPException(404, f"there is no action {name}")
     return action
@@ -152,7 +152,7 @@ async def begin(visit: Visit, action: Action, parameters: Parameters, *, patienc
 
 # ---------------------------------------------------------------------- the API
 def _add_routes(name: str, action: Action) -> None:
-    """Add the routes of an action under its name or a former name, which is not described; parameters are the body."""
+    """Add the routes of an action, whose parameters are the body."""
 
     async def do(visit: AVisit, parameters: Any) -> ActionOutcome:
         return await perform(visit, action, parameters)
@@ -174,7 +174,6 @@ def _add_routes(name: str, action: Action) -> None:
             summary=summary,
             operation_id=operation_id,
             responses=BODY_RESPONSES,
-            include_in_schema=name in ACTIONS,
         )
 
     add("", action.title, do)
@@ -183,7 +182,7 @@ def _add_routes(name: str, action: Action) -> None:
         add("/start", f"{action.title}, in the background", start)
 
 
-for _name, _action_of_name in (ACTIONS | {old: ACTIONS[new] for old, new in ALIASES.items()}).items():
+for _name, _action_of_name in ACTIONS.items():
     _add_routes(_name, _action_of_name)
 
 

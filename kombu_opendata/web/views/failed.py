@@ -108,7 +108,7 @@ class Failures:
 
     selection: FailureSelection
     by: tuple[str, ...]
-    groups: tuple[Annotated[FailureGroupRow, WireStruct(asked="selection")], ...]
+    groups: tuple[Annotated[FailureGroupRow, WireStruct()], ...]
     total: int
     is_complete: bool
     rows: tuple[Annotated[FailureInfo, WireStruct()], ...]
@@ -126,7 +126,7 @@ async def _show(visit: AVisit, query: Annotated[FailureListQuery, Query()]) -> C
 @VIEWS.view("/failed", "failed.html", api="/failures", page=_show)
 async def list_failures(
     visit: AVisit, query: Annotated[FailureListQuery, Query()]
-) -> Annotated[Failures, WireStruct(asked="selection")]:
+) -> Annotated[Failures, WireStruct()]:
     """Return a page of failures, the newest first, the groups of all failures, and the times of the failures.
 
     ``by`` has some of task, exception, queue, reason and worker, separated by commas; ``hours`` limits the result to

@@ -9,7 +9,6 @@ from time import monotonic
 from typing import Annotated, Any, Literal
 
 from msgspec import structs
-from pydantic import BeforeValidator
 
 from ...errors import AccessRefused, OpenDataError, SelectorError
 from ...json_values import moment
@@ -33,10 +32,7 @@ VIEWS = Views("queues")
 PAGE = 50
 #: limits of a search, beyond which it is incomplete
 MOST_SEARCHED, SEARCH_SECONDS = 20_000, 2.0
-State = Annotated[
-    Literal["ready", "delayed", "in_flight", "running", "done", "archived"],
-    BeforeValidator(lambda state: STATE_NAMES.get(state, state)),  # the broker's names are the API's former ones
-]
+State = Literal["ready", "delayed", "in_flight", "running", "done", "archived"]
 _BROKER_STATES = {name: state for state, name in STATE_NAMES.items()}
 #: tabs by name: the state of their messages
 TABS: dict[str, State] = {
@@ -94,7 +90,7 @@ async def _show(visit: AVisit, name: str, tab: str = "ready", where: str = "", a
 
 
 @VIEWS.view("/queue", "queue.html", page=_show)
-async def get_queue(visit: AVisit, name: str) -> Annotated[QueueReport, WireStruct(figures="metrics")]:
+async def get_queue(visit: AVisit, name: str) -> Annotated[QueueReport, WireStruct()]:
     """Return a queue with its metrics, bindings and consumers."""
     broker = visit.broker
     [metrics] = await with_failures(broker, [await broker.client.metrics(name)])

@@ -113,7 +113,7 @@ class StoreReport:
     connections: int
     connections_limit: int
     standbys: tuple[dict[str, Any], ...]
-    instances: tuple[Annotated[InstanceStore, WireStruct(figures="metrics")], ...]
+    instances: tuple[Annotated[InstanceStore, WireStruct()], ...]
 
 
 @VIEWS.view("/store", "store.html")

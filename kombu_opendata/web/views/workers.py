@@ -85,7 +85,7 @@ async def list_workers(visit: AVisit, search: str = "", page: int = 1) -> Worker
 
 
 @VIEWS.view("/worker", "worker.html")
-async def get_worker(visit: AVisit, id: str) -> Annotated[WorkerDetails, WireStruct(figures="metrics")]:
+async def get_worker(visit: AVisit, id: str) -> Annotated[WorkerDetails, WireStruct()]:
     """Return a worker, and at most 100 of the messages that it holds or runs."""
     broker = visit.broker
     client = await broker.client.worker(id)

@@ -77,7 +77,7 @@ def test_only_what_is_new_is_copied_and_what_no_backup_needs_is_removed(store_fo
     more = back_up(target, store)
     assert 0 < more["copied_bytes"] < first["copied_bytes"]
     last = back_up(target, store, "--keep", "1")
-    assert last["removed"] == [first["id"], again["id"], more["id"]]
+    assert last["deleted"] == [first["id"], again["id"], more["id"]]
     files = {path.stat().st_size for path in (target / "files").iterdir()}
     assert sum(files) <= last["bytes"]
     restored = store_folder / "restored"

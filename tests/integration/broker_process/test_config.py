@@ -42,7 +42,7 @@ def check(*words: str, **env: str) -> list[str]:
     done = run("config", "check", *words, "--json", **env)
     told = json.loads(done.stdout)
     assert done.exit_code == (0 if told["ok"] else 1), done.stderr
-    return list(told["faults"])
+    return list(told["errors"])
 
 
 def test_the_example_of_the_page_is_understood(file: Path) -> None:

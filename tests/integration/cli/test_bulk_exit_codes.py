@@ -29,7 +29,7 @@ def queues(client: QueueClient) -> None:
         ("failed retry failing --id 999999", "nothing that failed has the id 999999"),
         ("failed archive failing --id 999999", "1 of 1 ids are not failed messages of the queue that match"),
         ("failed delete --id 999999 --yes", "1 of 1 ids are not failures that match"),
-        ("archive delete old --id 999999 --yes", "1 of 1 ids are not done messages of the queue"),
+        ("done delete old --id 999999 --yes", "1 of 1 ids are not done messages of the queue"),
         ("queue move waiting mails --id 999999", "1 of 1 ids are not messages of the queue that match"),
         ("queue copy waiting mails --id 999999", "1 of 1 ids are not messages of the queue that match"),
         ("failed retry failing --to large", "3 failures did not run again: 3 the filter of the queue does not match"),

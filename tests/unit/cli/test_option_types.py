@@ -38,7 +38,7 @@ def test_the_error_says_what_was_wrong() -> None:
         ("attempts", "--id", TOO_HIGH),
         ("filter", "explain", "q", "--id", TOO_HIGH),
         ("failed", "archive", "q", "--id", TOO_HIGH),
-        ("archive", "delete", "q", "--id", TOO_HIGH),
+        ("done", "delete", "q", "--id", TOO_HIGH),
         ("store", "inspect", "--message", TOO_HIGH),
     ],
 )

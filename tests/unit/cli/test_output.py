@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
 import pytest
 
-from kombu_opendata.cli.output import JsonLines, Table, cut_middle, local, print_json, print_table
+from kombu_opendata.cli.output import Table, cut_middle, local, print_table
 from kombu_opendata.cli.queues.queues import METRICS
 
 SPARE = ("acked/s", "sent/s", "consumers")
@@ -96,8 +95,3 @@ def test_a_column_without_values_is_left_out_if_it_is_rare(capsys: pytest.Captur
 def test_a_terminal_has_nothing_to_obey(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(Table({"name": ""}, none="none", rows=[{"name": "a\x1bb"}]))
     assert r"a\x1bb" in capsys.readouterr().out
-
-
-def test_a_document_has_old_names_of_fields_at_any_depth(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json(JsonLines([{"ready": 1, "queues": [{"ready": 2}]}]), {"ready": "visible"})
-    assert json.loads(capsys.readouterr().out) == {"visible": 1, "ready": 1, "queues": [{"visible": 2, "ready": 2}]}

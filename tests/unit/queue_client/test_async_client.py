@@ -105,14 +105,6 @@ def test_an_iterator_requests_no_page_before_its_items_are_needed(limit: int) ->
     asyncio.run(program())
 
 
-def test_earlier_names_still_work() -> None:
-    with QueueClient(f"opendata+memory://{uuid.uuid4().hex}") as client:
-        client.create("q")
-        with pytest.warns(DeprecationWarning, match=r"drop\(\) is now delete_queue\(\)"):
-            assert client.drop("q", if_empty=True) == 0
-        assert client.dismiss_failures.__name__ == "delete_failures"
-
-
 def test_a_cancelled_call_makes_no_further_request() -> None:
     with QueueClient(f"opendata+memory://{uuid.uuid4().hex}") as client:
         cancelled = client.cancellable()
