@@ -31,6 +31,7 @@ from . import (
     plots,
     report,
     shapes,
+    spark_job,
     spark_rows,
 )  # fmt: skip
 from .peers import Peer, embedded, running
@@ -53,6 +54,7 @@ ALONE: dict[str, Callable[..., None]] = {
     "sync": buckets.measure_sync,
     "s3": buckets.measure_s3,
     "spark": spark_rows.measure,
+    "spark_job": spark_job.measure,
     "gap": celery_rows.gap,
 }
 #: those that take the names of the chosen brokers

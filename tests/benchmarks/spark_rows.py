@@ -13,17 +13,16 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from celery import Celery
 
-from .celery_app import QUIET, READY, Run, worker
 from .clients import Timing
 from .peers import Peer, our_broker, server_pid
 from .processes import (
-    DEADLINE_SECONDS,
     BenchError,
     Waiter,
     cpu_seconds,
@@ -47,7 +46,7 @@ PADDING = "x" * 180
 _ROUNDS = 3
 _SLICE = 2000
 """The rows that each of the two processes sends beside one job."""
-_WORK_SECONDS = 7200.0
+_JOB_SECONDS = 7200.0
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
@@ -96,6 +95,18 @@ def send(barrier: Waiter, url: str, count: int) -> Timing:
 
 
 # ---------------------------------------------------------------------- Spark
+@contextmanager
+def session_of(scratch: Path) -> Iterator[Any]:
+    """Start a session with two cores, and stop it on the way out."""
+    from ..support.spark import new_session
+
+    session = new_session(scratch, "local[2]")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
 def frame(session: Any, rows: int, partitions: int = 4) -> Any:
     """The rows, in a number of partitions."""
     from pyspark.sql import functions as F
@@ -131,35 +142,29 @@ def spark(barrier: Waiter, peer: Peer, home: Path, rows: int) -> dict[str, float
     """One round: rows written a second, staged bytes a row, µs a row read, and reads of a part against all."""
     from kombu_opendata.spark import read_table, submit_tasks
 
-    from ..support.spark import new_session
-
     url = peer.url
-    with tempfile.TemporaryDirectory() as scratch:
-        session = new_session(Path(scratch), "local[2]")
-        try:
-            warm_up = submit_tasks(varied(frame(session, WARM_UP)), TASK, broker_url=url, queue="warm-up")
-            warm_up_bytes = wait_routed(warm_up, "warm-up").bytes
+    with tempfile.TemporaryDirectory() as scratch, session_of(Path(scratch)) as session:
+        warm_up = submit_tasks(varied(frame(session, WARM_UP)), TASK, broker_url=url, queue="warm-up")
+        warm_up_bytes = wait_routed(warm_up, "warm-up").bytes
+        start = time.monotonic()
+        job = submit_tasks(frame(session, rows), TASK, broker_url=url, queue="rows")
+        found = {"write": rows / (time.monotonic() - start), "bytes": warm_up_bytes / WARM_UP}
+        wait_routed(job)
+        wait_at_rest(server_pid(peer))
+        first = job.first_message_id
+
+        def seconds(**how: Any) -> float:
             start = time.monotonic()
-            job = submit_tasks(frame(session, rows), TASK, broker_url=url, queue="rows")
-            found = {"write": rows / (time.monotonic() - start), "bytes": warm_up_bytes / WARM_UP}
-            wait_routed(job)
-            wait_at_rest(server_pid(peer))
-            first = job.first_message_id
+            read_table(session, str(home / "store"), "messages", **how).write.format("noop").mode("append").save()
+            return time.monotonic() - start
 
-            def seconds(**how: Any) -> float:
-                start = time.monotonic()
-                read_table(session, str(home / "store"), "messages", **how).write.format("noop").mode("append").save()
-                return time.monotonic() - start
-
-            seconds(last_id=first)  # Spark's Python processes start
-            whole = min(seconds(), seconds())
-            found["read"] = whole / (rows + WARM_UP) * 1e6
-            found["read_columns"] = seconds(columns=["message_id", "task"]) / whole
-            found["read_id"] = seconds(first_id=first, last_id=first) / whole
-            found["read_partitions"] = seconds(partitions=8) / seconds(partitions=2)
-            return found
-        finally:
-            session.stop()
+        seconds(last_id=first)  # Spark's Python processes start
+        whole = min(seconds(), seconds())
+        found["read"] = whole / (rows + WARM_UP) * 1e6
+        found["read_columns"] = seconds(columns=["message_id", "task"]) / whole
+        found["read_id"] = seconds(first_id=first, last_id=first) / whole
+        found["read_partitions"] = seconds(partitions=8) / seconds(partitions=2)
+        return found
 
 
 # ---------------------------------------------------------------------- one job, with memory
@@ -171,63 +176,44 @@ def memory_of_driver() -> dict[str, float]:
 
 
 def one_job(
-    _barrier: Waiter, peer: Peer, rows: int, partitions: int, consume: int, is_varied: bool, works: bool
+    _barrier: Waiter, peer: Peer, rows: int, partitions: int, consume: int, is_varied: bool
 ) -> dict[str, float]:
-    """The seconds, bytes a row and growth in MB of one job, and how fast some of its messages or tasks are handled."""
+    """The seconds, bytes a row and growth in MB of one job, and how fast some of its messages are handled."""
     from kombu_opendata.protocol.messages import Consume
     from kombu_opendata.spark import submit_tasks
 
     from ..support.batches import Sink
-    from ..support.spark import new_session
 
     url = peer.url
-    with tempfile.TemporaryDirectory() as scratch:
-        session = new_session(Path(scratch), "local[2]")
-        try:
-            submit_tasks(frame(session, WARM_UP), TASK, broker_url=url, queue="warm-up").wait_routed(60)
-            broker = server_pid(peer)
-            before, ours = memory_mb(broker), memory_of_driver()
-            cpu, cpu_before = cpu_seconds(broker), tree_cpu_seconds(os.getpid())
-            start = time.monotonic()
-            data = frame(session, rows, partitions)
-            job = submit_tasks(varied(data) if is_varied else data, TASK, broker_url=url, queue="rows")
-            written = time.monotonic()
-            routed_job = wait_routed(job)
-            routed = time.monotonic()
-            found = {
-                "write (s)": written - start,
-                "route (s)": routed - written,
-                "Spark CPU (µs a row)": (tree_cpu_seconds(os.getpid()) - cpu_before) / rows * 1e6,
-                "broker CPU (µs a row)": (cpu_seconds(broker) - cpu) / rows * 1e6,
-                "staged (bytes a row)": routed_job.bytes / rows,
-                "broker grew (MB)": memory_mb(broker, "VmHWM") - before,
-            }
-            found |= {f"{name} grew (MB)": mb - ours[name] for name, mb in memory_of_driver().items()}
-            if consume:
-                sink = Sink(url)
-                sink.connection.consume(Consume(0, 1, "sink", "rows", False, False, {}))
-                start, cpu = time.monotonic(), cpu_seconds(broker)
-                sink.take(consume, 600)
-                found["consume (messages/s)"] = sink.got.total() / (time.monotonic() - start)
-                found["broker CPU (µs a message)"] = (cpu_seconds(broker) - cpu) / sink.got.total() * 1e6
-                sink.close()
-            return found | (run_tasks(job, peer, Path(scratch)) if works else {})
-        finally:
-            session.stop()
-
-
-def run_tasks(job: Any, peer: Peer, scratch: Path) -> dict[str, float]:
-    """The seconds until a worker of two processes has run all tasks, and until their results are read as a frame."""
-    run = Run(peer, "rows", job.rows, str(scratch / "ready"), READY, backend="opendata")
-    options = "--pool=prefork", "--concurrency=2", "--prefetch-multiplier=64", *QUIET
-    start = time.monotonic()
-    with worker(run, scratch / "worker.log", *options):
-        tasks = job.wait(timeout=_WORK_SECONDS).tasks
-    worked = time.monotonic()
-    rows = job.results("long").where(f"state = 'succeeded' and value between 0 and {job.rows - 1}")
-    if not tasks.succeeded == rows.select("value").distinct().count() == job.rows:
-        raise BenchError(f"not all of the {job.rows} tasks have their result: {tasks}")
-    return {"work (s)": worked - start, "results (s)": time.monotonic() - worked}
+    with tempfile.TemporaryDirectory() as scratch, session_of(Path(scratch)) as session:
+        submit_tasks(frame(session, WARM_UP), TASK, broker_url=url, queue="warm-up").wait_routed(60)
+        broker = server_pid(peer)
+        before, ours = memory_mb(broker), memory_of_driver()
+        cpu, cpu_before = cpu_seconds(broker), tree_cpu_seconds(os.getpid())
+        start = time.monotonic()
+        data = frame(session, rows, partitions)
+        job = submit_tasks(varied(data) if is_varied else data, TASK, broker_url=url, queue="rows")
+        written = time.monotonic()
+        routed_job = wait_routed(job)
+        routed = time.monotonic()
+        found = {
+            "write (s)": written - start,
+            "route (s)": routed - written,
+            "Spark CPU (µs a row)": (tree_cpu_seconds(os.getpid()) - cpu_before) / rows * 1e6,
+            "broker CPU (µs a row)": (cpu_seconds(broker) - cpu) / rows * 1e6,
+            "staged (bytes a row)": routed_job.bytes / rows,
+            "broker grew (MB)": memory_mb(broker, "VmHWM") - before,
+        }
+        found |= {f"{name} grew (MB)": mb - ours[name] for name, mb in memory_of_driver().items()}
+        if consume:
+            sink = Sink(url)
+            sink.connection.consume(Consume(0, 1, "sink", "rows", False, False, {}))
+            start, cpu = time.monotonic(), cpu_seconds(broker)
+            sink.take(consume, 600)
+            found["consume (messages/s)"] = sink.got.total() / (time.monotonic() - start)
+            found["broker CPU (µs a message)"] = (cpu_seconds(broker) - cpu) / sink.got.total() * 1e6
+            sink.close()
+        return found
 
 
 def main() -> None:
@@ -237,12 +223,11 @@ def main() -> None:
     parser.add_argument("--consume", type=int, default=0, help="messages to consume and acknowledge afterwards")
     parser.add_argument("--varied", action="store_true", help="rows that compress less")
     parser.add_argument("--dir", type=Path, help="where the store is, by default in the temporary folder")
-    parser.add_argument("--work", action="store_true", help="run the tasks, and read their results")
     given = parser.parse_args()
-    arguments = given.rows, given.partitions, given.consume, given.varied, given.work
+    arguments = given.rows, given.partitions, given.consume, given.varied
     with tempfile.TemporaryDirectory(dir=given.dir) as folder, our_broker(Path(folder) / "spark") as peer:
         sent = rate(*run_together(send, [(peer.url, _SLICE)] * SENDERS))
-        found = run_together(one_job, [(peer, *arguments)], deadline_seconds=_WORK_SECONDS + DEADLINE_SECONDS)[0]
+        found = run_together(one_job, [(peer, *arguments)], deadline_seconds=_JOB_SECONDS)[0]
         found |= {"apply_async (tasks/s)": sent, "write, over apply_async": given.rows / found["write (s)"] / sent}
         for name, value in found.items():
             print(f"{name:26}{value:12,.1f}")

@@ -46,6 +46,8 @@ class Sizes:
     history: int = _size(10_000_000, 20_000)
     spark: int = _size(1_000_000, 50_000)
     spark_slice: int = _size(4_000, 500)
+    spark_rows: int = _size(10_000_000, 50_000)
+    spark_tasks: int = _size(1_000_000, 10_000)
     latency: int = _size(6_000, 600)
     rounds: int = _size(5, 2)
     restarts: int = _size(3, 1)
