@@ -1,6 +1,6 @@
 """Driver's side of staged batches: target, commit and abort of jobs.
 
-See :mod:`kombu_opendata.staging` for the executors' side and an example. All calls may be repeated: after a break the
+:mod:`kombu_opendata.staging` is the side of the executors. All calls may be repeated: after a break the
 connection is resumed and the call sent again, and a commit that was applied before gets its reply again.
 """
 
