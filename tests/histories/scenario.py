@@ -28,7 +28,7 @@ RULES = {
     SECRET: Rules(),
     TASKS: Rules(),
 }
-POOLS = ("prefork", "threads", "solo", "gevent")
+POOLS = ("prefork", "threads", "solo", "gevent", "eventlet")
 BROKER_FAULTS = (
     "kill a broker", "kill a broker", "kill a broker twice", "stop a broker", "end a broker", "disk fault",
     "disk fault", "set the clock",
