@@ -171,7 +171,7 @@ FORMATS = {
     "leases": Format(
         keys.session_key(bytes(16)),
         st.builds(
-            lambda consumer, at, rows: session_records.SessionLeases(
+            lambda consumer, at, rows, owner: session_records.SessionLeases(
                 consumer,
                 at,
                 {queue: [id for id, _deadline in some] for queue, (_expires, some) in rows.items()},
@@ -180,10 +180,12 @@ FORMATS = {
                     for queue, (expires, some) in rows.items()
                     if expires and some
                 },
+                owner,
             ),
             texts,
-            i64,
+            st.integers(0, 2**63 - 1),
             st.dictionaries(texts, st.tuples(st.booleans(), st.lists(st.tuples(u64, i64), max_size=4)), max_size=3),
+            texts,
         ),
         session_records.encode_leases,
     ),

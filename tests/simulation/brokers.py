@@ -70,6 +70,7 @@ class Broker:
         is_serving: clients may use it.
         is_real: its store is a real folder, with the real SlateDB.
         is_older: it is of an older version, until it is upgraded.
+        served: the time at which the last broker ended to which a session was connected, by session.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Broker:
         users: Path,
         record: ClientRecorder,
         restart_delay: Callable[[], float],
+        served: dict[bytes, float],
         *,
         is_real: bool,
         is_older: bool,
@@ -91,6 +93,7 @@ class Broker:
         self.name, self.loop, self.network, self.host = name, loop, network, host
         self.bucket, self.disk, self.folder, self.users, self.record = bucket, disk, folder, users, record
         self._restart_delay, self.is_real, self.is_older = restart_delay, is_real, is_older
+        self.served = served
         self.process: Process | None = None
         self.server: Server | None = None
         self.clock: SystemClock | None = None
@@ -182,6 +185,7 @@ class Broker:
         assert process is not None
         process.kill()
         self.retired.append((process, self.server))
+        self._note_sessions()
         if self._calls is not None:
             self._calls.is_dead = True
         self.process = self.server = None
@@ -192,6 +196,13 @@ class Broker:
             else:
                 connection.end()
         self.loop.call_later(self._restart_delay(), self.start, context=self.loop.root)
+
+    def _note_sessions(self) -> None:
+        """Note the sessions that are connected."""
+        for instance in self.server.instances.open.values() if self.server is not None else ():
+            for session in instance.sessions.values():
+                if session.connection is not None:
+                    self.served[session.id] = self.loop.time()
 
     @property
     def is_active(self) -> bool:

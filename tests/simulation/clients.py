@@ -76,16 +76,18 @@ class Surroundings:
 
     Attributes:
         wall_ms: the clock of the brokers' host, to which the clients' clocks are set.
-        broker_with: returns the server of the broker that serves a session; None if there is none.
+        served: the times at which brokers ended to which sessions were connected.
+        broker_of: returns the server of the broker to which a session of a user is connected; None if there is none.
     """
 
     loop: SimulatedLoop
     events: list[e.AnyEvent]
     wall_ms: Callable[[], int]
-    broker_with: Callable[[bytes], Any]
+    broker_of: Callable[[bytes, str], Any]
     address: str
     seed: int
     started: dict[str, Client] = field(default_factory=dict)
+    served: dict[bytes, float] = field(default_factory=dict)
 
 
 class Client:
@@ -255,8 +257,13 @@ class Consumer(KombuClient):
 
     def _open(self) -> None:
         super()._open()
-        self._is_consuming = False
+        self._is_consuming = self.is_leaving = False
         self.returned: deque[m.Lease] = deque(maxlen=8)
+
+    def has(self, session: bytes) -> bool:
+        """Return True if this is its session, which it does not end."""
+        current = self.connection.session
+        return not self.is_leaving and current.is_known and current.id == session
 
     def _consume(self) -> None:
         if not self._is_consuming:

@@ -25,7 +25,7 @@ from kombu_opendata.storage.effects import Effect, codec
 from .network import ConnectedTransport
 
 #: fields that an older version did not write, whatever their value
-_LATER = {"RenewEffect": "at_ms", "SyncedTimeEffect": "unsynced"}
+_LATER = {"RenewEffect": "at_ms", "SyncedTimeEffect": "unsynced", "NameOwnedSessionEffect": "owner"}
 _LENGTH = struct.Struct("<I")
 _WELCOME = m.Welcome.__struct_config__.tag
 #: the tag of a Welcome, and its fields before ``task_outcomes``

@@ -24,6 +24,7 @@ from ..histories.queue_programs import (
     settle,
 )
 from ..histories.recorder import digest
+from .brokers import GRACE_SECONDS
 from .clients import OPTIONS, Client, Consumer, body_of
 from .plan import OWN, QUEUES, ROOT, SPLIT, TENANT, TENANTS, WEIGHTED
 
@@ -119,6 +120,10 @@ class Tenant(Reader):
 
     user = TENANT
 
+    def begin(self) -> None:
+        super().begin()
+        self.taken: set[bytes] = set()  # sessions of other users
+
     def send(self, key: str, size: int) -> None:
         body = body_of(key, size)
         published = e.Publish(key=key, queues=(OWN,), digest=digest(body))
@@ -157,25 +162,38 @@ class Tenant(Reader):
             self.record.returned(number, str(call()), "refused")
 
     def take_session(self, place: float) -> None:
-        """Log in with the session of another user, which the broker serves.
-
-        A broker that starts meanwhile knows the session's leases, but not its user: then the other one has lost them.
-        """
+        """Log in with the session of another user, which is connected, or was when a broker ended a moment ago."""
         others = [client for client in self.around.started.values() if isinstance(client, Consumer)]
-        other, began_at = others[int(place * len(others))], self.record.now()
-        session = other.connection.session.id
-        if (owner := self.around.broker_with(session)) is None:
+        other = others[int(place * len(others))]
+        session, now = other.connection.session.id, self.record.now()
+        since = now if self.around.broker_of(session, ROOT) is not None else self.around.served.get(session, 0.0)
+        if not other.has(session) or session in self.taken or now > since + GRACE_SECONDS:
             return
-        connection = self.new_connection(self.label, TENANT, lambda _size: session)
-        call = self.record.called(e.Forbidden(action="take a session"))
-        try:
-            connection.connect()
-        except AccessRefused as exc:
-            self.record.returned(call, str(exc), "refused")
-        except OpenDataError:
-            self.around.events.append(e.Lost(at=began_at, client=other.label, why="cut"))
-        else:
-            is_taken = self.around.broker_with(session) is owner
-            self.record.returned(call, outcome="returned" if is_taken else "refused")
-            self.around.events.append(e.Lost(at=began_at, client=other.label, why="cut"))
-        connection.abandon()
+        call, taken = self.record.called(e.Forbidden(action="take a session")), False
+        while self.record.now() < since + GRACE_SECONDS:
+            connection = self.new_connection(self.label, TENANT, lambda _size: session)
+            try:
+                connection.connect()
+            except AccessRefused:
+                break
+            except OpenDataError:  # no broker serves yet
+                self.fiber.block(0.02)
+            else:
+                self.taken.add(session)
+                taken = other.has(session) and self._is_stored(since)
+                connection.abandon()
+                break
+        self.record.returned(call, outcome="returned" if taken else "refused")
+        if session in self.taken:
+            self.around.events.append(e.Lost(at=now, client=other.label, why="cut"))
+
+    def _is_stored(self, since: float) -> bool:
+        """Return True if the owner of a session that was connected at a time must be known still.
+
+        A session ends after a grace period without its client. A power loss, or an older broker, may lose its owner.
+        """
+        events = [event for event in self.around.events if event.at >= since]
+        crashes = [event.how for event in events if isinstance(event, e.Crashed)]
+        is_lost = any(how in ("power loss", "upgrade") for how in crashes)
+        is_known = not is_lost and not any(isinstance(event, e.ClockSet) for event in events)
+        return is_known and self.record.now() < since + GRACE_SECONDS

@@ -58,6 +58,7 @@ class Worker(Consumer):
     def leave(self) -> None:
         """End the session, and begin another one."""
         self._consume()
+        self.is_leaving = True
         self.record.lost("closed")
         self.record.run(e.Leave(), lambda: self.connection.call(m.Goodbye(0)), lambda _reply: self.around.wall_ms())
         self.connection.abandon()

@@ -112,6 +112,7 @@ class World:
             user_table(TENANT, SECRET, {"default": {"write": "^eve-", "read": f"^(eve-|{EXCHANGE}$)"}}),
         )
         restarts = self.dice("restarts")
+        served: dict[bytes, float] = {}
         self.brokers = {
             name: Broker(
                 name,
@@ -124,13 +125,16 @@ class World:
                 self.users,
                 self.record,
                 lambda: restarts.uniform(0.05, 1.0),
+                served,
                 is_real=plan.store == "slatedb",
                 is_older=begins_older(plan.seed),
             )
             for name in plan.brokers
         }
         address = f"simulated-{id(self)}"
-        self.around = Surroundings(self.loop, self.events, self.wall_ms, self.broker_with, address, plan.seed)
+        self.around = Surroundings(
+            self.loop, self.events, self.wall_ms, self.broker_of, address, plan.seed, served=served
+        )
         self.clients: dict[str, Client] = {}
         self.loop.connect = self._connect_broker
         self._routes: dict[str, int] = {}
@@ -151,12 +155,13 @@ class World:
         self._clock = active or self._clock
         return self._clock.now_ms() if self._clock is not None else self.host.wall_ns() // 1_000_000
 
-    def broker_with(self, session: bytes) -> Server | None:
-        """Return the server of the broker that serves a session; None if there is none."""
+    def broker_of(self, id: bytes, user: str) -> Server | None:
+        """Return the server of the broker to which a session of a user is connected; None if there is none."""
         for broker in self.brokers.values():
             if broker.server is not None and broker.is_active:
                 for instance in broker.server.instances.open.values():
-                    if instance.lifecycle.knows(session):
+                    session = instance.sessions.get(id)
+                    if session is not None and session.connection is not None and session.user.name == user:
                         return broker.server
         return None
 

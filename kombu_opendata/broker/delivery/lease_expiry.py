@@ -187,6 +187,11 @@ class LeaseExpiry:
         self._lose_tasks(now)
         if self._opened_at_ms + self._restart_grace_ms <= now:  # clients from before the restart had time to reconnect
             expired += self._expire_before_restart(now)
+            self._forget_unused_sessions()
+        return expired
+
+    def _forget_unused_sessions(self) -> None:
+        """Forget the names and owners of sessions that have no client, no lease and no other record."""
         state, sessions = self._state, self._core.sessions
         tables = state.leases, state.producers, state.running.by_session
         unused_ids = [
@@ -195,7 +200,6 @@ class LeaseExpiry:
         for id in unused_ids:
             self._operations.forget_session(id)
             self._core.outbox.schedule()
-        return expired
 
     def _lose_tasks(self, now: int) -> None:
         """Record as lost the tasks of sessions that are absent for too long, after a restart or a lost connection.

@@ -60,7 +60,7 @@ class SessionLifecycle:
         """
         rights = user.rights(hello.instance)
         previous = self._sessions.get(hello.session)
-        if previous is not None and previous.user.name != user.name:
+        if not self._is_owner(hello.session, previous, user.name):
             raise AccessRefused("this session belongs to another user: begin a new one", user=user.name)
         for quota in quotas:
             quota.check_connection(previous)
@@ -79,8 +79,19 @@ class SessionLifecycle:
         session.quotas = quotas
         for quota in quotas:
             quota.sessions.add(session)
-        self._operations.name_session(session.id, hello.name)
+        self._operations.name_session(session.id, hello.name, user.name)
         return session, adopted
+
+    def _is_owner(self, id: bytes, session: Session | None, user: str) -> bool:
+        """Return True if a user may have the session of this id: it is new, or the user's own.
+
+        After a restart, the store has the owner. If the broker has no users now, or had none when the session began,
+        each client may resume it.
+        """
+        if session is not None:
+            return session.user.name == user
+        owner = self._state.session_owners.get(id, "")
+        return not owner or not user or owner == user
 
     def _register(self, hello: Hello) -> Session:
         """Return the session of this id, or create it."""

@@ -185,16 +185,16 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: WriteBatch, now: int) 
         groups: dict[str, list[QueueEntry]] = {}
         for entry in state.leases.get(session, {}).values():
             groups.setdefault(entry.queue, []).append(entry)
-        name = state.session_names.get(session, "")
-        leases = _leases(name, now, groups) if groups or name else None
+        name, owner = state.session_names.get(session, ""), state.session_owners.get(session, "")
+        leases = _leases(name, owner, now, groups) if groups or name or owner else None
         _put_or_delete(batch, keys.session_key(session), leases, session_records.encode_leases)
 
 
-def _leases(name: str, now: int, groups: Mapping[str, list[QueueEntry]]) -> SessionLeases:
+def _leases(name: str, owner: str, now: int, groups: Mapping[str, list[QueueEntry]]) -> SessionLeases:
     ids_by_queue = {queue: [entry.id for entry in entries] for queue, entries in groups.items()}
     deadlines = {queue: [entry.deadline for entry in entries] for queue, entries in groups.items()}
     deadlines = {queue: values for queue, values in deadlines.items() if any(values)}
-    return SessionLeases(name, now, ids_by_queue, deadlines)
+    return SessionLeases(name, now, ids_by_queue, deadlines, owner)
 
 
 def _records_of(queue: Queue, dirty: Dirty) -> frozenset[bytes]:

@@ -95,7 +95,6 @@ async def rebuild(
     for queue in state.queues.values():
         queue.counts.start(now)
         queue.forget_at_hand()
-    _forget_idle_sessions(state)
     for queue in state.queues.values():
         if queue.messages.counts_bytes:
             await measure_bytes(store, queue.messages)
@@ -340,7 +339,7 @@ async def _load_sessions(store: Reads, state: StoreState) -> None:
     for key, value in await _rows(store, keys.RecordKind.LEASES.prefix):
         session = key[2:]
         record = session_records.decode_leases(key, value)
-        state.session_names[session] = record.consumer
+        state.session_names[session], state.session_owners[session] = record.consumer, record.owner
         for queue_name, ids in record.held.items():
             queue = state.queues.get(queue_name)
             if queue is None:
@@ -352,14 +351,6 @@ async def _load_sessions(store: Reads, state: StoreState) -> None:
     for queue in state.queues.values():
         for entry in queue.messages.in_flight.values():
             state.leases.setdefault(entry.session, {})[(entry.queue, entry.id)] = entry
-
-
-def _forget_idle_sessions(state: StoreState) -> None:
-    """Forget the names of sessions without a lease or a publish. A session that resumes sends its name again."""
-    running = state.running.by_session
-    for session in state.session_names.keys() - state.leases.keys() - state.producers.keys() - running.keys():
-        del state.session_names[session]
-        state.dirty.sessions.add(session)
 
 
 async def _load_dead_letters(store: Reads, state: StoreState) -> None:

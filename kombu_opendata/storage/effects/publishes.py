@@ -164,10 +164,23 @@ class NameSessionEffect(Effect, tag=15):
 
     session: bytes
     name: str
+    owner: ClassVar[str] = ""
+
+    @staticmethod
+    def of(session: bytes, name: str, owner: str) -> NameSessionEffect:
+        """Build the shortest form of this effect."""
+        return NameOwnedSessionEffect(session, name, owner) if owner else NameSessionEffect(session, name)
 
     def apply(self, state: StoreState) -> None:
         state.session_names[self.session] = self.name
+        state.session_owners[self.session] = self.owner
         state.dirty.sessions.add(self.session)
+
+
+class NameOwnedSessionEffect(NameSessionEffect, tag=15):
+    """As :class:`NameSessionEffect`, with the name of the session's user."""
+
+    owner: str = ""  # type: ignore[misc]  # a field of the longer form
 
 
 class ForgetSessionEffect(Effect, tag=16):
@@ -178,6 +191,7 @@ class ForgetSessionEffect(Effect, tag=16):
     def apply(self, state: StoreState) -> None:
         session = self.session
         state.session_names.pop(session, None)
+        state.session_owners.pop(session, None)
         if state.producers.pop(session, None) is not None:
             state.dirty.producers.add(session)
         if state.removals.pop(session, None) is not None:

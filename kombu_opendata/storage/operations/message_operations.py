@@ -349,9 +349,11 @@ class Operations:
         self._commits.apply(ArchiveEffect(queue.name, at, _pairs(entries), operator))
 
     # ------------------------------------------------------------------ sessions
-    def name_session(self, session: bytes, name: str) -> None:
-        if self._state.session_names.get(session) != name:
-            self._commits.apply(NameSessionEffect(session, name))
+    def name_session(self, session: bytes, name: str, owner: str = "") -> None:
+        """Store the consumer name of a session, and the name of its user; empty if the broker has no users."""
+        state = self._state
+        if state.session_names.get(session) != name or state.session_owners.get(session, "") != owner:
+            self._commits.apply(NameSessionEffect.of(session, name, owner))
 
     def forget_session(self, session: bytes) -> None:
         self._commits.apply(ForgetSessionEffect(session))

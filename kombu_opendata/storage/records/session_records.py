@@ -4,12 +4,14 @@
 leases           type       the messages that are leased to a consumer's session
 ===============  =========  ================================================================
 consumer         ``Utf8``   the consumer's name
-at               i64        the time of writing, ms since the epoch
+at               u64        the time of writing, ms since the epoch; highest bit: an
+                            owner follows the queues
 groups           u16        number of queues that follow, each once
 -- queue         ``Utf8``
 -- count         u32        number of message ids; highest bit: deadlines follow, too
 -- message ids   u64 each
 -- deadlines     i64 each   expiry of each message, ms since the epoch; 0 means never
+owner            ``Utf8``   the name of the session's user
 ===============  =========  ================================================================
 
 ===============  =========  ================================================================
@@ -67,9 +69,9 @@ import msgspec
 from ...errors import RequestError
 from . import field_types
 
-_AT = struct.Struct("<q")
+_AT = struct.Struct("<Q")
 _COUNT = struct.Struct("<I")
-_HIGHEST_BIT = 1 << 31
+_HIGHEST_BIT, _OWNER_FOLLOWS = 1 << 31, 1 << 63
 _PRODUCER = struct.Struct("<QQIq")
 _SIZE = struct.Struct("<B")
 #: number of a session's last publishes that are tracked individually
@@ -92,18 +94,23 @@ class SessionLeases(NamedTuple):
         held: message ids by queue.
         deadlines: by queue, if any of its messages expires: the expiry of each message in ``held``, 0 means never. The
             RFC's rows in flight have no deadline.
+        owner: the name of the user who alone may resume the session; empty if the broker had no users, or was of a
+            version that did not store it.
     """
 
     consumer: str
     at_ms: int
     held: Mapping[str, Sequence[int]]
     deadlines: Mapping[str, Sequence[int]] = {}
+    owner: str = ""
 
 
 def encode_leases(leases: SessionLeases) -> bytes:
+    if not 0 <= leases.at_ms < _OWNER_FOLLOWS:
+        raise RequestError(f"{leases.at_ms} is no time of a session's leases")
     parts = [
         field_types.utf8(leases.consumer),
-        field_types.pack(_AT, "at", leases.at_ms),
+        _AT.pack(leases.at_ms | (_OWNER_FOLLOWS if leases.owner else 0)),
         field_types.array_count(len(leases.held), "queues"),
     ]
     for queue, ids in leases.held.items():
@@ -111,6 +118,8 @@ def encode_leases(leases: SessionLeases) -> bytes:
         count = len(ids) | (_HIGHEST_BIT if deadlines else 0)
         parts += field_types.utf8(queue), field_types.pack(_COUNT, "count of messages", count)
         parts += field_types.pack_column("Q", ids), field_types.pack_column("q", deadlines)
+    if leases.owner:
+        parts.append(field_types.utf8(leases.owner))
     return b"".join(parts)
 
 
@@ -133,8 +142,11 @@ def decode_leases(key: bytes, value: bytes) -> SessionLeases:
         if with_deadlines:
             times, offset = field_types.read_column("q", key, value, offset, count)
             deadlines[queue] = times.tolist()
+    owner = ""
+    if at_ms & _OWNER_FOLLOWS:
+        owner, offset = field_types.read_utf8(key, value, offset)
     field_types.check_end(key, value, offset)
-    return SessionLeases(consumer, at_ms, ids_by_queue, deadlines)
+    return SessionLeases(consumer, at_ms & ~_OWNER_FOLLOWS, ids_by_queue, deadlines, owner)
 
 
 # ---- the last publish

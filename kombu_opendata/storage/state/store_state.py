@@ -282,6 +282,7 @@ class StoreState:
         self.producers: dict[bytes, Producer] = {}
         self.removals: dict[bytes, Removal] = {}  # by session: its last purge or deletion of a queue
         self.session_names: dict[bytes, str] = {}
+        self.session_owners: dict[bytes, str] = {}  # the names of their users; empty if unknown
         self.leases: dict[bytes, dict[tuple[str, int], QueueEntry]] = {}
         self.dead_letters: dict[tuple[str, int], DeadLetter] = {}  # by queue and id, the oldest first
         self.cursors: dict[str, Cursor] = {}  # by queue: current and finished background routing

@@ -28,11 +28,16 @@ class Site:
     """A broker with users that change."""
 
     def __init__(self, folder: Path, started: Children) -> None:
+        self.folder, self._started = folder, started
         self.users = folder / "users.toml"
         self.write(alice=EVERYTHING)
-        options = ("--store", f"file://{folder}/store", "--listen", "tcp:127.0.0.1:0", "--users", str(self.users))
-        self.broker = ServedBroker(folder, *options, "--log-format", "json")
-        started.add(self.broker)
+        self.start()
+
+    def start(self) -> None:
+        store = f"file://{self.folder}/store"
+        options = ("--store", store, "--listen", "tcp:127.0.0.1:0", "--users", str(self.users))
+        self.broker = ServedBroker(self.folder, *options, "--log-format", "json")
+        self._started.add(self.broker)
         self.url = f"opendata://%s:x@127.0.0.1:{self.broker.port}"
 
     def write(self, **users: dict[str, str]) -> None:
@@ -219,3 +224,32 @@ def test_a_user_has_not_the_sessions_of_another(site: Site) -> None:
             other.hello(user="bob", secret="x", client=b"c" * 16)
             refusal = other.call(m.Get(0, 1, "own", False))
             assert (refusal.code, "is exclusive to another connection" in refusal.text) == ("access_refused", True)
+
+
+@pytest.mark.contract(4, 13)
+def test_a_session_keeps_its_user_over_a_restart(site: Site) -> None:
+    """Also one that holds nothing, until its client had time to come back."""
+    site.write(alice=EVERYTHING, bob=EVERYTHING)
+    site.reload()
+    sessions = [b"h" * 16, b"i" * 16]
+    with RawClient(site.broker.port) as holder, RawClient(site.broker.port) as idle:
+        for client, session in zip((holder, idle), sessions, strict=True):
+            client.hello(session, user="alice", secret="x")
+        holder.declare("q")
+        holder.publish("q", 1)
+        holder.consume("q")
+        (held,) = holder.wait_deliveries(1)
+        site.broker.kill()
+    for place in ("in the journal", "in a checkpoint"):
+        site.start()
+        for session in sessions:
+            with RawClient(site.broker.port) as bob:
+                bob.send(m.Hello(0, session, "raw", user="bob", secret="x", resume=True))
+                refusal = bob.receive()
+                assert isinstance(refusal, m.Failed)
+                assert refusal.text == "this session belongs to another user: begin a new one"
+        if place == "in the journal":
+            assert site.broker.terminate() == 0
+    for session in sessions:
+        with RawClient(site.broker.port) as alice:
+            alice.hello(session, user="alice", secret="x", resume=True, held=[(1, *held.lease)])

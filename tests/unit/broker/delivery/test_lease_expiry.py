@@ -30,11 +30,13 @@ class Reopened:
             leases={b"session": {1: self.entry}}, session_names={b"session": "name"}, producers={},
             running=RunningTasks(),
         )  # fmt: skip
+        self.forgotten: list[bytes] = []
+        operations = SimpleNamespace(forget_session=self.forgotten.append)
         nothing = SimpleNamespace(schedule=lambda: None, wake=lambda _queue: None, get=lambda _name: self)
         clock = SimpleNamespace(now_ms=lambda: self.now_ms)
         core = SimpleNamespace(sessions=self.sessions, queues=nothing, clock=clock, outbox=nothing)
         leases = SimpleNamespace(lose_tasks=self.lost.append, expects_reports=True)
-        parts: list[Any] = [core, nothing, leases, state, nothing, GRACE_MS, GRACE_MS]
+        parts: list[Any] = [core, nothing, leases, state, operations, GRACE_MS, GRACE_MS]
         self.expiry = LeaseExpiry(*parts)
 
     def end(self, entry: Any, _outcome: int, name: str, *, lease_expired: bool) -> None:
@@ -56,6 +58,16 @@ def test_a_lease_lasts_and_never_less_than_the_grace(lease_ends_after_ms: int, k
     assert instance.returned == []
     instance.expire(kept_until_ms)
     assert instance.returned == [(instance.entry, "name", True)]
+
+
+def test_the_owner_of_a_session_without_a_lease_is_known_for_the_grace() -> None:
+    instance = Reopened(OPENED_AT_MS + 30_000)
+    instance.state.session_names.update({b"idle": "idle", b"back": "back"})
+    instance.sessions[b"back"] = SimpleNamespace(connection=instance)
+    instance.expire(GRACE_MS - 1)
+    assert instance.forgotten == []
+    instance.expire(GRACE_MS)
+    assert instance.forgotten == [b"idle"]
 
 
 def test_tasks_from_before_a_restart_have_a_minute() -> None:

@@ -108,6 +108,24 @@ def test_no_user_resumes_the_session_of_another() -> None:
     run(True, steps)
 
 
+def test_no_user_resumes_the_session_of_another_after_a_restart() -> None:
+    async def steps(world: World) -> None:
+        alice, mallory = (User(name, UserTable(roles=frozenset({"admin"}))) for name in ("alice", "mallory"))
+        world.session.user = alice
+        resumed(world, user=alice)
+        entry = await claimed(world)
+        world.restart()
+        with pytest.raises(AccessRefused, match="belongs to another user"):
+            resumed(world, lease(entry), user=mallory)
+        assert resumed(world, lease(entry), user=alice) == 1
+        world.restart()
+        assert resumed(world, lease(entry)) == 1, "a broker without users"
+        world.restart()
+        assert resumed(world, lease(entry), user=mallory) == 1, "the session began without users"
+
+    run(True, steps)
+
+
 @both_kinds
 def test_a_paused_queue_delivers_nothing(durable: bool) -> None:
     async def steps(world: World) -> None:

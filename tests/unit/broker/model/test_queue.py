@@ -49,6 +49,11 @@ class World:
         self.session.lost_at_ms = self.clock.now_ms()  # it has no connection
         self.call = Caller(self.instance, self.session)
 
+    def restart(self) -> None:
+        """Open another instance with the same store, which has no sessions."""
+        self.instance.policies.stop()
+        self.instance = Instance("default", self.engine, grace_ms=GRACE_MS, max_message_bytes=1 << 20)
+
     def declare(self, name: str, **arguments: object) -> BrokerQueue:
         self.call(DeclareQueue(1, name, self.durable, False, False, arguments, False))
         return self.instance.queues[name]

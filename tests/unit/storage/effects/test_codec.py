@@ -23,6 +23,7 @@ from kombu_opendata.storage.effects.deliveries import (
     ReturnLaterEffect,
 )
 from kombu_opendata.storage.effects.message_moves import RouteEffect
+from kombu_opendata.storage.effects.publishes import NameOwnedSessionEffect, NameSessionEffect
 from kombu_opendata.storage.effects.staged_jobs import (
     CommitStagedEffect,
     CommitStagedJobEffect,
@@ -52,6 +53,8 @@ CURSOR = Cursor(1, 2, 3, 4, 5, 6, 7, 8, 9, True, False, "a = 1")
         (RemoveForEffect("q", [1, 0], "", 5, "maxlen"), [7, "q", [1, 0], "", 5, "maxlen"]),
         (RenewEffect(b"s", 5, 5), [8, b"s", 5, 5]),
         (DeclareQueueEffect("q", 20, 1, 2, 60, {"x": 1}, 5), [9, "q", 20, 1, 2, 60, {"x": 1}, 5]),
+        (NameSessionEffect.of(b"s", "n", ""), [15, b"s", "n"]),
+        (NameSessionEffect.of(b"s", "n", "eve"), [15, b"s", "n", "eve"]),
         (
             RouteEffect("q", CURSOR, 5, [QueueRow(1, 0, 255, 5, 0, 0)], [Taken("done", 0, [1])]),
             [41, "q", list(CURSOR), 5, [[1, 0, 255, 5, 0, 0]], [["done", 0, [1]]]],
@@ -82,6 +85,7 @@ def test_an_effect_is_an_array_of_its_number_and_its_fields(effect: Effect, fiel
         ([6, "q", 5, [1, 0], "w", "", True], GiveUpEffect("q", 5, [1, 0], "w", "", True, False)),
         ([9, "q", 20, 1, 2, 60, {}], DeclareQueueEffect("q", 20, 1, 2, 60, {}, 0)),
         ([8, b"s", 6], RenewEffect(b"s", 6, 0)),
+        ([15, b"s", "n"], NameOwnedSessionEffect(b"s", "n", "")),
         ([14, "q", "e", "k"], UnbindEffect("q", "e", "k", None)),
         ([48, "job", 5, 1, []], CommitStagedJobEffect("job", 5, 1, [], NO_OPTIONS)),
         ([52, b"g", 0, 2, 0, b"", True], OpenChordEffect(b"g", 0, 2, 0, b"", True, b"")),

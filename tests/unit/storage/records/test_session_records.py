@@ -15,13 +15,24 @@ KEY = keys.session_key(bytes(16))
 def test_round_trip() -> None:
     held = {"celery": [1, 2**64 - 1], "empty": [], "many": list(range(70000))}
     for deadlines in ({}, {"celery": [0, 2**63 - 1]}, {"celery": [-1, 5], "many": list(range(70000))}):
-        found = SessionLeases("celery@a", -1, held, deadlines)
-        assert session_records.decode_leases(KEY, session_records.encode_leases(found)) == found
+        for owner in ("", "alice"):
+            found = SessionLeases("celery@a", 2**63 - 1, held, deadlines, owner)
+            assert session_records.decode_leases(KEY, session_records.encode_leases(found)) == found
 
 
 def test_what_never_expires_costs_nothing() -> None:
     stored = session_records.encode_leases(SessionLeases("c", 1, {"q": [258]}))
     assert stored.hex(" ") == "01 00 63 01 00 00 00 00 00 00 00 01 00 01 00 71 01 00 00 00 02 01 00 00 00 00 00 00"
+
+
+def test_an_owner_follows_the_messages() -> None:
+    without = session_records.encode_leases(SessionLeases("c", 1, {"q": [258]}))
+    stored = session_records.encode_leases(SessionLeases("c", 1, {"q": [258]}, owner="eve"))
+    assert stored[:10] + b"\0" + stored[11:] == without + b"\x03\x00eve"
+    assert stored[10] == 0x80
+    for wrong in (stored[:-1], stored + b"\0", stored[: len(without)], without + b"\x03\x00eve"):
+        with pytest.raises(CorruptRecord):
+            session_records.decode_leases(KEY, wrong)
 
 
 def test_refuses_what_does_not_fit() -> None:
@@ -30,6 +41,8 @@ def test_refuses_what_does_not_fit() -> None:
             session_records.encode_leases(SessionLeases("c", 0, {"q": ids}))
     with pytest.raises(RequestError):
         session_records.encode_leases(SessionLeases("c", 2**63, {}))
+    with pytest.raises(RequestError):
+        session_records.encode_leases(SessionLeases("c", -1, {}))
     with pytest.raises(RequestError):
         session_records.encode_leases(SessionLeases("c", 0, {"q": [1]}, {"q": [2**63]}))
 

@@ -8,11 +8,10 @@ import pytest
 
 from kombu_opendata.broker.calls.queue_client import send as send_calls
 from kombu_opendata.broker.calls.queue_client.send_idempotency import key_name
-from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.errors import RetryLater
 from kombu_opendata.protocol.messages import Outgoing, Send, Sent
 from tests.support.caller import Caller
-from tests.unit.broker.model.test_queue import GRACE_MS, World, run
+from tests.unit.broker.model.test_queue import World, run
 
 pytestmark = pytest.mark.contract(1)
 
@@ -40,8 +39,7 @@ async def answered(world: World) -> Sent:
 
 def restart(world: World) -> None:
     """Another broker on the same store, to which the client comes back."""
-    world.instance.policies.stop()
-    world.instance = Instance("default", world.engine, grace_ms=GRACE_MS, max_message_bytes=1 << 20)
+    world.restart()
     world.instance.sessions[world.session.id] = world.session
     world.call = Caller(world.instance, world.session)
 
