@@ -62,6 +62,7 @@ import hashlib
 import os
 import re
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
@@ -101,6 +102,8 @@ _BATCH = r"([0-9a-f]{24}/[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}\.batch)"
 _OBJECT = re.compile(_SCHEME + _BATCH, re.ASCII)
 _SEGMENT_SCHEME, SEGMENT_SUFFIX = "segment:", ".segment"
 _SEGMENT = r"segments/[0-9a-f]{16}-[0-9]{1,10}\.segment"
+_FRAME = re.compile(rf"{_SCHEME}{_BATCH}:([0-9]{{1,18}}):([0-9]{{1,10}})", re.ASCII)
+_IN_FRAME = re.compile(r"([0-9]{1,10}):([0-9]{1,10}):([0-9a-f]{8})", re.ASCII)
 _PAYLOAD = re.compile(
     rf"(?:{_SCHEME}{_BATCH}|{_SEGMENT_SCHEME}({_SEGMENT}))"
     r":([0-9]{1,18})(?::([0-9]{1,10}):([0-9]{1,10}))?:([0-9]{1,10}):([0-9a-f]{8})",
@@ -378,6 +381,10 @@ def parse_payload_uri(uri: str) -> EnvelopePlace | None:
     and, of an envelope without a frame, ``batch:<job>/<file>:<offset>:<length>:<CRC-32>``. In a segment they begin with
     ``segment:segments/<file>``. The URI is relative to the staged folder, so a store can be moved.
     """
+    parts = uri.rsplit(":", 3)
+    if len(parts) == 4 and (frame := _parse_frame(parts[0])) and _IN_FRAME.fullmatch(uri, len(parts[0]) + 1):
+        _frame, start, length, checksum = parts
+        return EnvelopePlace(frame.path, frame.offset, int(length), int(checksum, 16), frame.frame_bytes, int(start))
     match = _PAYLOAD.fullmatch(uri)
     if match is None:
         return None
@@ -385,3 +392,16 @@ def parse_payload_uri(uri: str) -> EnvelopePlace | None:
     return EnvelopePlace(
         batch or segment, int(offset), int(length), int(checksum, 16), int(frame_bytes or 0), int(start or 0)
     )
+
+
+class _Frame(NamedTuple):
+    path: str
+    offset: int
+    frame_bytes: int
+
+
+@lru_cache(maxsize=64)
+def _parse_frame(uri: str) -> _Frame | None:
+    """Return the frame at the beginning of a URI. Up to 256 messages, which are mostly read together, have the same."""
+    match = _FRAME.fullmatch(uri)
+    return _Frame(match[1], int(match[2]), int(match[3])) if match else None

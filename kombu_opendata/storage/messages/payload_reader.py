@@ -48,15 +48,15 @@ def locate(id: int, record: bytes | None) -> Place:
     Raises:
         CorruptRecord: the record is missing, does not decode, or has an unknown URI.
     """
-    key = keys.payload_key(id)
     if record is None:
-        raise CorruptRecord(f"the payload of message {id} is missing", key=key, offset=0)
-    decoded = payload.decode(key, record)
+        raise CorruptRecord(f"the payload of message {id} is missing", key=keys.payload_key(id), offset=0)
+    decoded = payload.decode_intact(record) or payload.decode(keys.payload_key(id), record)
     if isinstance(decoded, bytes):
         return decoded
-    place = payload.parse_chunks_uri(decoded.uri) or parse_payload_uri(decoded.uri)
+    place = parse_payload_uri(decoded.uri) or payload.parse_chunks_uri(decoded.uri)
     if place is None:
-        raise CorruptRecord(f"the payload of message {id} is at {decoded.uri}, an unknown URI", key=key, offset=0)
+        text = f"the payload of message {id} is at {decoded.uri}, an unknown URI"
+        raise CorruptRecord(text, key=keys.payload_key(id), offset=0)
     return place
 
 
@@ -81,11 +81,11 @@ class FrameCache:
         self._contents: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, place: EnvelopePlace) -> bytes | None:
-        return self._contents.get((place.path, place.offset)) if place.frame_bytes else None
+    def get(self, path: str, offset: int) -> bytes | None:
+        return self._contents.get((path, offset))
 
-    def put(self, place: EnvelopePlace, contents: bytes) -> None:
-        key = place.path, place.offset
+    def put(self, path: str, offset: int, contents: bytes) -> None:
+        key = path, offset
         with self._lock:
             if len(contents) > self._limit or key in self._contents:
                 return
@@ -121,20 +121,27 @@ class PayloadReader:
             StoreError: the store or the folder of batches can't be read now; a retry may help.
         """
         envelopes: Envelopes = {}
-        batch_places: list[tuple[int, EnvelopePlace]] = []
+        parts: dict[tuple[str, int, int], _Part] = {}
+        part, contents = _Part("", -1, 0, []), None
         for id, place in places.items():
             if isinstance(place, bytes):
                 envelopes[id] = place
             elif isinstance(place, EnvelopePlace):
-                contents = self.frames.get(place)
+                path, offset, length, _checksum, frame_bytes, _start = place
+                size = frame_bytes or length
+                if offset != part.offset or size != part.bytes or path != part.path:  # else as the message before
+                    contents = self.frames.get(path, offset) if frame_bytes else None
+                    part = parts.get((path, offset, size)) or _Part(path, offset, size, [])
                 if contents is None:
-                    batch_places.append((id, place))
+                    if not part.messages:
+                        parts[part[:3]] = part
+                    part.messages.append((id, place))
                 else:
                     envelopes[id] = envelope_of(id, place, contents)
             else:
                 await self._join(id, place, envelopes)
-        if batch_places:
-            await asyncio.to_thread(_read_batches, self._folder.open(), batch_places, envelopes, self.frames)
+        if parts:
+            await asyncio.to_thread(_read_batches, self._folder.open(), list(parts.values()), envelopes, self.frames)
         return envelopes
 
     async def _join(self, id: int, chunks: Chunks, envelopes: Envelopes) -> None:
@@ -153,13 +160,15 @@ class PayloadReader:
 def read_place(folder: Folder, id: int, place: EnvelopePlace) -> bytes | CorruptRecord:
     """Return the payload of one message in a batch or a segment, or its error. Blocks."""
     envelopes: Envelopes = {}
-    _read_batches(folder, [(id, place)], envelopes, FrameCache(0))
+    part = _Part(place.path, place.offset, place.stored_bytes, [(id, place)])
+    _read_batches(folder, [part], envelopes, FrameCache(0))
     return envelopes[id]
 
 
 class _Part(NamedTuple):
     """Frame, or an envelope without one, with the wanted messages in it."""
 
+    path: str
     offset: int
     bytes: int
     messages: list[tuple[int, EnvelopePlace]]
@@ -169,17 +178,11 @@ class _Part(NamedTuple):
         return self.offset + self.bytes
 
 
-def _read_batches(
-    folder: Folder, places: list[tuple[int, EnvelopePlace]], envelopes: Envelopes, frames: FrameCache
-) -> None:
+def _read_batches(folder: Folder, parts: list[_Part], envelopes: Envelopes, frames: FrameCache) -> None:
     """Read payloads from batch objects."""
-    places.sort(key=lambda item: (item[1].path, item[1].offset))
-    for path, batch in groupby(places, key=lambda item: item[1].path):
-        parts = [
-            _Part(offset, size, list(group))
-            for (offset, size), group in groupby(batch, key=lambda item: (item[1].offset, item[1].stored_bytes))
-        ]
-        for run in _runs(parts):
+    parts.sort(key=lambda part: part[:3])
+    for path, batch in groupby(parts, key=lambda part: part.path):
+        for run in _runs(list(batch)):
             start = run[0].offset
             try:
                 (data,) = folder.read(path, [(start, run[-1].end - start)])
@@ -204,15 +207,16 @@ def _add(part: _Part, data: bytes, envelopes: Envelopes, frames: FrameCache) -> 
     envelopes.update(found)
     is_whole = all(isinstance(envelope, bytes) for envelope in found.values())
     if place.frame_bytes and len(data) > place.length and is_whole:
-        frames.put(place, data)
+        frames.put(part.path, part.offset, data)
 
 
 def envelope_of(id: int, place: EnvelopePlace, data: bytes) -> bytes | DamagedBatch:
     """Return the payload of a message from the contents of its frame, or an error if it is damaged."""
-    envelope = data[place.start : place.start + place.length]
-    if len(envelope) < place.length:
-        return _damaged(id, place, f"only {len(envelope)} of {place.length} bytes are there")
-    return envelope if crc32(envelope) == place.checksum else _damaged(id, place, "its checksum does not match")
+    _path, _offset, length, checksum, _frame_bytes, start = place
+    envelope = data[start : start + length]
+    if len(envelope) < length:
+        return _damaged(id, place, f"only {len(envelope)} of {length} bytes are there")
+    return envelope if crc32(envelope) == checksum else _damaged(id, place, "its checksum does not match")
 
 
 def _runs(parts: list[_Part]) -> list[list[_Part]]:

@@ -162,14 +162,13 @@ class Payloads:
         for number, id in enumerate(ids):
             if number % LOOKS == 0:
                 await piece.pause()  # decoding the places of 2,000 messages in batches takes ten milliseconds
-            key = keys.payload_key(id)
-            record = records.get(key) or self._unstored_uri(id) or await self._store.get(key)
+            record = records.get(id) or self._unstored_uri(id) or await self._store.get(keys.payload_key(id))
             try:
                 place = locate(id, record)
             except CorruptRecord as exc:
                 errors[id] = exc
                 continue
-            room -= size_of(place)
+            room -= len(place) if type(place) is bytes else size_of(place)
             if room < 0 and places:
                 break  # it would evict the first payload, for which a delivery waits
             places[id] = place
@@ -187,9 +186,9 @@ class Payloads:
         staged = self.pending_staged.get(id) or self.flushing_staged.get(id)
         return staged.uri if staged else None
 
-    async def _scan(self, ids: list[int]) -> dict[bytes, bytes]:
+    async def _scan(self, ids: list[int]) -> dict[int, bytes]:
         """Return the records of ids that are close together, until half the cache is full; ``ids`` are sorted."""
-        records: dict[bytes, bytes] = {}
+        records: dict[int, bytes] = {}
         room = self._cache_bytes // 2
         for run in dense_runs(ids):
             first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
@@ -201,7 +200,7 @@ class Payloads:
                 in_thread=True,
             )
             async for rows in batches:
-                records.update(rows)
+                records.update([(int.from_bytes(key[-8:], "big"), value) for key, value in rows])
                 size = sum(len(value) for _key, value in rows)
                 self._mean_bytes = size // len(rows) + 1
                 room -= size

@@ -26,7 +26,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import RequestError
@@ -47,8 +46,7 @@ _SEGMENT = struct.Struct("<BQQ")
 _CHUNKS = re.compile(r"chunks:([1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadURI:
+class PayloadURI(NamedTuple):
     """A body that is stored elsewhere."""
 
     uri: str
@@ -116,12 +114,23 @@ def encode_uri(uri: str) -> bytes:
     return bytes((_URI,)) + field_types.utf8(uri)
 
 
+def decode_intact(value: bytes) -> bytes | PayloadURI | None:
+    """Decode the body or its URI as :func:`decode`, without the key; return None if the record may be damaged."""
+    if len(value) < _HEAD.size:
+        return None
+    tag, size = _HEAD.unpack_from(value)
+    content = value[_HEAD.size :]
+    if size != len(content):
+        return None
+    if tag == _INLINE:
+        return content
+    return PayloadURI(content.decode("ascii")) if tag == _URI and content.isascii() else None
+
+
 def decode(key: bytes, value: bytes) -> bytes | PayloadURI:
     """Decode the body, or its URI."""
-    if len(value) >= _HEAD.size:  # nearly all payloads are inline
-        tag, size = _HEAD.unpack_from(value)
-        if tag == _INLINE and _HEAD.size + size == len(value):
-            return value[_HEAD.size :]
+    if (decoded := decode_intact(value)) is not None:
+        return decoded
     tag, size = field_types.read(_HEAD, key, value, 0)
     if tag == _INLINE:
         if _HEAD.size + size != len(value):

@@ -484,9 +484,15 @@ class QueueState:
         was_dirty = number in self.dirty
         self._changed.add(self.name)
         self.available_bytes -= sum(sizes or ())
+        all_entries, entries, name, ready = self.available, bucket.available, self.name, self._ready
+        is_plain = self.partitions is None and self._oldest is None and not self.counts_bytes
         for (id, priority, visible_at, deadline, attempts), size in zip(available, sizes or repeat(0)):  # noqa: B905
-            entry = QueueEntry(self.name, number, id, priority, visible_at, deadline, attempts, size)
-            self._make_available(entry, now)
+            entry = QueueEntry(name, number, id, priority, visible_at, deadline, attempts, size)
+            if is_plain and not deadline and visible_at <= now:  # as `_make_available`, in a third of the time
+                all_entries[id] = entries[id] = entry
+                heappush(ready, (priority, id))
+            else:
+                self._make_available(entry, now)
         for id, priority, claimed_at, lease_until, attempts in in_flight:
             entry = QueueEntry(
                 self.name, number, id, priority, 0, 0, attempts, claimed_at=claimed_at, lease_until=lease_until

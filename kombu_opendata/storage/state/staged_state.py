@@ -195,7 +195,9 @@ class StagedState:
     def _end_task(self, job: StagedJob, id: int, state: int, at: int) -> None:
         self.tasks.end(job, id, state)
         self._dirty_jobs.add(job.id)
-        seconds = self._recent.setdefault(job.id, deque(maxlen=RATE_SECONDS))
+        seconds = self._recent.get(job.id)
+        if seconds is None:
+            seconds = self._recent[job.id] = deque(maxlen=RATE_SECONDS)
         second = (at or self._newest_ms) // 1000
         if seconds and seconds[-1][0] >= second:
             seconds[-1][1] += 1

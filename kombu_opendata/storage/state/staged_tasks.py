@@ -56,6 +56,13 @@ class StagedTasks:
     # ------------------------------------------------------------------ transitions
     def end(self, job: StagedJob, id: int, state: int) -> None:
         """Count the end of a message in one of its queues."""
+        place = (id - job.first_id) % ENDS_ROWS
+        block = self._blocks.get(id - place)
+        if type(block) is bytearray and block[place] != _REPLACED and not self.followers and self._is_row(job, id):
+            job.ended[state] += 1  # as below, for nearly all messages
+            block[place] = 1 + state
+            self._changed_blocks.add(id - place)
+            return
         follower = self.followers.get(id)
         if follower is not None:
             follower.open -= 1
@@ -121,6 +128,10 @@ class StagedTasks:
         return sorted(id for id, follower in self.followers.items() if follower.first_id == job.first_id)
 
     # ------------------------------------------------------------------ codes
+    @staticmethod
+    def _is_row(job: StagedJob, id: int) -> bool:
+        return job.first_id <= id < job.first_id + job.rows
+
     def has_ended(self, job: StagedJob, id: int) -> bool:
         """Return True if a message has ended, is not in a queue again, and no later message follows it."""
         return _OPEN < self._code(job, id) < _UNCOUNTED
