@@ -213,7 +213,7 @@ class Commits:
         count = len(self.effects)
         size = 0
         try:
-            if self.segments is not None:
+            if self.segments is not None and self.segments.needs_sync:
                 self.segments.sync()
             if count:
                 self._state.newest_ms = newest = max(self._state.newest_ms, self._clock.now_ms())

@@ -11,36 +11,21 @@ from ...file_system import sync_folder
 class FileCalls:
     """The calls of this system; a test passes its own, which fail or tear what they write."""
 
+    close = staticmethod(os.close)
+    read = staticmethod(os.pread)
+    write: staticmethod[[int, bytes | memoryview, int], int] = staticmethod(os.pwrite)
+    #: with the flag for it, the bytes are durable when the call returns
+    write_parts: staticmethod[..., int] = staticmethod(os.pwritev)
+    sync: staticmethod[[int], None] = staticmethod(os.fsync)
+    sync_data: staticmethod[[int], None] = staticmethod(getattr(os, "fdatasync", os.fsync))  # macOS has no fdatasync
+    truncate: staticmethod[[int, int], None] = staticmethod(os.ftruncate)
+    sync_folder = staticmethod(sync_folder)
+
     def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
         return os.open(path, flags, mode)
 
-    def close(self, fd: int) -> None:
-        os.close(fd)
-
-    def read(self, fd: int, size: int, offset: int) -> bytes:
-        return os.pread(fd, size, offset)
-
-    def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
-        return os.pwrite(fd, data, offset)
-
-    def write_parts(self, fd: int, parts: tuple[bytes, ...], offset: int, *flags: int) -> int:
-        """Write as ``os.pwritev``; with the flag for it, the bytes are durable when the call returns."""
-        return os.pwritev(fd, parts, offset, *flags)
-
-    def sync(self, fd: int) -> None:
-        os.fsync(fd)
-
-    def sync_data(self, fd: int) -> None:
-        os.fdatasync(fd)
-
-    def sync_folder(self, folder: Path) -> None:
-        sync_folder(folder)
-
     def rename(self, path: Path, target: Path) -> None:
         path.rename(target)
-
-    def truncate(self, fd: int, size: int) -> None:
-        os.ftruncate(fd, size)
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size

@@ -49,10 +49,12 @@ class Segments(ABC):
     Attributes:
         path: the open segment; empty if there is none.
         waiting_bytes: the size of what is only in memory.
+        needs_sync: appended envelopes may not be durable, so the next commit calls :meth:`sync`.
     """
 
     path = ""
     waiting_bytes = 0
+    needs_sync = False
 
     def __init__(self, token: str, large_bytes: int) -> None:
         self.large_bytes = large_bytes
@@ -121,7 +123,6 @@ class LocalSegments(Segments):
         super().__init__(token, large_bytes)
         self._folder, self._sync, self._segment_bytes, self._calls = folder, sync, segment_bytes, calls
         self._fd = -1
-        self._is_dirty = False
         self._failure: StoreUnwritable | None = None
 
     def _write(self, data: bytes) -> None:
@@ -144,7 +145,7 @@ class LocalSegments(Segments):
             store = self._folder.root.parent  # the folder itself may be missing
             text = f"the broker's disk is full: nothing was stored; {remedy(store)} and publish again"
             raise StoreFull(text, path=str(store)) from exc
-        self._is_dirty = True
+        self.needs_sync = True
 
     def _begin(self) -> None:
         self.end_segment()
@@ -163,14 +164,14 @@ class LocalSegments(Segments):
     def sync(self) -> None:
         if self._failure is not None:
             raise self._failure
-        if self._is_dirty and self._sync:
+        if self.needs_sync and self._sync:
             try:
                 self._calls.sync_data(self._fd)
             except OSError as exc:  # never StoreFull: a retry would succeed without having written anything
                 text = f"the payload segment {self._folder.root / self.path} can't be written: {exc.strerror}"
                 self._failure = StoreUnwritable(text, path=str(self._folder.root))
                 raise self._failure from exc
-        self._is_dirty = False
+        self.needs_sync = False
 
     def end_segment(self) -> None:
         self.sync()

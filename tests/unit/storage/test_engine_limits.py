@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import InvalidMessage, NewerFormat, RequestError, StoreFull, UnsupportedFormat
+from kombu_opendata.storage.commit.file_calls import FileCalls
 from kombu_opendata.storage.commit.journal_format import Segment
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import keys, store_records
@@ -127,7 +128,7 @@ def test_a_full_disk_refuses_publishes_and_loses_nothing(tmp_path: Path, monkeyp
 def test_effects_that_found_no_room_are_committed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def steps(world: World) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(os, "pwritev", failing(errno.ENOSPC))
+            patch.setattr(FileCalls, "write_parts", staticmethod(failing(errno.ENOSPC)))
             world.publish("q")
             for _ in range(2):
                 with pytest.raises(StoreFull):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.wire.connection import ConnectionProtocol
 from kombu_opendata.protocol.messages import Cancel, Consume, DeclareQueue, Deliver, Publish, PublishConfirm, Qos
+from kombu_opendata.storage.commit.file_calls import FileCalls
 from kombu_opendata.storage.engine import Engine
 from tests.support.caller import Caller
 from tests.support.clock import AdvancedLoop, ManualClock
@@ -136,7 +136,7 @@ def test_an_answer_waits_until_the_disk_has_room(tmp_path: Path, monkeypatch: py
             raise OSError(errno.ENOSPC, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(os, "pwritev", full)
+            patch.setattr(FileCalls, "write_parts", staticmethod(full))
             Caller(instance, session)(Publish(11, 1, "", "q", b"envelope", {}, 0, 1))
             await until(lambda: attempts)
             await turns()

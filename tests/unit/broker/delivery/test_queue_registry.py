@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.errors import StoreFull
 from kombu_opendata.protocol.messages import DeclareQueue, Publish
+from kombu_opendata.storage.commit.file_calls import FileCalls
 from tests.support.caller import Caller
 from tests.support.disks import failing
 from tests.support.engine import SMALL_BUCKETS, World, run
@@ -29,7 +29,7 @@ def test_a_queue_that_was_deleted_while_the_disk_was_full(tmp_path: Path, monkey
         queue = instance.queues["w"]
         await world.engine.commits.commit()
         with monkeypatch.context() as patch:
-            patch.setattr(os, "pwritev", failing(errno.ENOSPC))
+            patch.setattr(FileCalls, "write_parts", staticmethod(failing(errno.ENOSPC)))
             with pytest.raises(StoreFull):
                 await instance.queues.delete(queue)
         assert queue.deleting

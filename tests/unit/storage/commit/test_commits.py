@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import StoreUnwritable
+from kombu_opendata.storage.commit.file_calls import FileCalls
 from tests.support.engine import SETTINGS, World, run, sized
 
 
@@ -28,7 +29,7 @@ def test_nothing_is_committed_again_after_a_sync_has_failed(tmp_path: Path, monk
         commits.commit_journal()  # nobody waits, so it is not synced
         world.engine.operations.ack(world.queue("q"), (entry,))
         with monkeypatch.context() as patched:
-            patched.setattr(os, "fdatasync", broken)
+            patched.setattr(FileCalls, "sync_data", staticmethod(broken))
             with pytest.raises(StoreUnwritable):
                 await commits.commit()
         sequence = journal.sequence

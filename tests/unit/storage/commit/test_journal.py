@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import CorruptRecord, NewerFormat, StoreFull, StoreUnwritable
+from kombu_opendata.storage.commit.file_calls import FileCalls
 from kombu_opendata.storage.commit.journal import Journal
 from kombu_opendata.storage.commit.journal_format import RECORD as RECORD_HEADER
 from kombu_opendata.storage.commit.journal_format import checksum
@@ -408,15 +409,19 @@ def test_a_full_disk_is_no_room_and_nothing_is_written(tmp_path: Path, monkeypat
     journal, _ = opened(tmp_path)
     journal.append(b"one")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwritev", failing(errno.ENOSPC))
+        patch.setattr(FileCalls, "write_parts", staticmethod(failing(errno.ENOSPC)))
         with pytest.raises(StoreFull) as caught:
             journal.append(b"refused")
         assert caught.value.path == str(tmp_path)
-        patch.setattr(os, "pwritev", lambda fd, parts, offset: os.pwrite(fd, b"".join(parts)[:19], offset))
+        patch.setattr(
+            FileCalls,
+            "write_parts",
+            staticmethod(lambda fd, parts, offset: os.pwrite(fd, b"".join(parts)[:19], offset)),
+        )
         with pytest.raises(StoreFull):
             journal.append(b"half")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", failing(errno.ENOSPC))
+        patch.setattr(FileCalls, "write", staticmethod(failing(errno.ENOSPC)))
         with pytest.raises(StoreFull):
             journal.append(bytes(2 * SEGMENT))
         journal.append(bytes(SEGMENT - 200))  # fits the segment at hand
@@ -432,10 +437,10 @@ def test_a_disk_that_fails_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.M
     journal.append(b"one")
     with monkeypatch.context() as patch:
         for code in (errno.EIO, errno.ENOSPC):  # a second fdatasync would succeed without having written anything
-            patch.setattr(os, "fdatasync", failing(code))
+            patch.setattr(FileCalls, "sync_data", staticmethod(failing(code)))
             with pytest.raises(StoreUnwritable):
                 journal.sync()
-        patch.setattr(os, "pwritev", failing(errno.EIO))
+        patch.setattr(FileCalls, "write_parts", staticmethod(failing(errno.EIO)))
         with pytest.raises(StoreUnwritable):
             journal.append(b"two")
     journal.close()
@@ -458,8 +463,8 @@ def test_a_synced_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags:
         fdatasync(fd)
 
     journal, _ = opened(tmp_path, dsync=flags)
-    monkeypatch.setattr(os, "pwritev", write)
-    monkeypatch.setattr(os, "fdatasync", sync)
+    monkeypatch.setattr(FileCalls, "write_parts", staticmethod(write))
+    monkeypatch.setattr(FileCalls, "sync_data", staticmethod(sync))
     at_once = ["synced write"] if flags else ["write", "sync"]
     assert journal.append(b"one", sync=True) == 1
     assert calls == at_once
@@ -490,7 +495,7 @@ def test_a_synced_append_that_fails_is_not_tried_again(
         calls.append(arguments)
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "pwritev", write)
+    monkeypatch.setattr(FileCalls, "write_parts", staticmethod(write))
     with pytest.raises(error):
         journal.append(b"one", sync=True)
     assert len(calls) == 1
@@ -525,7 +530,7 @@ def test_a_spare_that_is_made_meanwhile(tmp_path: Path, monkeypatch: pytest.Monk
         return original(fd, data, offset)
 
     thread = threading.Thread(target=journal.prepare_spare)
-    monkeypatch.setattr(os, "pwrite", slow)
+    monkeypatch.setattr(FileCalls, "write", staticmethod(slow))
     thread.start()
     assert begun.wait(60)
     journal.append(b"kept" * 900)
@@ -551,7 +556,7 @@ def test_a_large_spare_replaces_one_that_a_thread_made_meanwhile(
             thread.join(10)
         return original(fd, data, offset)
 
-    monkeypatch.setattr(os, "pwrite", late)
+    monkeypatch.setattr(FileCalls, "write", staticmethod(late))
     assert journal.make_room(3 * SEGMENT)
     journal.append(bytes(3 * SEGMENT))
     journal.close()
