@@ -33,6 +33,7 @@ from . import (
     shapes,
     spark_job,
     spark_rows,
+    tracing,
 )  # fmt: skip
 from .peers import Peer, embedded, running
 from .record import Record, measured
@@ -56,6 +57,7 @@ ALONE: dict[str, Callable[..., None]] = {
     "spark": spark_rows.measure,
     "spark_job": spark_job.measure,
     "gap": celery_rows.gap,
+    "tracing": tracing.measure,
 }
 #: those that take the names of the chosen brokers
 _OF_PEERS = ("backlog", "peers_backlog")

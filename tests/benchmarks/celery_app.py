@@ -46,6 +46,7 @@ class Run:
     content: str = TIMES
     acks_late: bool = False
     backend: str = ""
+    headers: dict[str, str] | None = None
 
     def lines(self) -> list[tuple[int, float]]:
         """Return the number and time of each complete line of the ledger, in order."""
@@ -169,11 +170,11 @@ def wait_for_file(run: Run, process: Any, seconds: float) -> None:
 def send(barrier: Waiter, run: Run, first: int = 0, countdown: float | None = None) -> Timing:
     """Send the run's tasks with ``apply_async``, numbered from `first`; the first one opens the connection."""
     task = make_app(run).tasks["bench.tick"]
-    task.apply_async((first,), countdown=countdown)
+    task.apply_async((first,), countdown=countdown, headers=run.headers)
     barrier.wait()
     start, cpu = time.monotonic(), time.process_time()
     for number in range(first + 1, first + run.tasks):
-        task.apply_async((number,), countdown=countdown)
+        task.apply_async((number,), countdown=countdown, headers=run.headers)
     with task.app.producer_pool.acquire() as producer:  # the one that sent them
         clients.flush(producer.channel)
     return Timing(run.tasks - 1, start, time.monotonic(), time.process_time() - cpu)

@@ -131,11 +131,11 @@ def server_pid(peer: Peer) -> int:
 
 
 @contextmanager
-def broker_with(folder: Path, *options: str) -> Iterator[Peer]:
-    """Our broker on a new folder, with these options of the command line."""
+def broker_with(folder: Path, *options: str, before: str = "") -> Iterator[Peer]:
+    """Our broker on a new folder, with these options of the command line, after the statements `before`."""
     store = folder / "store"
     store.mkdir(parents=True, mode=0o700)
-    program = [sys.executable, "-c", "from kombu_opendata.cli import main; main()", "broker"]
+    program = [sys.executable, "-c", f"{before}from kombu_opendata.cli import main; main()", "broker"]
     listening = store / "broker.sock"
     command = [*program, "--store", f"file://{store}", "--listen", f"unix:{listening}", *options]
     with server(command, log=str(folder / "log")) as process:

@@ -13,7 +13,7 @@ ALWAYS = "always"
 """A Redis that syncs its file before it answers."""
 
 # Series of our own broker that rows are compared with.
-EMPTY, TWO, ONE = "empty", "two", "one"
+EMPTY, TWO, ONE, UNTRACED = "empty", "two", "one", "untraced"
 
 TITLES = {
     OURS: "ours",
@@ -24,6 +24,7 @@ TITLES = {
     EMPTY: "an empty queue",
     TWO: "two processes",
     ONE: "one producer",
+    UNTRACED: "no tracing",
 }
 
 

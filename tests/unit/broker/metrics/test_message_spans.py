@@ -13,7 +13,7 @@ from opentelemetry import trace
 
 from kombu_opendata.broker.delivery.rate_limited_log import Notices
 from kombu_opendata.broker.metrics import message_spans
-from kombu_opendata.broker.metrics.message_spans import MessageSpans
+from kombu_opendata.broker.metrics.message_spans import MessageSpans, ThreadTimes
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.commit.measurements import SlowCommit
@@ -91,3 +91,30 @@ def test_an_error_of_the_sdk_does_not_end_the_brokers_work(
     spans.slow_commit(SlowCommit(1.0, 1, 1, 0.0))
     (record,) = caplog.records
     assert "a processor is broken" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "used", "waited", "permitted"),
+    [
+        (0.010, 0.001, 0.0, True),
+        (0.010, 0.005, 0.0, False),
+        (0.110, 0.055, 0.0, True),
+        (0.200, 0.190, 0.0, False),
+        (0.210, 0.200, 0.0, True),
+        (0.500, 0.020, 0.480, False),
+        (4.000, 0.200, 3.800, True),
+    ],
+    ids=["idle", "half", "idle for long", "busy", "used enough", "little CPU", "enough of it"],
+)
+def test_a_slice_waits_for_idle_time_or_for_the_use_of_cpu(
+    elapsed: float, used: float, waited: float, permitted: bool
+) -> None:
+    assert ThreadTimes(elapsed, used, waited).permit_slice(ThreadTimes(0.0, 0.0, 0.0)) is permitted
+
+
+def test_the_times_of_a_thread_are_those_of_its_work() -> None:
+    start = ThreadTimes.now()
+    while (now := ThreadTimes.now()).used < start.used + 0.01:
+        pass
+    assert now.elapsed > start.elapsed
+    assert now.waited >= start.waited >= 0
