@@ -47,7 +47,6 @@ def test_unset_null_and_reset(client: Any, name: str, durable: bool) -> None:
     assert altered.overrides["x-max-length"] is None
     client.send_batch(name, [1, 2])
     assert client.metrics(name).ready == 2
-    assert client.metrics(name).visible == 2  # the name in earlier versions
     altered = client.alter(name, unset=["x-message-ttl", "x-expires"])
     assert altered.after == {"x-message-ttl": 60_000, "x-retry-delay": 5}
     with pytest.raises(errors.PreconditionFailed, match="1 message exceed"):
