@@ -1,6 +1,6 @@
 """Binary format of a batch object: segments of envelopes, each with its index, and a directory at the end.
 
-File names and URIs of batches, and URIs of messages in batches, are relative to the staged folder.
+File names and URIs of batches are relative to the staged folder.
 
 ==============  ===================================================================================================
 part            content
@@ -62,7 +62,6 @@ import hashlib
 import os
 import re
 import struct
-from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
@@ -97,21 +96,14 @@ _FOOTER_FIELDS = FOOTER.size - 8  # covered by its checksum
 
 HEADER_BYTES = HEADER.pack(MAGIC, VERSION, 0)
 
-_SCHEME = "batch:"
-_BATCH = r"([0-9a-f]{24}/[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}\.batch)"
-_OBJECT = re.compile(_SCHEME + _BATCH, re.ASCII)
-_SEGMENT_SCHEME, SEGMENT_SUFFIX = "segment:", ".segment"
-_SEGMENT = r"segments/[0-9a-f]{16}-[0-9]{1,10}\.segment"
-_FRAME = re.compile(rf"{_SCHEME}{_BATCH}:([0-9]{{1,18}}):([0-9]{{1,10}})", re.ASCII)
-_IN_FRAME = re.compile(r"([0-9]{1,10}):([0-9]{1,10}):([0-9a-f]{8})", re.ASCII)
-_PAYLOAD = re.compile(
-    rf"(?:{_SCHEME}{_BATCH}|{_SEGMENT_SCHEME}({_SEGMENT}))"
-    r":([0-9]{1,18})(?::([0-9]{1,10}):([0-9]{1,10}))?:([0-9]{1,10}):([0-9a-f]{8})",
-    re.ASCII,
-)
+SCHEME = "batch:"
+#: paths of batches, and of payload segments (:mod:`kombu_opendata.storage.records.payload_places`)
+BATCH = r"[0-9a-f]{24}/[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}\.batch"
+SEGMENT = r"segments/[0-9a-f]{16}-[0-9]{1,10}\.segment"
+_OBJECT = re.compile(f"{SCHEME}({BATCH})", re.ASCII)
 #: names of files that a sweep of the staged folder may remove: segments, batches and lists of bad rows, complete or not
 FILE_NAME = re.compile(
-    rf"{_SEGMENT}|[0-9a-f]{{24}}/(([0-9]{{1,10}}-[0-9]{{1,10}}-)?[0-9a-f]{{16}}\.(batch|bad))(\.part)?", re.ASCII
+    rf"{SEGMENT}|[0-9a-f]{{24}}/(([0-9]{{1,10}}-[0-9]{{1,10}}-)?[0-9a-f]{{16}}\.(batch|bad))(\.part)?", re.ASCII
 )
 
 
@@ -318,18 +310,8 @@ def random_token() -> str:
     return os.urandom(8).hex()
 
 
-def segment_path(token: str, number: int) -> str:
-    """Return the path of a payload segment; ``token`` is 16 hexadecimal digits, unique among the runs of brokers."""
-    return f"segments/{token}-{number}{SEGMENT_SUFFIX}"
-
-
-def is_segment(path: str) -> bool:
-    """Return True if a file is a payload segment, which has messages of publishes."""
-    return path.endswith(SEGMENT_SUFFIX)
-
-
 def batch_uri(path: str) -> str:
-    return _SCHEME + path
+    return SCHEME + path
 
 
 def with_token(uri: str, token: str) -> str:
@@ -341,67 +323,3 @@ def parse_batch_uri(uri: str) -> str | None:
     """Return the path of a batch; None if the URI is not one of a batch."""
     match = _OBJECT.fullmatch(uri)
     return match[1] if match else None
-
-
-class EnvelopePlace(NamedTuple):
-    """Location of an envelope in a batch or in a payload segment.
-
-    Attributes:
-        path: the batch, or the payload segment.
-        offset: the offset in the object of the envelope, or of the frame that contains it.
-        length: bytes of the envelope.
-        checksum: CRC-32 of the envelope.
-        frame_bytes: bytes of the frame; 0 if the envelope is not compressed.
-        start: the offset of the envelope in the contents of its frame.
-    """
-
-    path: str
-    offset: int
-    length: int
-    checksum: int
-    frame_bytes: int = 0
-    start: int = 0
-
-    @property
-    def stored_bytes(self) -> int:
-        """The number of bytes to read, from ``offset`` on."""
-        return self.frame_bytes or self.length
-
-    @property
-    def segment_uri(self) -> str:
-        """The URI of an envelope in a payload segment."""
-        frame = f"{self.frame_bytes}:{self.start}:" if self.frame_bytes else ""
-        return f"{_SEGMENT_SCHEME}{self.path}:{self.offset}:{frame}{self.length}:{self.checksum:08x}"
-
-
-def parse_payload_uri(uri: str) -> EnvelopePlace | None:
-    """Return the location of a message in a batch or a segment; None if the URI is not one of such a message.
-
-    The forms are ``batch:<job>/<file>:<frame offset>:<frame bytes>:<start>:<length>:<CRC-32, 8 hexadecimal digits>``
-    and, of an envelope without a frame, ``batch:<job>/<file>:<offset>:<length>:<CRC-32>``. In a segment they begin with
-    ``segment:segments/<file>``. The URI is relative to the staged folder, so a store can be moved.
-    """
-    parts = uri.rsplit(":", 3)
-    if len(parts) == 4 and (frame := _parse_frame(parts[0])) and _IN_FRAME.fullmatch(uri, len(parts[0]) + 1):
-        _frame, start, length, checksum = parts
-        return EnvelopePlace(frame.path, frame.offset, int(length), int(checksum, 16), frame.frame_bytes, int(start))
-    match = _PAYLOAD.fullmatch(uri)
-    if match is None:
-        return None
-    batch, segment, offset, frame_bytes, start, length, checksum = match.groups()
-    return EnvelopePlace(
-        batch or segment, int(offset), int(length), int(checksum, 16), int(frame_bytes or 0), int(start or 0)
-    )
-
-
-class _Frame(NamedTuple):
-    path: str
-    offset: int
-    frame_bytes: int
-
-
-@lru_cache(maxsize=64)
-def _parse_frame(uri: str) -> _Frame | None:
-    """Return the frame at the beginning of a URI. Up to 256 messages, which are mostly read together, have the same."""
-    match = _FRAME.fullmatch(uri)
-    return _Frame(match[1], int(match[2]), int(match[3])) if match else None

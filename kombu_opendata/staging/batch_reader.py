@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from ..errors import DamagedBatch, RequestError
+from ..errors import RequestError
 from . import batch_format as fmt
 from .batch_block import IndexBlock, decode_block
 from .batch_format import SegmentEntry, Tail, job_folder, parse_batch_uri
 from .folder import Folder
 from .job import INLINE_BYTES, BatchInfo
-
-#: a writer ends a segment with the envelope after which it is large
-_MAX_PAYLOAD_BYTES = fmt.SEGMENT_BYTES + fmt.MAX_ENVELOPE_BYTES
 
 
 class BatchSource(Protocol):
@@ -163,54 +159,3 @@ def read_inline(
 def inline_bytes(encoded: bytes, block: IndexBlock) -> int:
     """Return the bytes of a block that count for the limit of inline batches: of its columns and envelopes."""
     return fmt.SIZE.size + len(encoded) + sum(block.lengths)
-
-
-class DamagedRows(NamedTuple):
-    """Rows of an object that can't be read, from row ``first`` of the object on."""
-
-    first: int
-    rows: int
-    error: DamagedBatch
-
-
-def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> Iterator[DamagedRows]:
-    """Read every byte of an object of ``size`` bytes, and yield its damaged rows.
-
-    ``checksum`` is the one in the commit. The memory use is a segment. Errors are those of :func:`read_tail`.
-    """
-    tail = read_tail(folder, path, size)
-    if tail.checksum != checksum:
-        raise fmt.corrupt(path, size - 8, f"its checksum is {tail.checksum}, the commit has {checksum}")
-    first = 0
-    for segment in tail.segments:
-        row, at, offset = 0, 0, segment.payload_offset
-        try:
-            if segment.payload_bytes > _MAX_PAYLOAD_BYTES:
-                raise fmt.corrupt(path, offset, f"a segment of {segment.payload_bytes} bytes")
-            (payload,) = folder.read(path, [(offset, segment.payload_bytes)])
-            for encoded in read_index(folder, path, segment, tail.version):
-                block = decode_block(encoded, path, segment.payload_bytes, fmt.MAX_ENVELOPE_BYTES)
-                if at != block.offset:
-                    raise fmt.corrupt(path, offset + at, "a block that does not continue the one before")
-                at += block.frame_bytes or sum(block.lengths)
-                yield from _damaged_rows(payload[block.offset : at], block, path, offset, first + row)
-                row += block.rows
-            if at != segment.payload_bytes or row != segment.rows:
-                text = f"the blocks of a segment have {row} of its {segment.rows} rows and end at its byte {at}"
-                raise fmt.corrupt(path, offset + at, text)
-        except DamagedBatch as exc:
-            yield DamagedRows(first + row, max(segment.rows - row, 1), exc)
-        first += segment.rows
-
-
-def _damaged_rows(stored: bytes, block: IndexBlock, path: str, offset: int, first: int) -> Iterator[DamagedRows]:
-    """Yield the damaged rows of a block with these stored bytes, which begins with row ``first`` of the object."""
-    at = offset + block.offset
-    try:
-        envelopes = contents_of(stored, block, path, at) if block.frame_bytes else stored
-    except DamagedBatch as exc:
-        yield DamagedRows(first, block.rows, exc)
-        return
-    for row in block.damaged_rows(envelopes):
-        text = f"the checksum of the envelope of row {first + row} does not match"
-        yield DamagedRows(first + row, 1, fmt.corrupt(path, at, text))

@@ -18,10 +18,6 @@ class FrameError(ValueError):
     """A frame that does not decompress, or to another size than it may have."""
 
 
-#: size of the sample by which :meth:`Compressor.worthwhile` decides
-_SAMPLE_BYTES = 16 << 10
-
-
 class Compressor:
     """Compressor of frames that name the size of their contents."""
 
@@ -30,12 +26,6 @@ class Compressor:
 
     def frame(self, data: bytes) -> bytes:
         return self._zstd.compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
-
-    def worthwhile(self, data: bytes) -> bytes | None:
-        """Return a frame if a sample from the middle of the data shrinks to half of its size; else None."""
-        middle = len(data) // 2
-        sample = data[middle : middle + _SAMPLE_BYTES]
-        return self.frame(data) if 2 * len(self.frame(sample)) < len(sample) else None
 
 
 def decompress(frame: bytes, limit: int) -> bytes:

@@ -17,7 +17,7 @@ import pytest
 
 from kombu_opendata.errors import OpenDataError
 from kombu_opendata.staging.batch_block import decode_block
-from kombu_opendata.staging.batch_format import EnvelopePlace, parse_batch_uri
+from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import read_index, read_tail
 from kombu_opendata.staging.job import StagingTarget
 from kombu_opendata.storage.commit.journal_format import complete_records
@@ -27,6 +27,7 @@ from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.messages.payload_reader import PayloadReader, locate
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.kinds import RecordKind
+from kombu_opendata.storage.records.payload_places import EnvelopePlace
 from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import QueueSettings
 

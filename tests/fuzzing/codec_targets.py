@@ -30,12 +30,13 @@ from kombu_opendata.errors import (
     UnsupportedFormat,
 )
 from kombu_opendata.masking import masked
+from kombu_opendata.offline.checks.batch_objects import verify_object
 from kombu_opendata.protocol.queue_arguments import KNOWN
 from kombu_opendata.selectors import compile_selector
 from kombu_opendata.selectors.language import KEYWORDS
 from kombu_opendata.staging import batch_format as fmt
 from kombu_opendata.staging.batch_block import decode_block
-from kombu_opendata.staging.batch_reader import read_inline, verify_object
+from kombu_opendata.staging.batch_reader import read_inline
 from kombu_opendata.staging.compression import Compressor
 from kombu_opendata.staging.job import BatchInfo
 from kombu_opendata.storage.commit import journal_format

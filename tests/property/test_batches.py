@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kombu_opendata.errors import CorruptRecord, NewerFormat, RequestError
+from kombu_opendata.offline.checks.batch_objects import verify_object
 from kombu_opendata.staging.batch_block import value_at
 from kombu_opendata.staging.batch_format import batch_path
-from kombu_opendata.staging.batch_reader import read_inline, verify_object
+from kombu_opendata.staging.batch_reader import read_inline
 from kombu_opendata.staging.batch_writer import BatchWriter
 from kombu_opendata.staging.folder import LocalFolder
 from kombu_opendata.staging.job import BatchInfo, StagingTarget

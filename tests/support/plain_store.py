@@ -9,11 +9,11 @@ from typing import Any
 
 from slatedb import uniffi
 
-from kombu_opendata.staging.batch_format import parse_payload_uri
 from kombu_opendata.staging.compression import decompress
 from kombu_opendata.storage import records
 from kombu_opendata.storage.records import payload
 from kombu_opendata.storage.records.keys import RecordKind, parse
+from kombu_opendata.storage.records.payload_places import parse_payload_uri
 
 
 class PlainStore:

@@ -8,7 +8,6 @@ from ...protocol.envelope import SPARK_JOB, SPARK_MESSAGE, broker_headers, heade
 from ...protocol.permissions import RESULTS, STAGED_JOBS
 from ...protocol.revocation import PROPERTY
 from ...protocol.unique_key import HEADER, OnConflict, UniqueKey
-from ...staging.batch_format import EnvelopePlace
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
@@ -16,6 +15,7 @@ from ...storage.operations.staged_jobs import Staging
 from ...storage.operations.task_results import ResultStore
 from ...storage.operations.unique_keys import Holder, UniqueKeys, decide
 from ...storage.records.idempotency import unique_name_of
+from ...storage.records.payload_places import EnvelopePlace
 from ...storage.routing.topology import Topology
 from ..access.rights import Rights
 from ..delivery.instance_core import Traffic

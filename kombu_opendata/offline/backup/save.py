@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ...errors import CorruptRecord, InvalidURL, NewerFormat, StoreChanged, StoreError, StoreFull
-from ...staging.batch_format import SEGMENT_SUFFIX, is_segment
 from ...staging.folder import Folder, FolderEntry
 from ...storage.records import active, keys
 from ...storage.records.keys import RecordKind
+from ...storage.records.payload_places import SEGMENT_SUFFIX, is_segment
 from ...version import __version__
 from ..findings import OnProgress, Progress
 from ..records.offline_store import OfflineStore

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ...errors import CorruptRecord
-from ...staging.batch_format import is_segment, parse_payload_uri
 from ...staging.folder import LocalFolder
 from ...storage.messages.payload_reader import read_place
 from ...storage.records import keys, payload
 from ...storage.records.keys import RecordKind
 from ...storage.records.payload import CHUNK_BYTES, PayloadURI
+from ...storage.records.payload_places import is_segment, parse_payload_uri
 from ..records.message_facts import ARCHIVED, AVAILABLE, BUCKETS, FAILED, IN_FLIGHT, MessageFacts, QueueMembership
 from .family import SLACK_MS, CheckContext
 

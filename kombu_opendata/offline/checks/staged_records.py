@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ...errors import DamagedBatch, NewerFormat, StoreError
-from ...staging.batch_format import is_segment, parse_payload_uri
-from ...staging.batch_reader import verify_object
+from ...errors import StoreError
 from ...staging.folder_url import StagedFolder
 from ...storage.records import keys
 from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.payload import PayloadURI, SegmentUse
+from ...storage.records.payload_places import is_segment, parse_payload_uri
 from ...storage.records.staged_jobs import StagedJob, StagedObject
 from ..records.message_facts import MessageFacts
+from .batch_objects import check_object
 from .family import CheckContext, Family
 
 
@@ -82,7 +82,7 @@ class StagedFamily(Family):
         folder = StagedFolder(location.url, location.instance)
         try:
             for first_id, batch in sorted(self._objects.items()):
-                code, text = await asyncio.to_thread(_check_object, folder, first_id, batch)
+                code, text = await asyncio.to_thread(check_object, folder, first_id, batch)
                 if code == "batch-missing" and self.context.is_running:
                     reason = f"{text}; the running broker may have removed it: verify again"
                     self.context.report.incomplete.append(reason)
@@ -143,27 +143,3 @@ class StagedFamily(Family):
         if job is None:
             return 0
         return max(first_id + batch.rows - max(first_id, job.first_id + job.routed), 0)
-
-
-def _check_object(staged: StagedFolder, first_id: int, batch: StagedObject) -> tuple[str, str]:
-    """Read a whole object; return the code and the text of a finding, or empty texts.
-
-    Raises:
-        StoreError: the object can't be read now.
-    """
-    folder = staged.open()
-    try:
-        size = folder.size(batch.path)
-    except DamagedBatch as exc:
-        return "batch-missing", exc.text
-    if size != batch.bytes:
-        return "batch-damaged", f"it has {size} bytes instead of {batch.bytes}"
-    first, rows = None, 0
-    try:
-        for damaged in verify_object(folder, batch.path, size, batch.checksum):
-            first, rows = first or damaged, rows + damaged.rows
-    except (DamagedBatch, NewerFormat) as exc:
-        return "batch-damaged", exc.text
-    if first is None:
-        return "", ""
-    return "batch-damaged", f"{rows} of {batch.rows} messages from {first_id + first.first} on: {first.error.text}"

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Set
 from typing import NamedTuple, TypeVar
 
 from ...errors import CorruptRecord
-from ...staging.batch_format import EnvelopePlace, is_segment
 from ..clock import TimeSlice
 from ..messages.payload_reader import Place, locate
 from ..records import (
@@ -30,6 +29,7 @@ from ..records import (
 from ..records.definitions import NO_OVERRIDES, FlowRecord, QueueConfig
 from ..records.partition import PartitionRecord
 from ..records.payload import Chunks, NewMessage
+from ..records.payload_places import EnvelopePlace, is_segment
 from ..records.routes_block import KEPT, KEPT_IN_CHUNKS
 from ..records.session_records import SessionLeases
 from ..slatedb.ffi import WriteBatch

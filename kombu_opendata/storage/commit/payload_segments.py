@@ -30,12 +30,14 @@ from zlib import crc32
 
 from ...errors import OpenDataError, StoreFull, StoreUnwritable
 from ...file_system import remedy
-from ...staging.batch_format import EnvelopePlace, segment_path
 from ...staging.compression import Compressor
 from ...staging.folder import LocalFolder
 from ...staging.folder_url import StagedFolder
+from ..records.payload_places import EnvelopePlace, segment_path
 from .file_calls import SYSTEM, FileCalls
 
+#: size of the sample that shows if an envelope is compressed
+_SAMPLE_BYTES = 16 << 10
 _FLAGS = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -68,12 +70,18 @@ class Segments(ABC):
         Raises:
             StoreFull, StoreError: the envelope can't be written, and nothing was changed.
         """
-        frame = self._compressor.worthwhile(envelope)
+        frame = self._compressed(envelope)
         self._write(envelope if frame is None else frame)
         frame_bytes = 0 if frame is None else len(frame)
         place = EnvelopePlace(self.path, self._offset, len(envelope), crc32(envelope), frame_bytes)
         self._offset += place.stored_bytes
         return place
+
+    def _compressed(self, envelope: bytes) -> bytes | None:
+        """Return a frame if a sample from the middle of the envelope shrinks to half of its size; else None."""
+        middle = len(envelope) // 2
+        sample = envelope[middle : middle + _SAMPLE_BYTES]
+        return self._compressor.frame(envelope) if 2 * len(self._compressor.frame(sample)) < len(sample) else None
 
     @abstractmethod
     def _write(self, data: bytes) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from ...staging.batch_format import EnvelopePlace
 from ..records import metadata
 from ..records.idempotency import Sending, UniqueHold
 from ..records.payload import MAX_INLINE_BYTES, NewMessage, encode_uri
+from ..records.payload_places import EnvelopePlace
 from ..records.session_records import NO_PUBLISH, Producer, Removal
 from ..state.history_log import Headers
 from ..state.store_state import StoreState

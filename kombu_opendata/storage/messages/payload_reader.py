@@ -11,12 +11,13 @@ from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from ...errors import CorruptRecord, DamagedBatch
-from ...staging.batch_format import FRAME_BYTES, MAX_ENVELOPE_BYTES, EnvelopePlace, parse_payload_uri
+from ...staging.batch_format import FRAME_BYTES, MAX_ENVELOPE_BYTES
 from ...staging.compression import FrameError, decompress
 from ...staging.folder import Folder
 from ...staging.folder_url import StagedFolder
 from ..records import keys, payload
 from ..records.payload import Chunks
+from ..records.payload_places import EnvelopePlace, parse_payload_uri
 
 #: chunks of a large payload that are read at the same time
 _CHUNKS_AT_ONCE = 16

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ...errors import InvalidMessage
 from ...protocol.queue_arguments import UNLIMITED_ATTEMPTS
-from ...staging.batch_format import EnvelopePlace
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.definitions import ClosePartitionsEffect, OpenPartitionEffect
@@ -42,6 +41,7 @@ from ..messages.payloads import Payloads
 from ..records import metadata
 from ..records.dead_letter import REVOKED
 from ..records.payload import encode_uri
+from ..records.payload_places import EnvelopePlace
 from ..records.session_records import Producer
 from ..state.queue_buckets import MAX_DEADLINE_MS, TTL_HEADER, QueueEntry, is_exact, retention_of
 from ..state.store_state import Queue, StoreState

@@ -16,7 +16,6 @@ from itertools import chain, groupby
 
 from ...errors import InvalidURL, OpenDataError
 from ...staging.batch_block import IndexBlock
-from ...staging.batch_format import is_segment
 from ...staging.folder import FolderEntry
 from ...staging.folder_url import StagedFolder
 from ..clock import TimeSlice
@@ -35,6 +34,7 @@ from ..effects.staged_jobs import (
 )
 from ..engine_parts import EngineParts, EngineService
 from ..records import field_types, keys
+from ..records.payload_places import is_segment
 from ..records.staged_jobs import StagedJob
 from ..state.queue_state import QueueState
 from ..state.staged_state import NO_OPTIONS, JobOptions, StagedBatch

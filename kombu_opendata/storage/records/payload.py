@@ -7,7 +7,7 @@ type             u8                          ``01`` inline, ``02`` URI
 payload          ``Array<Byte>`` | ``Utf8``  up to 65,535 bytes of body | a URI of the body
 ===============  ==========================  ====================================================
 
-A large body is in a payload segment (:mod:`kombu_opendata.staging.batch_format` has the URIs of segments and batches).
+A large body is in a payload segment (:mod:`.payload_places` has the URIs of segments and batches).
 Where there are no segments, a body of more than 65,535 bytes is split into chunk records of the same store; its URI is
 ``chunks:<count>:<size>`` with the number of chunks and the bytes of the whole body, both decimal. Source: RFC 0001; the
 schemes are defined here.

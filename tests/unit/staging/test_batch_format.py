@@ -12,11 +12,12 @@ import pytest
 
 from kombu_opendata.errors import CorruptRecord, NewerFormat, RequestError
 from kombu_opendata.staging import batch_format as fmt
-from kombu_opendata.staging.batch_format import SegmentEntry, batch_uri, job_folder, parse_batch_uri, parse_payload_uri
+from kombu_opendata.staging.batch_format import SegmentEntry, batch_uri, job_folder, parse_batch_uri
 from kombu_opendata.staging.batch_reader import path_of, read_inline
 from kombu_opendata.staging.batch_writer import BatchWriter
 from kombu_opendata.staging.compression import Compressor, FrameError, decompress
 from kombu_opendata.staging.job import INLINE_BYTES, BatchInfo, StagingTarget
+from kombu_opendata.storage.records.payload_places import parse_payload_uri
 
 # ---- batch format
 TARGET = StagingTarget("file:///nowhere/default.staged")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import DamagedBatch, NewerFormat
+from kombu_opendata.offline.checks.batch_objects import DamagedRows, verify_object
 from kombu_opendata.staging.batch_format import parse_batch_uri
-from kombu_opendata.staging.batch_reader import DamagedRows, read_tail, verify_object
+from kombu_opendata.staging.batch_reader import read_tail
 from kombu_opendata.staging.folder import LocalFolder
 from kombu_opendata.staging.job import BatchInfo, StagingTarget
 

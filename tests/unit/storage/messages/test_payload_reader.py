@@ -2,10 +2,11 @@ import asyncio
 from pathlib import Path
 from zlib import crc32
 
-from kombu_opendata.staging.batch_format import EnvelopePlace, batch_path
+from kombu_opendata.staging.batch_format import batch_path
 from kombu_opendata.staging.compression import Compressor
 from kombu_opendata.staging.folder_url import StagedFolder
 from kombu_opendata.storage.messages.payload_reader import PayloadReader, Place
+from kombu_opendata.storage.records.payload_places import EnvelopePlace
 
 PATH = batch_path("job", 0, 0, "0" * 16)
 
