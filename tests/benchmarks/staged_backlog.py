@@ -1,13 +1,16 @@
-"""Publish and consume beside staged messages: while these are indexed and compacted, at rest, and without any.
+"""Publish and consume beside waiting messages, while these are indexed and compacted and at rest, and without any.
 
-All ratios come from one run on one broker (ours only)::
+All ratios come from one run, on two brokers of ours, one with a backlog and one without, which are sampled in turns. So
+other work on the machine slows both::
 
     python -m tests.benchmarks.staged_backlog 200000
+    python -m tests.benchmarks.staged_backlog 200000 --published --rabbitmq
 
-A *phase* is the empty queues, the time right after the staged rows came into their queue, or rest. In each phase two
-processes publish to a queue, and a third consumes from it: ``backlog`` is the queue with the staged rows, ``other`` an
-empty one. The broker's CPU is read by groups of its threads, before the first message and after the last one, so the
-columns show whether its loop, SlateDB or others take the time.
+The messages that wait are a staged job, or were published. A *phase* is the time right after they came into their
+queue, or rest. In each phase two processes publish to a queue, and a third consumes from it: ``backlog`` is the queue
+with the messages that wait, ``other`` an empty one. The broker's CPU is read by groups of its threads, before the first
+message and after the last one, so the columns show whether its loop, SlateDB or others take the time. With
+``--rabbitmq``, RabbitMQ gets as many messages by publishing, and takes turns with ours at rest.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -30,12 +33,13 @@ from kombu_opendata.staging.batch_writer import BatchWriter
 from ..support.batches import envelope, headers
 from . import clients
 from .clients import Timing
-from .peers import Peer, our_broker, server_pid
-from .processes import Waiter, run_alone, run_together, thread_seconds, wait_at_rest
-from .workloads import rate
+from .peers import Peer, our_broker, server_pid, started
+from .processes import BenchError, Waiter, run_alone, run_together, thread_seconds, wait_at_rest, wait_until
+from .targets import RABBITMQ
+from .workloads import publish_together, rate, unconfirmed
 
 BACKLOG, OTHER = "backlog", "other"
-EMPTY, BUSY, REST = "empty", "busy", "at rest"
+BUSY, REST, _AGAINST_RABBITMQ = "busy", "at rest", "rabbitmq"
 GROUPS = ("loop", "slatedb", "others")
 PUBLISHERS = 2
 _BATCH_ROWS = 50_000
@@ -79,10 +83,9 @@ def sample(peer: Peer, function: Callable[..., Timing], name: str, count: int, p
     return Sample(rate(*timings), {name: (after[name] - before[name]) / messages * 1e6 for name in GROUPS})
 
 
-def stage(url: str, rows: int) -> float:
+def stage(peer: Peer, rows: int) -> float:
     """Commit a job of rows for the queue with the backlog; return the seconds until all were routed."""
-    start = time.monotonic()
-    with StagingClient(url) as staging:
+    with StagingClient(peer.url) as staging:
         target, job_id = staging.staging_target(), f"job-{uuid4().hex}"
         batches = []
         for partition, first in enumerate(range(0, rows, _BATCH_ROWS)):
@@ -94,73 +97,115 @@ def stage(url: str, rows: int) -> float:
             batches.append(writer.close())
         start = time.monotonic()
         staging.commit_job(job_id, batches)
-    with QueueClient(url) as client:
+    with QueueClient(peer.url) as client:
         client.wait_job(job_id, 600, until=lambda job: job.state != "routing")
     return time.monotonic() - start
 
 
-class Run:
-    """The samples of a run by phase and row, and the work of the broker between the phases."""
+def publish_backlog(peer: Peer, count: int) -> float:
+    """Publish messages to the queue with the backlog; return the seconds until the broker has all of them."""
+    start = time.monotonic()
+    publish_together(unconfirmed(peer), BACKLOG, count // PUBLISHERS, PUBLISHERS)
+    wait_until(lambda: run_alone(clients.depth, peer, BACKLOG) >= count // PUBLISHERS * PUBLISHERS, "it", seconds=600.0)
+    return time.monotonic() - start
 
-    def __init__(self, peer: Peer, count: int) -> None:
-        self._peer, self._count = peer, count
-        self.samples: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+
+class Pair(NamedTuple):
+    """Two samples of a row, one after the other: of the empty store or RabbitMQ, and of the store with the backlog."""
+
+    empty: Sample
+    full: Sample
+
+
+class Run:
+    """The samples of a run by row and phase. The queues keep their lengths, but for staged rows that are consumed."""
+
+    def __init__(self, empty: Peer, full: Peer, count: int) -> None:
+        self._empty, self._full, self._count = empty, full, count
+        self._pairs: dict[tuple[str, str], list[Pair]] = defaultdict(list)
 
     def measure(self, phase: str) -> None:
-        """Add one sample of each row; the queues keep their lengths, but for staged rows that are consumed."""
+        """Add one sample of each row."""
         for name in (BACKLOG, OTHER):
-            published = sample(self._peer, clients.publish, name, self._count, PUBLISHERS)
-            self.samples[f"{name}: publish"][phase].append(published)
-            self.samples[f"{name}: consume"][phase].append(sample(self._peer, clients.consume, name, self._count))
+            empty, full = (_publish_and_consume(peer, name, self._count) for peer in (self._empty, self._full))
+            for number, action in enumerate(("publish", "consume")):
+                self._pairs[f"{name}: {action}", phase].append(Pair(empty[number], full[number]))
+
+    def measure_rabbitmq(self, rabbitmq: Peer) -> None:
+        """Add one sample of each row, of RabbitMQ with a backlog and of ours."""
+        peers = (
+            _publish_and_consume(rabbitmq, BACKLOG, self._count),
+            _publish_and_consume(self._full, BACKLOG, self._count),
+        )
+        for number, action in enumerate(("publish", "consume")):
+            self._pairs[f"{BACKLOG}: {action}", _AGAINST_RABBITMQ].append(Pair(peers[0][number], peers[1][number]))
 
     def show(self) -> None:
-        for row, phases in self.samples.items():
-            empty = _median(phases[EMPTY])
-            for phase, samples in phases.items():
-                median = _median(samples)
-                cpu = "  ".join(f"{name} {median.cpu[name]:6.1f}" for name in GROUPS)
-                total, total_empty = sum(median.cpu.values()), sum(empty.cpu.values())
-                print(
-                    f"{row:18} {phase:8} {median.rate:9,.0f}/s  {median.rate / empty.rate:5.2f} × empty"
-                    f"   CPU (µs): {cpu}  {total / total_empty:5.2f} × empty"
-                )
+        for (row, phase), pairs in self._pairs.items():
+            cpu = {name: statistics.median(pair.full.cpu[name] for pair in pairs) for name in GROUPS}
+            rates = statistics.median(pair.full.rate / pair.empty.rate for pair in pairs)
+            text = f"{row:18} {phase:8} {statistics.median(pair.full.rate for pair in pairs):9,.0f}/s  {rates:5.2f} ×"
+            text += f"   CPU (µs): {'  '.join(f'{name} {cpu[name]:6.1f}' for name in GROUPS)}"
+            if phase != _AGAINST_RABBITMQ:
+                ratios = [sum(pair.full.cpu.values()) / sum(pair.empty.cpu.values()) for pair in pairs]
+                text += f"  {statistics.median(ratios):5.2f} ×"
+            print(text)
 
 
-def _median(samples: list[Sample]) -> Sample:
-    cpu = {name: statistics.median(each.cpu[name] for each in samples) for name in GROUPS}
-    return Sample(statistics.median(each.rate for each in samples), cpu)
+def _publish_and_consume(peer: Peer, name: str, count: int) -> tuple[Sample, Sample]:
+    return sample(peer, clients.publish, name, count, PUBLISHERS), sample(peer, clients.consume, name, count)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure publish and consume beside staged messages.")
+    parser = argparse.ArgumentParser(description="Measure publish and consume beside waiting messages.")
     parser.add_argument("rows", type=int)
-    parser.add_argument("--messages", type=int, default=2000, help="messages of each sample")
-    parser.add_argument("--rounds", type=int, default=3, help="samples of each row in each phase")
-    parser.add_argument("--dir", type=Path, help="where the store is, by default in the temporary folder")
+    parser.add_argument(
+        "--published", action="store_true", help="publish the messages that wait, instead of a staged job"
+    )
+    parser.add_argument("--rabbitmq", action="store_true", help="also compare with RabbitMQ, with as many messages")
+    parser.add_argument("--messages", type=int, default=6000, help="messages of each sample")
+    parser.add_argument("--rounds", type=int, default=5, help="samples of each row in each phase")
+    parser.add_argument("--dir", type=Path, help="where the stores are, by default in the temporary folder")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.dir) as folder, our_broker(Path(folder) / "staged") as peer:
-        run_alone(clients.declare, peer, BACKLOG, OTHER)
-        with QueueClient(peer.url, name="keeper") as keeper:  # without a client the broker would end
-            keeper.status()
-            run, pid = Run(peer, given.messages), server_pid(peer)
-            for _ in range(given.rounds):
-                run.measure(EMPTY)
-            before, began = thread_seconds(pid), time.monotonic()
-            print(f"routed in {stage(peer.url, given.rows):.1f} s")
-            _print_work("routing", before, thread_seconds(pid), began)
-            for _ in range(given.rounds):
-                run.measure(BUSY)
-            before, began = thread_seconds(pid), time.monotonic()
-            wait_at_rest(pid, seconds=1800.0)
-            _print_work("the rest of the background work", before, thread_seconds(pid), began)
-            for _ in range(given.rounds):
-                run.measure(REST)
-            run.show()
+    with tempfile.TemporaryDirectory(dir=given.dir) as folder, ExitStack() as stack:
+        empty, full = (stack.enter_context(our_broker(Path(folder) / name)) for name in ("empty", "full"))
+        for peer in (empty, full):
+            run_alone(clients.declare, peer, BACKLOG, OTHER)
+            # without a client the broker would end
+            stack.enter_context(QueueClient(peer.url, name="keeper")).status()
+        run, pid = Run(empty, full, given.messages), server_pid(full)
+        before, began = thread_seconds(pid), time.monotonic()
+        fill = publish_backlog if given.published else stage
+        print(f"filled in {fill(full, given.rows):.1f} s", flush=True)
+        _print_work("filling", before, thread_seconds(pid), began)
+        before, began = thread_seconds(pid), time.monotonic()
+        for _ in range(given.rounds):
+            run.measure(BUSY)
+        _print_work("the busy phase", before, thread_seconds(pid), began)
+        before, began = thread_seconds(pid), time.monotonic()
+        wait_at_rest(pid, seconds=1800.0)
+        _print_work("the rest of the background work", before, thread_seconds(pid), began)
+        for _ in range(given.rounds):
+            run.measure(REST)
+        if given.rabbitmq:
+            _measure_rabbitmq(run, given.rows, given.rounds, Path(folder), stack)
+        run.show()
+
+
+def _measure_rabbitmq(run: Run, rows: int, rounds: int, folder: Path, stack: ExitStack) -> None:
+    peer = started(RABBITMQ, folder / "rabbitmq", stack)
+    if isinstance(peer, str):
+        raise BenchError(f"no RabbitMQ: {peer}")
+    run_alone(clients.declare, peer, BACKLOG)
+    publish_backlog(peer, rows)
+    wait_at_rest(server_pid(peer), seconds=1800.0)
+    for _ in range(rounds):
+        run.measure_rabbitmq(peer)
 
 
 def _print_work(name: str, before: dict[str, float], after: dict[str, float], began: float) -> None:
     cpu = ", ".join(f"{group} {after[group] - before[group]:.2f} s" for group in GROUPS)
-    print(f"{name}: CPU of {cpu} in {time.monotonic() - began:.0f} s")
+    print(f"{name}: CPU of {cpu} in {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
