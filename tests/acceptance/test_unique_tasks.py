@@ -235,6 +235,15 @@ def test_a_queue_client_names_the_key(broker_url: str) -> None:
         assert client.publish(9, routing_key="none", unique="other").id is None
 
 
+def test_a_default_of_a_keyword_argument_is_part_of_the_key(app: Celery) -> None:
+    @app.task(shared=False, unique=kombu_opendata.Unique())
+    def keyword(*, value: int = 1) -> int:
+        return value
+
+    first = keyword.delay()
+    assert keyword.delay(value=1).id == first.id != keyword.delay(value=2).id
+
+
 def test_arguments_that_make_no_key(tasks: SimpleNamespace, app: Celery) -> None:
     @app.task(shared=False, unique=kombu_opendata.Unique(("task", "other")))
     def bad(value: int) -> int:

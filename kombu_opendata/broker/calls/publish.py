@@ -118,7 +118,7 @@ class PublishCalls(BrokerCalls):
     ) -> m.PublishConfirm:
         """Store a message with a unique key, unless another message holds the key."""
         unique.check()
-        if any(queue.stored is None for queue in targets):
+        if len(stored := stored_in(targets)) < len(targets):
             raise RequestError("a unique message needs durable queues", exchange=msg.exchange)
         task_id = msg.headers.get("id", "")
         decision = decide(unique, task_id, holder)
@@ -132,7 +132,7 @@ class PublishCalls(BrokerCalls):
             msg.headers[HEADER] = unique.key
         id = self.store(msg, targets, session)
         if decision.takes:
-            self._unique_keys.take(name, unique, id, task_id, stored_in(targets))
+            self._unique_keys.take(name, unique, id, task_id, stored)
         if holder is not None and decision.replaces:
             self._unique_keys.remove(holder)
         return self._confirm(msg, targets, id)

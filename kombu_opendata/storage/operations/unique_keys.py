@@ -59,11 +59,14 @@ class Decision(NamedTuple):
     replaces: bool = False  # the holder is removed
 
 
+_NEW = Decision(True, takes=True)
+
+
 def decide(unique: UniqueKey, task_id: str, holder: Holder | None) -> Decision:
     """Return the outcome of a publish of a task (empty: of another message), if ``holder`` has the key."""
     mode = unique.on_conflict
     if holder is None:
-        return Decision(True, takes=True)
+        return _NEW
     if mode == OnConflict.KEEP:
         return Decision(True, takes=bool(task_id) and holder.task_id == task_id)  # as its retry
     if mode == OnConflict.REPLACE and holder.is_replaceable and holder.waiting:
@@ -121,14 +124,14 @@ class UniqueKeys(EngineService):
 
     def take(self, name: bytes, unique: UniqueKey, id: int, task_id: str, queues: Sequence[Queue]) -> None:
         """Let a message that was just published to these queues hold the key with this hash, in its commit."""
-        places = [(queue.name, entry.bucket) for queue in queues if (entry := queue.messages.find(id)) is not None]
-        if not places:  # a full queue has dropped it
+        entries = [entry for queue in queues if (entry := queue.messages.find(id)) is not None]
+        if not entries:  # a full queue has dropped it
             return
         until, ms = Until.TIME, unique.until_ms
-        if unique.until_ms <= 0:
-            until, ms = Until.STARTED if unique.until_ms == UNTIL_STARTED else Until.DONE, 1000 * MAX_SECONDS
-        names, buckets = zip(*places, strict=True)
-        hold = UniqueHold(until, not unique.pinned, task_id, buckets)
+        if ms <= 0:
+            until, ms = Until.STARTED if ms == UNTIL_STARTED else Until.DONE, 1000 * MAX_SECONDS
+        names = tuple([entry.queue for entry in entries])
+        hold = UniqueHold(until, not unique.pinned, task_id, tuple([entry.bucket for entry in entries]))
         expires_at = self._clock.now_ms() + ms
         self._idempotency.remember(name, Sending((id,), expires_at, _NO_DIGEST, (names,), hold))
 

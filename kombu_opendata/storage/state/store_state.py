@@ -173,6 +173,12 @@ class Dirty:
         return any(bool(value) for value in vars(self).values())
 
 
+def _size_of(sending: Sending) -> int:
+    if len(sending.queues) == 1:
+        return 100 + 40 * len(sending.ids) + 60 * len(sending.queues[0])
+    return 100 + 40 * len(sending.ids) + 60 * sum(map(len, sending.queues))
+
+
 class IdempotencyState(WriteBackCache[Sending]):
     """The keys of one instance in memory, and the changes by effects.
 
@@ -180,11 +186,11 @@ class IdempotencyState(WriteBackCache[Sending]):
         used: True if there is a key in memory, or if the last :meth:`.Idempotency.look` found one.
         stored: the names that the store may have, or None while they are unknown. So a new key needs no read.
         added: the number of keys that were added since the last sweep, and not removed by :meth:`ended`.
-        unique: the unique keys whose message is in one queue, by message id.
+        unique: the unique keys in memory whose message is in one queue, by message id.
     """
 
     def __init__(self) -> None:
-        super().__init__(lambda sending: 100 + 40 * len(sending.ids) + 60 * sum(map(len, sending.queues)))
+        super().__init__(_size_of)
         self.used = False
         self.stored: NameFilter | None = None
         self._next_stored = NameFilter()  # all that were added since the last sweep began, and those that it found
@@ -214,6 +220,9 @@ class IdempotencyState(WriteBackCache[Sending]):
             if sending is not None and sending.ids[0] == id:
                 self.put(name, None)
                 self.added -= 1
+
+    def evicted(self, value: Sending) -> None:
+        self.unique.pop(value.ids[0], None)
 
     def begin_sweep(self) -> None:
         """Begin to collect the names that the store may have: those to come, and those that it will get."""

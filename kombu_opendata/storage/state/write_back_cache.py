@@ -44,11 +44,9 @@ class WriteBackCache(Generic[V]):
 
     def find(self, name: bytes) -> tuple[bool, V | None]:
         """Return True if the value is known, and the value."""
-        for values in (self._pending, self._hot, self._held, self._flushing):
-            item = values.get(name)
-            if item is not None:
-                return True, item[0]
-        return name in self._absent, None
+        pending, hot, held, flushing = self._pending, self._hot, self._held, self._flushing
+        item = pending.get(name) or hot.get(name) or held.get(name) or flushing.get(name)
+        return (name in self._absent, None) if item is None else (True, item[0])
 
     def is_pending(self, name: bytes) -> bool:
         """Return True if the next checkpoint writes a value of this name."""
@@ -89,6 +87,9 @@ class WriteBackCache(Generic[V]):
                 if item is not None:
                     self._keep(name, *item)
 
+    def evicted(self, value: V) -> None:
+        """Note that a value is no longer in memory, because others need its place."""
+
     def begin_flush(self) -> Mapping[bytes, V | None]:
         """Begin a checkpoint; return the values that it must write."""
         self._flushing, self._pending = self._pending, {}
@@ -112,7 +113,7 @@ class WriteBackCache(Generic[V]):
         return len(name) + self._size_of(value) + _OVERHEAD_BYTES
 
     def _keep(self, name: bytes, value: V | None, at_ms: int) -> None:
-        self.forget(name)
+        """Cache the store's value of a name that is in none of the dictionaries."""
         if name in self._holders:
             self._held[name] = (value, at_ms)
             return
@@ -121,12 +122,14 @@ class WriteBackCache(Generic[V]):
             if len(self._absent) > _MAX_ABSENT:
                 self._absent.popitem(last=False)
             return
-        if self._cost(name, value) > self.cache_bytes // 2:  # it would evict all others
+        cost = self._cost(name, value)
+        if cost > self.cache_bytes // 2:  # it would evict all others
             self.complete_since_ms = max(self.complete_since_ms, at_ms + 1)
             return
         self._hot[name] = (value, at_ms)
-        self.size_bytes += self._cost(name, value)
+        self.size_bytes += cost
         while self.size_bytes > self.cache_bytes and self._hot:
             oldest, (evicted, put_at_ms) = self._hot.popitem(last=False)
             self.size_bytes -= self._cost(oldest, evicted)
             self.complete_since_ms = max(self.complete_since_ms, put_at_ms + 1)
+            self.evicted(evicted)
