@@ -13,10 +13,10 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python $(if $(COVERAGE),-m coverage ru
 # busy with six processes of tests, as more than half of their time they wait.
 PARALLEL := --no-loadscope-reorder --dist loadfile --numprocesses
 
-# What make bench measures. The page keeps what is not measured again. With PEERS it is not written: its rows have all
-# brokers.
+# What make bench measures: the rows of the page, in half an hour, or all with FULL=yes. The page keeps what is not
+# measured again. With PEERS it is not written: its rows have all brokers.
 BENCH = $(if $(PEERS),,--out docs/benchmarks.md --samples docs/benchmarks/samples.json) \
-  $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS))
+  $(if $(FULL),--full) $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long test-downstream coverage faults simulation fuzz soak mutants mutation lint format types bench pictures docs build sbom lock clean
@@ -86,7 +86,7 @@ format: $(VENV)/.dev ## let ruff mend and lay out what it can
 types: $(VENV)/.dev ## mypy, strict
 	$(BIN)/mypy $(ARGS)
 
-bench: $(VENV)/.test ## measure against RabbitMQ and Redis, write docs/benchmarks.md and capacity.md; some of it: ONLY=latency,cpu PEERS=ours,rabbitmq ROUNDS=3
+bench: $(VENV)/.test ## measure against RabbitMQ and Redis, write docs/benchmarks.md and capacity.md; twenty rows in half an hour; all: FULL=yes; some: ONLY=latency,cpu PEERS=ours,rabbitmq ROUNDS=3
 	$(BIN)/python -m tests.benchmarks $(BENCH) $(ARGS); status=$$?; \
 	  $(BIN)/python -m tests.benchmarks.capacity --out docs/capacity.md && exit $$status
 

@@ -27,10 +27,10 @@ class InProcessBroker(Protocol):
 
 
 class MemoryBroker:
-    """Broker in a daemon thread of this process."""
+    """Broker in a daemon thread of this process, by default on a memory store."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, settings: BrokerSettings | None = None) -> None:
+        self._settings = settings or BrokerSettings(store=f"memory://{name}", create_instances=True)
         self._started = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name=f"opendata-{name}", daemon=True)
@@ -42,7 +42,7 @@ class MemoryBroker:
     async def _serve(self) -> None:
         try:
             self._loop = asyncio.get_running_loop()
-            self.server = Server(BrokerSettings(store=f"memory://{self.name}", create_instances=True))
+            self.server = Server(self._settings)
             await self.server.instances.get("default")
         except BaseException as exc:
             self._error = exc

@@ -33,13 +33,17 @@ class SystemClock:
         self._wall_ns, self._monotonic_ns = wall_ns, monotonic_ns
         self._wall = wall_ns() // 1_000_000
         self._monotonic = monotonic_ns() // 1_000_000
+        self._next_ns = 0  # the monotonic time from which the result may differ
 
     def now_ms(self) -> int:
-        monotonic = self._monotonic_ns() // 1_000_000
-        if monotonic != self._monotonic:
-            expected = self._wall + monotonic - self._monotonic
-            self._monotonic = monotonic
-            self._wall = max(self._wall_ns() // 1_000_000, expected)
+        now_ns = self._monotonic_ns()
+        if now_ns >= self._next_ns:
+            monotonic = now_ns // 1_000_000
+            if monotonic != self._monotonic:
+                expected = self._wall + monotonic - self._monotonic
+                self._monotonic = monotonic
+                self._wall = max(self._wall_ns() // 1_000_000, expected)
+            self._next_ns = (monotonic + 1) * 1_000_000
         return self._wall
 
     def not_before(self, at_ms: int) -> None:

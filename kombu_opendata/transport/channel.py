@@ -165,7 +165,7 @@ class Channel(VirtualChannel):
             if (connection.options.pipelined or current_batch.get() is not None) and not self.deadletter_queue:
                 owner = publish_owner(connection)
                 if owner is not None:
-                    self._publish_unconfirmed(request, sent["properties"], owner)
+                    self._publish_unconfirmed(request, sent, owner)
                     return None
             confirm = connection.io.publish(request, confirm_timeout if timeout is None else timeout)
             if confirm.holder is not None and (on_conflict := unique_conflict.get()) is not None:
@@ -183,15 +183,15 @@ class Channel(VirtualChannel):
         except OpenDataError as exc:
             raise translate(exc) from exc
 
-    def _publish_unconfirmed(
-        self, request: Publish, properties: Mapping[str, Any], owner: Batch | PublishPipeline
-    ) -> None:
+    def _publish_unconfirmed(self, request: Publish, message: OutgoingMessage, owner: Batch | PublishPipeline) -> None:
         pipeline = self._connection().pipeline
         if owner is pipeline:
             pipeline.raise_failures("; this message was not sent")
+        properties, task_id = message["properties"], message["headers"].get("id")
         message_id = properties.get("message_id") or properties.get("correlation_id") or ""
         on_conflict = unique_conflict.get() if request.unique is not None else None
-        pipeline.publish(request, owner.failures, str(message_id), owner.count_in_flight, on_conflict)
+        ids = str(message_id), str(task_id or "")
+        pipeline.publish(request, owner.failures, *ids, owner.count_in_flight, on_conflict)
 
     def _return_unroutable(
         self, unroutable: Unroutable, message: OutgoingMessage, exchange: str, routing_key: str

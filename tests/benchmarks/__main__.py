@@ -62,6 +62,7 @@ ALONE: dict[str, Callable[..., None]] = {
 #: those that take the names of the chosen brokers
 _OF_PEERS = ("backlog", "peers_backlog")
 Step = Callable[[str], None]
+_ROUNDS = 3
 SETTLE_SECONDS = 0.5
 """A pause between measurements, so that the afterwork of a broker does not fall into another one's turn."""
 
@@ -86,9 +87,12 @@ _FOLDER = click.Path(exists=True, file_okay=False, writable=True, path_type=Path
 @click.option("--out", type=_FILE, help="Write the report to this file.")
 @click.option("--samples", type=_FILE, help="Keep samples in this file; the report has its other workloads, too.")
 @click.option("--quick", is_flag=True, help="Use smaller sizes and two rounds, to check that it works.")
-@click.option("--only", default=",".join(WORKLOADS), callback=names(WORKLOADS), help=f"Of {', '.join(WORKLOADS)}.")
+@click.option("--full", is_flag=True, help="Measure all workloads, not only those of the page's rows.")
+@click.option("--only", default="", callback=names(WORKLOADS), help=f"Of {', '.join(WORKLOADS)}.")
 @click.option("--peers", default=",".join(PEERS), callback=names(PEERS), help="Brokers to compare.")
-@click.option("--rounds", type=click.IntRange(1), help="Rounds of each comparison (default 5, or 2 with --quick).")
+@click.option(
+    "--rounds", type=click.IntRange(1), help="Rounds of each comparison (default 3; 5 with --full; 2 with --quick)."
+)
 @click.option(
     "--backlog",
     "backlog_size",
@@ -98,8 +102,8 @@ _FOLDER = click.Path(exists=True, file_okay=False, writable=True, path_type=Path
 @click.option("--dir", "parent", type=_FOLDER, help="Folder of the brokers' data (default: the temporary folder).")
 @click.option("--keep", is_flag=True, help="Keep the brokers' data and logs.")
 def main(
-    out: Path | None, samples: Path | None, quick: bool, only: tuple[str, ...], peers: tuple[str, ...],
-    rounds: int | None, backlog_size: int | None, parent: Path | None, keep: bool,
+    out: Path | None, samples: Path | None, quick: bool, full: bool, only: tuple[str, ...],
+    peers: tuple[str, ...], rounds: int | None, backlog_size: int | None, parent: Path | None, keep: bool,
 ) -> None:  # fmt: skip
     """Measure this broker, RabbitMQ and Redis in one run and report ratios."""
     if backlog_size and backlog_size % 80:
@@ -112,7 +116,10 @@ def main(
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of ours would compile all modules again
     sizes = QUICK if quick else Sizes()
-    sizes = replace(sizes, rounds=rounds or sizes.rounds)
+    sizes = replace(sizes, rounds=rounds or (sizes.rounds if quick or full else _ROUNDS))
+    if not full and not quick:  # Redis takes minutes for a million messages
+        sizes = replace(sizes, backlog_peers=(OURS, RABBITMQ))
+    only = only or (WORKLOADS if full else report.MAIN_WORKLOADS)
     if backlog_size:
         points = tuple(size for size in sizes.curve_backlog if size < backlog_size)
         sizes = replace(sizes, backlog=backlog_size, peers_backlog=backlog_size, curve_backlog=(*points, backlog_size))

@@ -23,7 +23,7 @@ from .machine import bytes_in
 from .peers import Peer, our_broker, server_pid, started
 from .processes import BenchError, end, memory_mb, run_alone, tree_memory_mb, wait_at_rest, wait_until
 from .results import Results
-from .targets import EMPTY, OURS, RABBITMQ, REDIS
+from .targets import EMPTY, OURS, RABBITMQ
 from .workloads import PUBLISHERS, Sizes, publish_and_consume, publish_together, rate, unconfirmed
 
 QUEUE = "bench-backlog"
@@ -138,7 +138,7 @@ def measure_peers(names: Collection[str], sizes: Sizes, results: Results, folder
     """Measure a million messages that wait in each of the named brokers that this machine has."""
     with ExitStack() as stack:
         brokers: list[tuple[Peer, Path, ExitStack]] = []
-        for name in (OURS, RABBITMQ, REDIS):
+        for name in sizes.backlog_peers:
             own, place = stack.enter_context(ExitStack()), folder / f"peers-backlog-{name}"
             if name == OURS and name in names:
                 peer: Peer | None = own.enter_context(our_broker(place))

@@ -12,6 +12,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from . import instructions
 from .curve_rows import CURVES, QUANTITIES, Curve
 from .record import Measured, Record
 from .results import Results
@@ -21,14 +22,14 @@ from .workloads import Sizes
 HERE = Path(__file__).parent
 #: the series with a column
 SERIES = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS)
-#: the rows of the page, in its order
+#: the twenty rows that decide, in the order of the page
 MAIN_ROWS = (
-    "publish.rate", "publish8.rate", "pipeline.rate", "consume.rate", "peers_backlog.consume", "celery.rate",
-    "prefork.rate", "threads.rate", "gevent.rate", "latency.200p50", "latency.200p99",
-    "latency.200p999", "sizes.publish10kB", "sizes.consume10kB", "sizes.publish1MB", "sizes.consume1MB",
-    "backlog.memory", "backlog.consume", "backlog.kill", "gap.time", "connections.memory", "spark.write",
-    "history.page",
+    "publish.rate", "publish8.rate", "pipeline.rate", "pipeline.send", "consume.rate", "peers_backlog.publish",
+    "peers_backlog.consume", "peers_backlog.memory", "celery.rate", "prefork.rate", "threads.rate", "gevent.rate",
+    "latency.200p50", "latency.200p99", "latency.200p999", "sizes.publish10kB", "sizes.consume10kB",
+    "sizes.publish1MB", "sizes.consume1MB", "gap.time",
 )  # fmt: skip
+MAIN_WORKLOADS = tuple(dict.fromkeys(key.partition(".")[0] for key in MAIN_ROWS))
 _MAIN_SERIES = (OURS, RABBITMQ, REDIS)
 #: facts in the line of a run
 _OF_A_RUN = ("date", "commit", "load average before", "disk")
@@ -142,6 +143,8 @@ def page(run: Run, pictures: Sequence[Picture] = (), folder: str = "benchmarks")
         "page_template.md",
         sync=facts.get("disk", "not measured").rpartition("fsync: ")[2],
         rows=table(headings(_MAIN_SERIES)[:-2], marked),
+        reasons=items(_misses(rows, run.results)),
+        versions="; ".join(f"{TITLES[name]} {version}" for name, version in run.versions.items() if name in SERIES),
         pictures={name: drawn.get(name, "") for name in ("compared", "shapes", "peers-backlog")},
         curves="\n\n".join(text for name, text in drawn.items() if name.startswith("curve-")),
     )
@@ -161,6 +164,8 @@ def data_page(run: Run) -> str:
         rows=table(headings(), (cells(row, results) for row in rows)),
         unmeasured=f"Not measured: {', '.join(missing)}." if missing else "",
         reasons=items([*_misses(ROWS, results), *failures, *skipped]),
+        python=instructions.PYTHON,
+        instructions=table(("work", "budget", "before the budgets", "ratio"), _instructions()),
         curves="\n\n".join(
             f"### {curve.title}\n\n{curve.text}\n\n{table(*curve_table(curve, results))}" for curve in CURVES
         ),
@@ -211,6 +216,13 @@ def _spread(results: Results) -> Iterable[tuple[str, ...]]:
             if values := results.of(row.key, name):
                 shown = (number(value, row.unit) for value in (min(values), median(values), max(values)))
                 yield (row.work, title, *shown, str(len(values)))
+
+
+def _instructions() -> Iterable[tuple[str, ...]]:
+    for stretch, sides in instructions.budgets().items():
+        for side, budget in sides.items():
+            shown = f"{budget.now:,}", f"{budget.before:,}", f"{budget.now / budget.before:.2f}"
+            yield (f"{stretch}, {side}", *shown)
 
 
 def _runs(run: Run) -> Iterable[tuple[str, ...]]:

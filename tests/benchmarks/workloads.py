@@ -43,6 +43,7 @@ class Sizes:
     backlog: int = _size(10_000_000, 50_000)
     backlog_sample_each: int = _size(1_000, 250)
     peers_backlog: int = _size(1_000_000, 20_000)
+    backlog_peers: tuple[str, ...] = _size((OURS, RABBITMQ, REDIS), (OURS, RABBITMQ, REDIS))
     history: int = _size(10_000_000, 20_000)
     spark: int = _size(1_000_000, 50_000)
     spark_slice: int = _size(4_000, 500)
@@ -156,12 +157,16 @@ def publish_without_waiting(peer: Peer, sizes: Sizes, results: Results, folder: 
         wait_until(lambda: run_alone(clients.depth, peer, name) == count, f"{count} messages", seconds=60.0)
     results.add("pipeline.rate", peer.name, rate(timing))
     results.add("pipeline.cpu", peer.name, cpu_microseconds(timing))
-    for publishers in (PUBLISHERS, 64):
-        with a_queue(peer, "pipeline") as name:
-            timings = publish_together(peer, name, 2 * count // publishers, publishers)
-            results.add(f"pipeline.rate{publishers}", peer.name, rate(*timings))
     with a_queue(peer, "pipeline-send") as name:
         results.add("pipeline.send", peer.name, rate(run_alone(celery_app.send, Run(peer, name, sizes.tasks, ""))))
+
+
+def publish_by_many_without_waiting(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    peer, count = unconfirmed(peer), 2 * sizes.consume
+    for publishers in (PUBLISHERS, 64):
+        with a_queue(peer, "pipelines") as name:
+            timings = publish_together(peer, name, count // publishers, publishers)
+            results.add(f"pipelines.rate{publishers}", peer.name, rate(*timings))
 
 
 def consume_and_ack(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
@@ -227,6 +232,7 @@ COMPARED: dict[str, Comparison] = {
     "publish8": partial(publish_by_many, PUBLISHERS),
     "publish64": partial(publish_by_many, 64),
     "pipeline": publish_without_waiting,
+    "pipelines": publish_by_many_without_waiting,
     "consume": consume_and_ack,
     "celery": solo_worker,
     "prefork": partial(pool_of_worker, "prefork", ("-P", "prefork", "-c", "2", "-O", "fair")),

@@ -32,6 +32,7 @@ from .dispatch import BrokerCalls, Context, handles
 
 #: of a message id
 _MAX_DIGITS = 19
+_TIMES_END_MS = 1 << 53
 _CHECKED_PROPERTIES = (PROPERTY.encode(), b"user_id")
 
 
@@ -179,10 +180,12 @@ class PublishCalls(BrokerCalls):
             raise InvalidMessage(f"priority {msg.priority} is not within 0–255", priority=msg.priority)
         if not 0 < msg.seq < 1 << 63:
             raise InvalidMessage(f"publish number {msg.seq} is out of range", seq=msg.seq)
-        for value in (msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms):
-            if not -1 <= value < 1 << 53:
-                raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
-        _check_properties(session, msg.envelope)
+        times = msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms
+        if min(times) < -1 or max(times) >= _TIMES_END_MS:
+            value = next(value for value in times if not -1 <= value < _TIMES_END_MS)
+            raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
+        if not session.rights.permits_all:
+            _check_properties(session, msg.envelope)
         msg.headers, msg.envelope = broker_headers(
             msg.envelope, msg.exchange, msg.routing_key, msg.priority, session.rights.permits_publish
         )
@@ -282,10 +285,8 @@ def _check_properties(session: Session, envelope: bytes) -> None:
     """Check the properties of a message.
 
     If the broker must store a result when the message expires, the user needs write on the results. As in RabbitMQ, the
-    property ``user_id`` must be the user's name; the role admin permits another name.
+    property ``user_id`` must be the user's name; the role admin permits another name, so it needs no check.
     """
-    if session.rights.permits_all:
-        return
     properties = open_properties(envelope, _CHECKED_PROPERTIES)
     if PROPERTY in properties:
         session.rights.check("write", "exchange", RESULTS)

@@ -93,11 +93,13 @@ class Outbox:
         self.sessions_to_answer.clear()
 
     def send_all(self) -> None:
-        """Collect and send the messages of all sessions, after a commit during which none could be added."""
-        self.collect()
-        outgoing, self._outgoing = self._outgoing, []
-        for connection, messages in outgoing:
-            connection.send_all(messages)
+        """Send the messages of all sessions, after a commit during which none could be added."""
+        if self._outgoing:
+            send(self.take())
+        sessions, self.sessions_to_answer = self.sessions_to_answer, {}
+        for session in sessions:
+            if session.connection is not None:
+                session.connection.send_all(_take(session))
 
     def take(self) -> list[OutgoingMessages]:
         """Return and remove the collected messages, for :func:`send` after the commit."""

@@ -52,6 +52,7 @@ class PublishPipeline:
         message: Publish,
         failures: list[FailedPublish],
         message_id: str = "",
+        task_id: str = "",
         count_in_flight: Callable[[int], object] | None = None,
         on_conflict: Callable[[str], object] | None = None,
     ) -> None:
@@ -61,7 +62,7 @@ class PublishPipeline:
 
         Args:
             failures: receives an entry if the broker refuses the message, or the reply is lost.
-            message_id: goes into that entry.
+            message_id, task_id: go into that entry.
             count_in_flight, on_conflict: as in :class:`.PublishInFlight`.
 
         Raises:
@@ -71,7 +72,7 @@ class PublishPipeline:
         link = self._link
         try:
             with link.lock:
-                self._publish(message, failures, message_id, count_in_flight, on_conflict)
+                self._publish(message, failures, message_id, task_id, count_in_flight, on_conflict)
         finally:
             if self._session.waiting:
                 link.reentrance.run()
@@ -81,6 +82,7 @@ class PublishPipeline:
         message: Publish,
         failures: list[FailedPublish],
         message_id: str,
+        task_id: str,
         count_in_flight: Callable[[int], object] | None,
         on_conflict: Callable[[str], object] | None,
     ) -> None:
@@ -91,7 +93,7 @@ class PublishPipeline:
             self._make_room()
         link.ensure_open()
         data = session.start_publish(message)
-        rid, task_id = message.rid, message.headers.get("id", "")
+        rid = message.rid
         in_flight.add(
             rid,
             PublishInFlight(

@@ -117,9 +117,10 @@ class Publish(Request[PublishConfirm], tag=3):
     ``seq`` numbers the session's publishes from 1. A repeated number gets its reply again but is not stored again.
     Several publishes may be in flight: at most 1,024 numbers from the oldest unanswered publish to the newest.
 
-    ``headers`` are the message's metadata headers. A ``visible_at_ms`` of 0 means immediately; a ``ttl_ms`` of -1 means
-    no TTL. ``revocable`` means that the envelope describes the result to store when the message expires in a queue; see
-    :mod:`kombu_opendata.protocol.revocation`. A message with ``unique`` is stored unless another one holds the key.
+    ``headers`` is not used: the broker derives the metadata headers from the envelope. A ``visible_at_ms`` of 0 means
+    immediately; a ``ttl_ms`` of -1 means no TTL. ``revocable`` means that the envelope describes the result to store
+    when the message expires in a queue; see :mod:`kombu_opendata.protocol.revocation`. A message with ``unique`` is
+    stored unless another one holds the key.
     """
 
     seq: int

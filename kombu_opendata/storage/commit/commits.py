@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Set
 from typing import Protocol
 
@@ -239,10 +238,10 @@ class Commits:
     def _measure(self, seconds: float, count: int, size: int) -> None:
         """Count a commit; its effects and bytes are 0 if it only synced an earlier one."""
         metrics = self._metrics
-        values = (metrics.commit_seconds, seconds), (metrics.commit_effects, count), (metrics.commit_bytes, size)
-        for histogram, value in values if count else values[:1]:
-            histogram.counts[bisect_left(histogram.bounds, value)] += 1
-            histogram.sum += value
+        metrics.commit_seconds.observe(seconds)
+        if count:
+            metrics.commit_effects.observe(count)
+            metrics.commit_bytes.observe(size)
         if seconds > metrics.slow_seconds:
             metrics.slow_commits.append(SlowCommit(seconds, count, size, stopwatch()))
 

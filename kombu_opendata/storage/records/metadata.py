@@ -28,11 +28,8 @@ MAX_HEADERS = 0xFF
 
 _FIELDS = "message id, created at, received at, visible at, retention seconds, headers"
 _HEAD = struct.Struct("<QqqqIB")
-_LENGTHS = tuple(field_types.COUNT.pack(length) for length in range(256))
-
-# Few header keys recur in all messages. The cache is bounded, as publishers choose the keys.
-_KEYS_KEPT = 1024
-_keys: dict[str, bytes] = {}
+#: bounds of the cache of encoded headers
+_PAIRS_KEPT, _MAX_TEXT = 1024, 255
 
 
 Pairs = tuple[tuple[str, str], ...]
@@ -53,6 +50,22 @@ class Metadata(NamedTuple):
         return dict(self.header_pairs)
 
 
+class _EncodedPairs(dict[tuple[str, str], bytes]):
+    """Encoded headers. Some, such as a task's name, recur in all messages; others are unique, such as its id."""
+
+    def __missing__(self, pair: tuple[str, str]) -> bytes:
+        name, text = pair
+        encoded = field_types.utf8(name) + field_types.utf8(text)
+        if len(encoded) <= _MAX_TEXT:
+            if len(self) >= _PAIRS_KEPT:
+                self.clear()
+            self[pair] = encoded
+        return encoded
+
+
+_pairs = _EncodedPairs()
+
+
 def encode(
     message_id: int,
     created_at_ms: int,
@@ -61,29 +74,20 @@ def encode(
     retention_seconds: int,
     headers: dict[str, str] | Sequence[tuple[str, str]],
 ) -> bytes:
-    if len(headers) > MAX_HEADERS:
-        raise InvalidMessage(
-            f"{len(headers)} headers; a message holds at most {MAX_HEADERS}", limit=MAX_HEADERS, size=len(headers)
-        )
-    fields = message_id, created_at_ms, received_at_ms, visible_at_ms, retention_seconds, len(headers)
+    count = len(headers)
+    if count > MAX_HEADERS:
+        raise InvalidMessage(f"{count} headers; a message holds at most {MAX_HEADERS}", limit=MAX_HEADERS, size=count)
     try:
-        parts = [_HEAD.pack(*fields)]
+        head = _HEAD.pack(message_id, created_at_ms, received_at_ms, visible_at_ms, retention_seconds, count)
     except struct.error:
-        parts = [field_types.pack(_HEAD, _FIELDS, *fields)]  # raises
-    keys = _keys
-    lengths = _LENGTHS
-    for name, text in headers.items() if isinstance(headers, dict) else headers:
-        try:
-            raw = text.encode()
-            parts += keys[name], lengths[len(raw)], raw
-        except (KeyError, IndexError, UnicodeEncodeError):
-            parts += _encode_key(name), field_types.utf8(text)
-    return b"".join(parts)
+        fields = message_id, created_at_ms, received_at_ms, visible_at_ms, retention_seconds, count
+        head = field_types.pack(_HEAD, _FIELDS, *fields)  # raises
+    return head + encode_pairs(headers.items() if isinstance(headers, dict) else headers)
 
 
 def encode_pairs(headers: Iterable[tuple[str, str]]) -> bytes:
     """Encode headers as in the record, for :func:`encode_with`."""
-    return b"".join([_encode_key(name) + field_types.utf8(text) for name, text in headers])
+    return b"".join(map(_pairs.__getitem__, headers))
 
 
 def encode_with(
@@ -97,13 +101,6 @@ def encode_with(
 ) -> bytes:
     """Encode metadata as :func:`encode`, with ``count`` encoded headers."""
     return _HEAD.pack(message_id, created_at_ms, received_at_ms, visible_at_ms, retention, count) + pairs
-
-
-def _encode_key(name: str) -> bytes:
-    encoded = field_types.utf8(name)
-    if len(_keys) < _KEYS_KEPT and len(encoded) <= len(_LENGTHS):
-        _keys[name] = encoded
-    return encoded
 
 
 class Decoder:

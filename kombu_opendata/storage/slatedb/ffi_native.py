@@ -19,6 +19,7 @@ from .ffi import Range, ScanSettings, SlateBinding, WriteBatch, public, stock_sc
 from .ffi_polls import Polls, Wait
 from .rows import LENGTH, Pair, Rows, decode_pairs, decode_rows
 
+_PACK = LENGTH.pack
 LARGEST = 2**31 - 1 - LENGTH.size
 _SYMBOL = "uniffi_slatedb_uniffi_fn_"
 _RUNTIME = "ffi_slatedb_uniffi_"
@@ -57,7 +58,7 @@ class _Native:
         self.generated: Any = generated
         library = ctypes.PyDLL(self.generated._UniffiLib._name)
         self.status_type: Any = self.generated._UniffiRustCallStatus
-        status = ctypes.POINTER(self.status_type)
+        status = ctypes.c_void_p  # whose arguments are converted faster than those of a typed pointer
         u64, buffer = ctypes.c_uint64, _RustBuffer
 
         def bind(name: str, result: Any, *arguments: Any) -> Any:
@@ -209,18 +210,19 @@ class FastBatch(WriteBatch):
         self._reset_status()
 
     def put(self, key: bytes, value: bytes) -> None:
-        native = self._native
-        reference = self._reference
         size = len(key) + len(value)
         if size > LARGEST:
             raise ValueError(f"{size} bytes are too many for one row: at most {LARGEST}")
-        for argument, data in ((self._key, key), (self._value, value)):
-            argument.data = encoded = LENGTH.pack(len(data)) + data
-            argument.len = len(encoded)
+        native, reference, first, second = self._native, self._reference, self._key, self._value
+        first.data = key = _PACK(len(key)) + key
+        first.len = len(key)
+        second.data = value = _PACK(len(value)) + value
+        second.len = len(value)
+        from_bytes = native.from_bytes
         native.batch_put(
             native.clone_batch(self._handle, reference),
-            native.from_bytes(self._key, reference),
-            native.from_bytes(self._value, reference),
+            from_bytes(first, reference),
+            from_bytes(second, reference),
             reference,
         )
         if self._status.code:
@@ -242,7 +244,7 @@ class FastBatch(WriteBatch):
 
     def _reset_status(self) -> None:
         self._status = self._native.status_type()
-        self._reference = ctypes.byref(self._status)
+        self._reference = ctypes.addressof(self._status)
 
     def _raise(self) -> None:
         status = self._status

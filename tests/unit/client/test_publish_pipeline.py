@@ -13,13 +13,14 @@ from kombu_opendata.errors import ConnectionLost, PublishFailed, Unroutable
 from kombu_opendata.protocol import messages as m
 
 
-def publish(number: int, size: int = 1) -> m.Publish:
-    return m.Publish(0, 0, "x", "k", b"e" * size, {"id": f"task-{number}"}, 0, 1)
+def publish(size: int = 1) -> m.Publish:
+    return m.Publish(0, 0, "x", "k", b"e" * size, {}, 0, 1)
 
 
 def later(connection: Any, *numbers: int, size: int = 1) -> None:
     for number in numbers:
-        connection.pipeline.publish(publish(number, size), connection.pipeline.failures)
+        pipeline = connection.pipeline
+        pipeline.publish(publish(size), pipeline.failures, task_id=f"task-{number}")
 
 
 def receive(broker: Any, count: int) -> list[m.Publish]:
@@ -116,7 +117,7 @@ def test_a_stopping_broker_refuses_nothing_for_good(met: Any, peer: Any) -> None
 def test_a_confirmed_publish_among_them_gets_its_own_answer(met: Any) -> None:
     client, broker = met
     later(client.connection, 1)
-    calling = client.start(client.connection.io.publish, publish(2))
+    calling = client.start(client.connection.io.publish, publish())
     first, second = receive(broker, 2)
     broker.send(m.PublishConfirm(first.rid, 5, 1), m.PublishConfirm(second.rid, 6, 1))
     assert calling.result(10).message_id == 6

@@ -108,18 +108,21 @@ def publish(channel: Channel, connection: Connection, **kwargs: Any) -> m.Publis
     return request
 
 
-def test_a_publish_carries_envelope_headers_priority_and_times(channel: Channel, connection: Connection) -> None:
+def test_a_publish_carries_envelope_priority_and_times(channel: Channel, connection: Connection) -> None:
     request = publish(channel, connection, priority=9, mandatory=True, properties={"expiration": "1500"})
     assert (request.exchange, request.routing_key, request.priority, request.mandatory) == ("x", "k", 9, True)
     assert (request.created_at_ms, request.visible_at_ms, request.ttl_ms) == (12_500, 0, 1500)
-    assert request.headers == {
-        "h": "1",
-        "exchange": "x",
-        "routing_key": "k",
-        "priority": "9",
-        "content_type": "text/plain",
-    }
+    assert request.headers == {}  # the broker derives them
     assert envelope.decode(request.envelope)[4] == {"expiration": "1500", "priority": 9}
+
+
+@pytest.mark.parametrize("headers", [dict.fromkeys(map(str, range(254)), 1), {"h": "x" * 65_536}])
+def test_headers_that_the_broker_would_refuse_are_not_sent(
+    channel: Channel, connection: Connection, headers: dict[str, Any]
+) -> None:
+    with pytest.raises(amqp.ChannelError):
+        channel.basic_publish(channel.prepare_message("body", headers=headers), "x", "k")
+    assert connection.said == []
 
 
 def test_an_unroutable_message_is_an_error_or_a_callback(channel: Channel, connection: Connection) -> None:

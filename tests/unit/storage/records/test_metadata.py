@@ -26,11 +26,11 @@ def test_repeated_keys_are_kept() -> None:
     assert decoded.headers == {"a": "3", "b": "2"}
 
 
-def test_more_keys_than_are_remembered() -> None:
+def test_more_headers_than_are_remembered() -> None:
     for number in range(0, 5000, 250):
         headers = {f"key-{number + i}": str(i) for i in range(250)}
         assert metadata.decode(KEY, encode(headers)).headers == headers
-    assert len(metadata._keys) <= metadata._KEYS_KEPT
+    assert len(metadata._pairs) <= metadata._PAIRS_KEPT
 
 
 def test_255_headers_and_no_more() -> None:
