@@ -76,6 +76,12 @@ def test_the_page_sums_days_and_has_each_number_and_fault() -> None:
     assert "| kill -9 | 2,000 |" in TOOL["faults"]([vars_of(each) for each in runs])
 
 
+def test_the_page_has_what_was_found() -> None:
+    runs = Runs("make faults", "0.1.0", DAY, 1, 60, {"anomalies": 2}, defects=["SEED=7, point 1: a|b is lost"])
+    assert TOOL["defects"]([vars_of(runs)]).splitlines()[2:] == ["| SEED=7, point 1: a&#124;b is lost |"]
+    assert TOOL["defects"]([]) == ""
+
+
 def vars_of(runs: Runs) -> dict[str, Any]:
     return {name: getattr(runs, name) for name in runs.__struct_fields__} | {"day": runs.day.isoformat()}
 

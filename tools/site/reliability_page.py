@@ -80,6 +80,12 @@ def faults(runs: list[dict[str, Any]]) -> str:
     return "\n".join(["| fault | times |", "|---|---:|", *rows]) + "\n" if rows else ""
 
 
+def defects(runs: list[dict[str, Any]]) -> str:
+    """Return the table of the recorded anomalies and findings, with the seed that repeats each."""
+    rows = [f"| {text.replace('|', '&#124;')} |" for run in runs for text in run.get("defects", ())]
+    return "\n".join(["| what was found |", "|---|", *rows]) + "\n" if rows else ""
+
+
 def page() -> str:
     """Return the page."""
     parts = [HEAD]
@@ -91,6 +97,8 @@ def page() -> str:
         parts.append(f"## {title}\n\n{description[0].upper()}{description[1:]}\n\n{table(kind, runs)}")
         if injected := faults(runs):
             parts.append(injected)
+        if found := defects(runs):
+            parts.append(found)
         if kind == "soak" and (PAGE.parent / SOAK_PLOT).exists():
             parts.append(f"![Memory, objects, descriptors, files and disk over the virtual days]({SOAK_PLOT})\n")
     return "\n".join(parts)
