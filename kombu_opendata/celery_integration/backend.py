@@ -300,7 +300,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self._open_chord(group_id, size=chord_size)
 
     def add_to_chord(self, chord_id: str, result: Any) -> None:
-        self._open_chord(chord_id, added=1)
+        self._open_chord(chord_id, added=1, member=str(result.id).encode())
 
     def _open_chord(self, group_id: str, **fields: Any) -> None:
         message = OpenChord(0, self.get_key_for_group(group_id), self._chord_ttl_ms, **fields)

@@ -144,7 +144,15 @@ FORMATS = {
     "result expiry": Format(keys.result_expiry_key(1, b"k"), st.none(), lambda _value: field_types.VERSION_ONLY),
     "chord": Format(
         keys.chord_key(b"g"),
-        st.builds(results.Chord, i64, i64, i64, st.binary(max_size=20)),
+        st.builds(
+            results.Chord,
+            i64,
+            i64,
+            i64,
+            st.binary(max_size=20),
+            st.binary(max_size=3),
+            st.lists(st.binary(max_size=3), max_size=3).map(tuple),
+        ),
         results.encode_chord,
     ),
     "large value": Format(

@@ -169,6 +169,7 @@ class ResultCalls(BrokerCalls):
     @handles(m.OpenChord)
     def open_chord(self, call: Context, msg: m.OpenChord) -> None:
         check_range("the length of a chord's name", len(msg.chord), 1, MAX_NAME_BYTES)
+        check_range("the length of a chord member's name", len(msg.member), 0, MAX_NAME_BYTES)
         check_range("a time to live in ms", msg.ttl_ms, 0, MAX_TTL_MS)
         for number in (msg.size, msg.added):
             check_range("the number of a chord's tasks", number, -1, NO_INDEX)
@@ -176,7 +177,9 @@ class ResultCalls(BrokerCalls):
             size, limit = len(msg.header), self._max_message_bytes
             raise MessageTooLarge(f"the chord's header has {size} bytes, the limit is {limit}", size=size, limit=limit)
         self._commits.check_room(len(msg.header))
-        self._results.open_chord(msg.chord, msg.ttl_ms, msg.size, msg.added, msg.header, again=msg.again, body=msg.body)
+        self._results.open_chord(
+            msg.chord, msg.ttl_ms, msg.size, msg.added, msg.header, again=msg.again, body=msg.body, member=msg.member
+        )
         call.reply(m.Ok(msg.rid))
 
     @handles(m.GetChord)

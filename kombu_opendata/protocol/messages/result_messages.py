@@ -110,6 +110,7 @@ class OpenChord(Request[Ok], tag=50):
     ``size`` is -1 while the size is unknown, ``added`` is the number of tasks added to the chord's header, and
     ``header`` is returned in ChordParts. ``again`` deletes an earlier chord with this name. ``body`` is the task id of
     the chord's callback: if the last part comes from a task that expired, the broker stores a failed result for it.
+    ``member`` is the id of an added task, with which a repetition of the request adds nothing.
     """
 
     chord: bytes
@@ -119,6 +120,7 @@ class OpenChord(Request[Ok], tag=50):
     header: bytes = b""
     again: bool = False
     body: bytes = b""
+    member: bytes = b""
 
 
 @operation("read a chord", on_exchange("read", RESULTS), query=True)

@@ -159,6 +159,7 @@ class OpenChordEffect(Effect, tag=52):
     header: bytes
     again: bool
     body: bytes = b""
+    member: ClassVar[bytes] = b""
 
     def apply(self, state: StoreState) -> None:
         if self.again:
@@ -168,6 +169,14 @@ class OpenChordEffect(Effect, tag=52):
         chord.size = self.size if self.size >= 0 else chord.size
         chord.added += self.added
         chord.header, chord.body = self.header or chord.header, self.body or chord.body
+        if self.member:
+            chord.members[self.member] = None
+
+
+class AddToChordEffect(OpenChordEffect, tag=52):
+    """A chord was extended by a task whose id is ``member``, so that a repetition of the request is recognized."""
+
+    member: bytes = b""  # type: ignore[misc]  # a field of the longer form
 
 
 class CloseChordEffect(Effect, tag=53):

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from ..effects import Effect
-from ..effects.tasks import CloseChordEffect, ForgetResultsEffect, OpenChordEffect, StoreResultEffect
+from ..effects.tasks import (
+    AddToChordEffect,
+    CloseChordEffect,
+    ForgetResultsEffect,
+    OpenChordEffect,
+    StoreResultEffect,
+)
 from ..engine_parts import EngineParts, EngineService
 from ..records import keys
 from ..records import results as records
@@ -140,10 +146,18 @@ class ResultStore(EngineService):
         *,
         again: bool = False,
         body: bytes = b"",
+        member: bytes = b"",
     ) -> None:
-        """Declare or extend a chord; ``again`` replaces an earlier one of this name."""
+        """Declare or extend a chord; ``again`` replaces an earlier one of this name.
+
+        Args:
+            member: the id of the added task, which is added once.
+        """
         expires_at = _until(self._clock.now_ms(), ttl_ms)
-        self._apply(OpenChordEffect(group, expires_at, size, added, header, again, body), len(header))
+        if not member:
+            self._apply(OpenChordEffect(group, expires_at, size, added, header, again, body), len(header))
+        elif (chord := self.state.chords.get(group)) is None or member not in chord.members:
+            self._apply(AddToChordEffect(group, expires_at, size, added, header, again, body, member), len(header))
 
     def close_chord(self, group: bytes) -> None:
         chord = self.state.chords.get(group)

@@ -18,12 +18,14 @@ Chord, ``01 1e <group TB>``:
 ================  =======  =====================================================
 field             type     meaning
 ================  =======  =====================================================
-version           u8       1; 2 if the last field is present
+version           u8       1; 2 with the body, 3 also with the members
 expires at        i64      ms since the epoch, 0 means never
 size              i64      header tasks, -1 if unknown
 added             i64      header tasks that were added later
 header            bytes    a u32 length, then the header
 body              bytes    a u32 length, then the task id of the callback
+members           array    a u32 count, then the task id of each task that was
+                           added later and has no part yet, as the body
 ================  =======  =====================================================
 
 Chord part, ``01 1f <group TB> <index u32> <member TB>``:
@@ -61,7 +63,7 @@ _RESULT = struct.Struct("<BBq")
 _CHORD = struct.Struct("<Bqqq")
 _LARGE = struct.Struct("<BIQ")
 _SIZE = struct.Struct("<I")
-_CHORD_WITH_BODY = 2
+_CHORD_WITH_BODY, _CHORD_WITH_MEMBERS = 2, 3
 
 #: kinds of results
 INTERIM, READY, FINAL = range(3)
@@ -83,6 +85,7 @@ class Chord(NamedTuple):
     added: int
     header: bytes
     body: bytes = b""
+    members: tuple[bytes, ...] = ()
 
 
 def encode_large_value(large: Chunks) -> bytes:
@@ -106,18 +109,25 @@ def decode_result(key: bytes, value: bytes) -> Result:
 
 def encode_chord(chord: Chord) -> bytes:
     version = _CHORD_WITH_BODY if chord.body else field_types.VERSION
+    texts = [chord.header, chord.body] if chord.body else [chord.header]
+    count = b""
+    if chord.members:
+        version, texts, count = _CHORD_WITH_MEMBERS, [chord.header, chord.body], _SIZE.pack(len(chord.members))
     fixed = field_types.pack(_CHORD, "version, expires_at_ms, size, added", version, *chord[:3])
-    return fixed + _bytes(chord.header) + (_bytes(chord.body) if chord.body else b"")
+    return fixed + b"".join(map(_bytes, texts)) + count + b"".join(map(_bytes, chord.members))
 
 
 def decode_chord(key: bytes, value: bytes) -> Chord:
     version, expires_at, size, added = field_types.read(_CHORD, key, value, 0)
-    if version == _CHORD_WITH_BODY:
-        (length,) = field_types.read(_SIZE, key, value, _CHORD.size)
-        end = _CHORD.size + _SIZE.size + length
-        return Chord(expires_at, size, added, _read_bytes(key, value[:end], _CHORD.size), _read_bytes(key, value, end))
-    field_types.check_version(key, version)
-    return Chord(expires_at, size, added, _read_bytes(key, value, _CHORD.size))
+    if version not in (_CHORD_WITH_BODY, _CHORD_WITH_MEMBERS):
+        field_types.check_version(key, version)
+    (header, *body), end = field_types.read_many(_read_field, key, value, _CHORD.size, min(version, 2))
+    members: list[bytes] = []
+    if version == _CHORD_WITH_MEMBERS:
+        (count,) = field_types.read(_SIZE, key, value, end)
+        members, end = field_types.read_many(_read_field, key, value, end + _SIZE.size, count)
+    field_types.check_end(key, value, end)
+    return Chord(expires_at, size, added, header, b"".join(body), tuple(members))
 
 
 def encode_part(value: bytes) -> bytes:
@@ -133,10 +143,16 @@ def _bytes(value: bytes) -> bytes:
     return field_types.pack(_SIZE, "size", len(value)) + value
 
 
-def _read_bytes(key: bytes, value: bytes, offset: int) -> bytes:
-    """Return the bytes at `offset`, which must be the rest of `value`."""
+def _read_field(key: bytes, value: bytes, offset: int) -> tuple[bytes, int]:
     (size,) = field_types.read(_SIZE, key, value, offset)
     start = offset + _SIZE.size
-    if start + size != len(value):
+    if start + size > len(value):
         raise field_types.corrupt(key, offset, f"{size} bytes announced where {len(value) - start} are left")
-    return value[start:]
+    return value[start : start + size], start + size
+
+
+def _read_bytes(key: bytes, value: bytes, offset: int) -> bytes:
+    """Read the last field of a record."""
+    field, end = _read_field(key, value, offset)
+    field_types.check_end(key, value, end)
+    return field

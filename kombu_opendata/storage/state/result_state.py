@@ -87,6 +87,7 @@ class ChordState:
         added: tasks that were added to the header later.
         header: the header's structure, as the client encodes it.
         body: the task id of the callback; empty if unknown.
+        members: the ids of the added tasks that are not done, if their clients sent them.
         parts: (index, member) → key, of the tasks that are done.
         written: keys of parts that are in the store or in the current checkpoint.
         sender: the session that sends the callback; only in memory, so that another one may send it after a restart.
@@ -97,6 +98,7 @@ class ChordState:
     added: int = 0
     header: bytes = b""
     body: bytes = b""
+    members: dict[bytes, None] = field(default_factory=dict)
     parts: dict[tuple[int, bytes], bytes] = field(default_factory=dict)
     written: set[bytes] = field(default_factory=set)
     is_stored: bool = False
@@ -142,6 +144,7 @@ class ResultState:
         if (index, member) not in chord.parts:
             key = chord.parts[index, member] = keys.chord_part_key(group, index, member)
             self.parts.put(key, value, at_ms)
+            chord.members.pop(member, None)
         chord.expires_at_ms = expires_at_ms
 
     def change_chord(self, group: bytes) -> ChordState:
@@ -193,7 +196,9 @@ class ResultState:
                 self._written(key)
         for group in self._dirty_chords:
             chord = self.chords[group]
-            head = records.Chord(chord.expires_at_ms, chord.size, chord.added, chord.header, chord.body)
+            head = records.Chord(
+                chord.expires_at_ms, chord.size, chord.added, chord.header, chord.body, tuple(chord.members)
+            )
             batch.put(keys.chord_key(group), records.encode_chord(head))
             chord.is_stored = True
         self._expired = {}
@@ -220,7 +225,8 @@ class ResultState:
         self.has_revocable = await store.get(keys.result_key(HAS_REVOCABLE)) is not None
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.CHORD)):
             for key, value in rows:
-                chord = self.chords[keys.parse(key).chord or b""] = ChordState(*records.decode_chord(key, value))
+                head = records.decode_chord(key, value)
+                chord = self.chords[keys.parse(key).chord or b""] = ChordState(*head[:5], dict.fromkeys(head.members))
                 chord.is_stored = True
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.CHORD_PART)):
             for key, _value in rows:

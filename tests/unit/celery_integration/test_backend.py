@@ -19,6 +19,7 @@ from celery.exceptions import ImproperlyConfigured
 from kombu_opendata.broker import memory
 from kombu_opendata.celery_integration.backend import OpenDataBackend, ResultTooLarge
 from kombu_opendata.errors import ConnectionLost
+from kombu_opendata.protocol.messages import StoreResult
 from tests.support.celery_versions import from_celery_57
 
 
@@ -111,6 +112,16 @@ def test_a_task_for_an_elected_worker(url: str) -> None:
     def task() -> None: ...
 
     assert app.AsyncResult(task.s().election().id).state == states.PENDING
+
+
+def test_a_task_that_is_added_to_a_chord_by_two_requests_counts_once(url: str) -> None:
+    backend = backend_of(url)
+    backend.set_chord_size("group", 1)
+    for _attempt in range(2):  # the second one after a lost connection
+        backend.add_to_chord("group", backend.app.AsyncResult("added"))
+    for index, (member, is_last) in enumerate([(b"header", False), (b"added", True)]):
+        part = StoreResult(0, b"", 2, b"value", 0, chord=backend.get_key_for_group("group"), index=index, member=member)
+        assert backend.client.store(part).complete == is_last
 
 
 def test_a_failure_that_is_too_large_says_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from kombu_opendata.storage.effects.staged_jobs import (
     RouteStagedEffect,
     StagedChunk,
 )
-from kombu_opendata.storage.effects.tasks import OpenChordEffect
+from kombu_opendata.storage.effects.tasks import AddToChordEffect, OpenChordEffect
 from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.queue_buckets import QueueRow
 from kombu_opendata.storage.state.settled_list import Taken
@@ -53,6 +53,8 @@ CURSOR = Cursor(1, 2, 3, 4, 5, 6, 7, 8, 9, True, False, "a = 1")
         (RemoveForEffect("q", [1, 0], "", 5, "maxlen"), [7, "q", [1, 0], "", 5, "maxlen"]),
         (RenewEffect(b"s", 5, 5), [8, b"s", 5, 5]),
         (DeclareQueueEffect("q", 20, 1, 2, 60, {"x": 1}, 5), [9, "q", 20, 1, 2, 60, {"x": 1}, 5]),
+        (OpenChordEffect(b"g", 0, 2, 0, b"", True, b"b"), [52, b"g", 0, 2, 0, b"", True, b"b"]),
+        (AddToChordEffect(b"g", 0, -1, 1, b"", False, b"", b"m"), [52, b"g", 0, -1, 1, b"", False, b"", b"m"]),
         (NameSessionEffect.of(b"s", "n", ""), [15, b"s", "n"]),
         (NameSessionEffect.of(b"s", "n", "eve"), [15, b"s", "n", "eve"]),
         (
@@ -88,7 +90,8 @@ def test_an_effect_is_an_array_of_its_number_and_its_fields(effect: Effect, fiel
         ([15, b"s", "n"], NameOwnedSessionEffect(b"s", "n", "")),
         ([14, "q", "e", "k"], UnbindEffect("q", "e", "k", None)),
         ([48, "job", 5, 1, []], CommitStagedJobEffect("job", 5, 1, [], NO_OPTIONS)),
-        ([52, b"g", 0, 2, 0, b"", True], OpenChordEffect(b"g", 0, 2, 0, b"", True, b"")),
+        ([52, b"g", 0, 2, 0, b"", True], AddToChordEffect(b"g", 0, 2, 0, b"", True, b"", b"")),
+        ([52, b"g", 0, 2, 0, b"", True, b"b"], AddToChordEffect(b"g", 0, 2, 0, b"", True, b"b", b"")),
     ],
 )
 def test_a_field_that_an_older_version_did_not_write(fields: list[Any], effect: Effect) -> None:

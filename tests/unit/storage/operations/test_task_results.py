@@ -179,6 +179,36 @@ def test_a_chord_counts_each_part_once_over_crashes(tmp_path: Path, settings: ob
     run(tmp_path / "store", steps, settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_task_is_added_to_a_chord_once_over_crashes(tmp_path: Path, stored: bool) -> None:
+    async def steps(world: World) -> None:
+        def add(member: bytes) -> int:
+            world.engine.results.open_chord(b"group", HOUR_MS, added=1, member=member)
+            return world.engine.state.results.chords[b"group"].added
+
+        async def crash() -> None:
+            await (world.engine.commits.checkpoint() if stored else world.engine.commits.commit())
+            await world.crash()
+
+        world.engine.results.open_chord(b"group", HOUR_MS, 0)
+        assert (add(b"one"), add(b"one")) == (1, 1)
+        await crash()
+        assert (add(b"one"), add(b"two"), add(b"one")) == (1, 2, 2)
+        await crash()
+        chord = world.engine.state.results.chords[b"group"]
+        assert list(chord.members) == [b"one", b"two"]
+        for index, member in enumerate((b"one", b"two")):
+            assert not chord.is_complete
+            world.engine.results.store(b"", READY, b"x", 0, b"group", index, member, HOUR_MS)
+        assert chord.is_complete
+        assert not chord.members
+        await crash()
+        assert world.engine.state.results.chords[b"group"].is_complete
+        assert (add(b""), add(b"")) == (3, 4)  # clients of an older version send no id
+
+    run(tmp_path / "store", steps)
+
+
 def test_a_chord_that_came_and_went_is_never_written(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         world.engine.results.store(b"task", FINAL, b"x", 0, b"group", 0, b"task", HOUR_MS)

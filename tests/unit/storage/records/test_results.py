@@ -32,6 +32,22 @@ CHORD = results.Chord(0, -1, 2, b"header")
             "02" + "00" * 8 + "ff" * 8 + "02" + "00" * 7 + "06000000" + "686561646572" + "020000006964",
             CHORD._replace(body=b"id"),
         ),
+        (
+            keys.chord_key(b"g"),
+            results.encode_chord(CHORD._replace(members=(b"one", b"two"))),
+            "03"
+            + "00" * 8
+            + "ff" * 8
+            + "02"
+            + "00" * 7
+            + "06000000"
+            + "686561646572"
+            + "00000000"
+            + "02000000"
+            + "030000006f6e65"
+            + "0300000074776f",
+            CHORD._replace(members=(b"one", b"two")),
+        ),
         (keys.chord_part_key(b"g", 1, b"m"), results.encode_part(b"part"), "010400000070617274", b"part"),
         (
             keys.large_value_key(keys.result_key(b"k")),
