@@ -24,6 +24,7 @@ class _File:
         self.data = bytearray()
         self.synced = b""
         self.writes: list[tuple[int, bytes]] = []  # since the last sync
+        self.syncs = 0
 
     def write(self, offset: int, data: bytes) -> None:
         if len(self.data) < offset + len(data):
@@ -34,6 +35,7 @@ class _File:
     def sync(self) -> None:
         self.synced = bytes(self.data)
         self.writes.clear()
+        self.syncs += 1
 
     def lose_power(self, random_numbers: random.Random) -> None:
         data = bytearray(self.synced)
@@ -63,6 +65,7 @@ class Disk:
         self.synced_at = now()
         self.names: dict[str, _File] = {}
         self._synced_names: dict[str, _File] = {}
+        self._restores: list[Callable[[], None]] = []  # of changed bits
         self.is_full = self.is_copying = False
         self.failing: set[str] = set()
         self.power_lost = False
@@ -73,8 +76,13 @@ class Disk:
         return DiskCalls(self)
 
     def lose_power(self) -> None:
-        """Keep what was synced, and any part of the rest."""
+        """Keep what was synced, and any part of the rest.
+
+        Changed bits are right again: after a power loss, a changed record may look like a torn one.
+        """
         self.power_lost = True
+        for restore in list(self._restores):
+            restore()
         names = dict(self._synced_names)
         for name in sorted(self.names.keys() | self._synced_names.keys()):
             if self.names.get(name) is not self._synced_names.get(name) and self._random.random() < 0.5:
@@ -115,13 +123,19 @@ class Disk:
         if not ends or self.power_lost:
             return None
         name = self._random.choice(sorted(ends))
-        data, place, bit = self.names[name].data, self._random.randrange(ends[name]), 1 << self._random.randrange(8)
+        file, place, bit = self.names[name], self._random.randrange(ends[name]), 1 << self._random.randrange(8)
+        file.data[place] ^= bit
+        syncs = file.syncs
 
-        def flip() -> None:
-            data[place] ^= bit
+        def restore() -> None:
+            if restore in self._restores:
+                self._restores.remove(restore)
+                file.data[place] ^= bit
+                if file.syncs > syncs:
+                    file.synced = bytes(file.data[: place + 1]) + file.synced[place + 1 :]
 
-        flip()
-        return flip
+        self._restores.append(restore)
+        return restore
 
     # ---- of DiskCalls
     def check(self, call: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -42,6 +43,9 @@ class Worker(Consumer):
     def begin(self) -> None:
         self.reports_outcomes = self.random.random() < 0.75
         super().begin()
+        self._open_results()
+
+    def _open_results(self) -> None:
         self.results = self.new_connection(f"{self.label}-results")
 
     def begin_task(self, place: float) -> None:
@@ -106,26 +110,37 @@ class Worker(Consumer):
             self._ask(m.GetChord(0, name))
             self.fiber.block(self.random.choice((0.0, 0.01, 0.2)))  # a process that has other work
             call = self.record.called(e.SendCallback(callback=f"{chord}{CALLBACK}"))
-            self.connection.publish(self.message(f"{chord}{CALLBACK}", b"callback", TASKS))
+            callback = self.message(f"{chord}{CALLBACK}", b"callback", TASKS)
+            self._repeat(lambda: self.connection.publish(callback))
             self.record.returned(call)
             self._ask(m.CloseChord(0, name))
 
     def _ask(self, message: Request[Reply], operation: e.Operation | None = None) -> Reply:
         """Send a request to the result backend, again after an outage."""
-        for attempt in range(_ATTEMPTS):
-            if self.results.closed:
-                self.results = self.new_connection(f"{self.label}-results")
+
+        def send() -> Reply:
             call = self.record.called(operation) if operation is not None else 0
-            try:
-                reply = self.results.call(message)
-            except (ConnectionLost, RetryLater):
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                self.fiber.block(0.2)
-                continue
+            reply = self.results.call(message)
             if operation is not None:
                 self.record.returned(call)
             return reply
+
+        return self._repeat(send)
+
+    def _repeat(self, send: Callable[[], Reply]) -> Reply:
+        """Send something that a task has done, again if the broker refuses it; else the worker ends."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return send()
+            except (ConnectionLost, RetryLater) as exc:
+                if isinstance(exc, ConnectionLost) or attempt == _ATTEMPTS - 1:
+                    self.record.lost("closed")
+                    self.connection.abandon()
+                    self.results.abandon()
+                    self._open()
+                    self._open_results()
+                    raise
+                self.fiber.block(0.2)
         raise AssertionError
 
 
@@ -146,22 +161,23 @@ class Backend(KombuClient):
         self.record.run(operation, lambda: self.connection.call(message))
 
     def start_chord(self, chord: str, parts: int, again: bool = False) -> None:
-        """Open a chord, send its tasks, and say how many they are; one of them is added to the header, as by a task.
+        """Open a chord, and send its tasks; one of them is added to the header, as by a task.
 
-        With ``again``, each task is sent twice, as by a client that got no answer.
+        As in Celery, the size is known before the last task is sent. With ``again``, each task is sent twice, as by a
+        client that got no answer.
         """
         tasks = tuple(f"{chord}{_PART}{number}" for number in range(parts))
-        keys = (*tasks, *(f"{task}{_AGAIN}" for task in tasks if again))
+        repeated = tuple(f"{task}{_AGAIN}" for task in tasks if again)
         name, callback = chord.encode(), f"{chord}{CALLBACK}"
-        call = self.record.called(e.StartChord(callback=callback, parts=tasks, messages=keys))
+        call = self.record.called(e.StartChord(callback=callback, parts=tasks, messages=(*tasks, *repeated)))
         self.connection.call(m.OpenChord(0, name, _DAY_MS, again=True, body=callback.encode()))
-        for key in keys:
+        for key in tasks[:-1]:
             self.publish(key, TASKS, 10)
-        current = self.connection.link.current
-        self.connection.call(m.OpenChord(0, name, _DAY_MS, added=1))
+        self.connection.call(m.OpenChord(0, name, _DAY_MS, added=1, member=tasks[-1].encode()))
         self.connection.call(m.OpenChord(0, name, _DAY_MS, size=parts - 1))
-        if self.connection.link.current is current:  # else the resume may have added the task twice: it is never called
-            self.record.returned(call)
+        for key in (tasks[-1], *repeated):
+            self.publish(key, TASKS, 10)
+        self.record.returned(call)
 
     def get_result(self, task: str) -> None:
         message = m.GetResults(0, [task.encode()])
