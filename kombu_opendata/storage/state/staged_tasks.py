@@ -58,7 +58,7 @@ class StagedTasks:
         """Count the end of a message in one of its queues."""
         place = (id - job.first_id) % ENDS_ROWS
         block = self._blocks.get(id - place)
-        if type(block) is bytearray and block[place] != _REPLACED and not self.followers and self._is_row(job, id):
+        if type(block) is bytearray and not self.followers and self._is_row(job, id) and block[place] != _REPLACED:
             job.ended[state] += 1  # as below, for nearly all messages
             block[place] = 1 + state
             self._changed_blocks.add(id - place)
