@@ -91,17 +91,6 @@ def _read_selector(value: str) -> str:
     return value
 
 
-class StateChoice(click.Choice):  # type: ignore[type-arg]  # no generic class before click 8.2
-    """Choice of message states by their names for users; the value is the name in the protocol."""
-
-    def __init__(self, *states: str) -> None:
-        super().__init__(states)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        state = super().convert(value, param, ctx)
-        return "available" if state == "ready" else state
-
-
 def state_name(state: str) -> str:
     """Return the name for users of a message's state in the protocol."""
     return "ready" if state == "available" else state.replace("_", " ")

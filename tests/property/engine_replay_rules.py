@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from kombu_opendata.protocol.messages import Moved
 from kombu_opendata.storage.maintain.background_router import Step
 from kombu_opendata.storage.operations.archive_and_delete import Selection
-from kombu_opendata.storage.operations.moves import MoveCounts, MoveTarget
+from kombu_opendata.storage.operations.moves import MoveTarget
 from kombu_opendata.storage.read.queue_pages import AVAILABLE, DELAYED
 from kombu_opendata.storage.records import settled
 from kombu_opendata.storage.records.routing_cursor import Cursor
@@ -161,13 +162,13 @@ class ReplayRules(EngineRules):
         ]
         moved: list[int] = []
 
-        def on_step(done: MoveCounts) -> bool:
-            for id in done.ids:
+        def on_step(ids: list[int]) -> bool:
+            for id in ids:
                 setattr(source, which, [row for row in getattr(source, which) if row[0] != id])
                 self.model.ledger.again(id)
                 self.model.release(id, name, to)
                 self.add(into, id, max(self.model.stored_messages[id].visible_at, now))
-            moved.extend(done.ids)
+            moved.extend(ids)
             self.model.cursors = dict(self.engine.state.cursors)
             return len(moved) < 3 * steps
 
@@ -183,7 +184,7 @@ class ReplayRules(EngineRules):
         pending = (name, id) in letters or (to, id) in letters
         return not pending and not self.model.stored_messages[id].is_expired(now)
 
-    def check_moves(self, done: MoveCounts, moved: list[int], expected: list[int], limit: int, steps: int) -> None:
+    def check_moves(self, done: Moved, moved: list[int], expected: list[int], limit: int, steps: int) -> None:
         assert done.count == len(moved) <= (limit or len(moved))
         assert set(moved) <= set(expected)
         if not limit and len(moved) < 3 * steps:
@@ -213,8 +214,8 @@ class ReplayRules(EngineRules):
         ]  # fmt: skip
         moved: list[int] = []
 
-        def on_step(done: MoveCounts) -> bool:
-            for id in done.ids:
+        def on_step(ids: list[int]) -> bool:
+            for id in ids:
                 visible_at = max(source.available[id].visible_at, now)
                 if copies:
                     self.model.ledger.again(id)
@@ -223,7 +224,7 @@ class ReplayRules(EngineRules):
                     del source.available[id]
                     self.model.release(id, name, to)
                 self.add(into, id, visible_at)
-            moved.extend(done.ids)
+            moved.extend(ids)
             self.model.cursors = dict(self.engine.state.cursors)
             return len(moved) < 3 * steps
 

@@ -140,6 +140,7 @@ class CrashableEngine(RuleBasedStateMachine):
             if entry is None and partitions is not None and partitions.misplaced:
                 await self.repartition(queue)
             elif not loading:
+                await self.loads()  # those in advance: a step that reads the cold buckets must not lose one meanwhile
                 return entry, self.engine.payloads.find(entry.id) if entry is not None else None
             await self.loads()
         raise AssertionError("loading does not end")

@@ -22,7 +22,7 @@ from ...storage.history.failure import ACKNOWLEDGED, LIST_OF, Failure, FailureFi
 from ...storage.history.failure_view import FailureView
 from ...storage.messages.payloads import Payloads
 from ...storage.operations.archive_and_delete import Selection, SettledMoves
-from ...storage.operations.moves import MoveCounts, Moves, MoveTarget
+from ...storage.operations.moves import Moves, MoveTarget
 from ...storage.records.failures import DISMISSED, RETRIED
 from ...storage.state.store_state import StoreState
 from ..delivery.outbox import Outbox
@@ -120,8 +120,8 @@ class Bulks:
             await self._redrive(bulk, source, target, part)
 
     async def _redrive(self, bulk: Bulk, source: BrokerQueue, target: BrokerQueue, part: list[Failure]) -> None:
-        def on_step(moved: MoveCounts) -> bool:
-            self._replays.added(target, moved.ids)
+        def on_step(ids: list[int]) -> bool:
+            self._replays.added(target, ids)
             return bulk.go_on() and not target.deleting and not source.deleting
 
         first, selection = part[0].open, Selection(frozenset(failure.open.message_id for failure in part))

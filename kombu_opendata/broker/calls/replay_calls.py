@@ -10,7 +10,7 @@ from ...selectors import Selector, compile_selector
 from ...storage.clock import Clock
 from ...storage.maintain.background_router import Router, replay_cursor
 from ...storage.operations.archive_and_delete import Selection, SettledMoves
-from ...storage.operations.moves import MoveCounts, Moves, MoveTarget
+from ...storage.operations.moves import Moves, MoveTarget
 from ...storage.operations.repeated_requests import Call
 from ...storage.read.queue_pages import AVAILABLE, DELAYED
 from ...storage.state.settled_list import list_name
@@ -99,15 +99,8 @@ class ReplayCalls(BrokerCalls):
         counts = await self._moves.waiting(source.state(), selection, way, states, copies=msg.copy)
         text = "copied %d waiting messages from %r to %r" if msg.copy else "moved %d waiting messages from %r to %r"
         call.audit(text, counts.count, source.name, target.name, queue=source.name)
-        return m.Moved(
-            rid=msg.rid,
-            count=counts.count,
-            already=counts.already,
-            expired=counts.expired,
-            waiting=counts.waiting,
-            unmatched=counts.unmatched,
-            is_full=counts.is_full,
-        )
+        counts.rid = msg.rid
+        return counts
 
     def _way(self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue) -> MoveTarget:
         """Return the target of a move; raise QueuePaused if publishes to it are paused.
@@ -117,8 +110,8 @@ class ReplayCalls(BrokerCalls):
         target.check_open()
         session, connection = call.session, call.session.connection
 
-        def on_step(done: MoveCounts) -> bool:
-            self._replays.added(target, done.ids)
+        def on_step(ids: list[int]) -> bool:
+            self._replays.added(target, ids)
             return session.connection is connection and not target.deleting and not source.deleting
 
         return MoveTarget(target.state(), room(target, always=True), on_step, Call(session.id, rid))

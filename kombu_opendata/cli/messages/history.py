@@ -19,7 +19,6 @@ from ..option_types import (
     LENGTH,
     MESSAGE_ID,
     MOMENT,
-    StateChoice,
     every_queue_option,
     header_choices,
     header_option,
@@ -100,7 +99,7 @@ _MESSAGES = Table(
     "statuses",
     multiple=True,
     help="only in this state; delayed messages are ready, too",
-    type=StateChoice("ready", "in_flight", "running", "done", "failed"),
+    type=click.Choice(("ready", "in_flight", "running", "done", "failed")),
 )
 @ids_option
 @reads

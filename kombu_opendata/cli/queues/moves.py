@@ -12,7 +12,7 @@ from ...json_values import moment, with_times
 from ...readable_text import counted
 from ..exit_codes import NOT_NOW, REFUSED, Command, CommandError, missing_ids
 from ..hints import next_command
-from ..option_types import POINT, StateChoice, ids_option, limit_option, where_option
+from ..option_types import POINT, ids_option, limit_option, where_option
 from ..output import Reply, Table, note
 from ..progress import bar, watched
 from ..target import Target, changes, complete_queues, reads_at_target
@@ -43,7 +43,7 @@ def _command(verb: str, done: str) -> click.Command:
     @click.argument("target_queue", metavar="TARGET", shell_complete=complete_queues)
     @where_option
     @ids_option
-    @click.option("--state", type=StateChoice("ready", "delayed"), help="only messages in this state")
+    @click.option("--state", type=click.Choice(("ready", "delayed")), help="only messages in this state")
     @limit_option("how many at most; 0 (the default): all")
     @changes
     def run(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from ...protocol.messages import Moved
 from ...protocol.queue_arguments import ALL
 from ..clock import Clock
 from ..effects import Effect
@@ -120,42 +121,19 @@ MoveSource = SettledSource | WaitingSource
 _WINDOW = 65_536
 
 
-@dataclass(slots=True)
-class MoveCounts:
-    """The outcome of a redrive, a move or a copy.
-
-    Attributes:
-        ids: the messages that the target received in the last step.
-        count: the number that it received in total.
-        already: the number of messages left because the target has them.
-        expired: the number of messages left because they are past their deadline.
-        waiting: the number of messages left because they are dead letters that are not published yet.
-        unmatched: the number of messages left because every message of the target must match its filter.
-        is_full: True if the target accepts no more.
-    """
-
-    ids: list[int] = field(default_factory=list)
-    count: int = 0
-    already: int = 0
-    expired: int = 0
-    waiting: int = 0
-    unmatched: int = 0
-    is_full: bool = False
-
-
 class MoveTarget(NamedTuple):
     """The target of a move.
 
     Attributes:
         target: the queue that receives the messages.
         accepts: returns True if it accepts this number of messages with this number of bytes in total.
-        on_step: called after each step; returns False to stop.
+        on_step: called after each step with the messages that the target received; returns False to stop.
         call: the client's call. If the broker ended during the same call before, this continues its count.
     """
 
     target: Queue
     accepts: Callable[[int, int], bool]
-    on_step: Callable[[MoveCounts], bool]
+    on_step: Callable[[list[int]], bool]
     call: Call | None = None
 
 
@@ -164,7 +142,7 @@ class _Move(NamedTuple):
 
     source: MoveSource
     way: MoveTarget
-    done: MoveCounts
+    done: Moved
 
     @property
     def is_at_limit(self) -> bool:
@@ -197,7 +175,7 @@ class Moves(EngineService):
         way: MoveTarget,
         which: ListName = "failed",
         bucket: int | None = None,
-    ) -> MoveCounts:
+    ) -> Moved:
         """Make messages of a settled list available in a queue, which may be their own.
 
         ``bucket``: only search this bucket.
@@ -206,15 +184,17 @@ class Moves(EngineService):
 
     async def waiting(
         self, source: Queue, selection: Selection, way: MoveTarget, states: Sequence[str], *, copies: bool
-    ) -> MoveCounts:
+    ) -> Moved:
         """Move, or copy, available or delayed messages to another queue."""
         end = self._state.next_id
         return await self._run(
             WaitingSource(source, selection, states, copies, end, self._pages, self._loader, self._clock), way
         )
 
-    async def _run(self, source: MoveSource, way: MoveTarget) -> MoveCounts:
-        move = _Move(source, way, MoveCounts(count=self._repeats.before(way.call).messages))
+    async def _run(self, source: MoveSource, way: MoveTarget) -> Moved:
+        count = self._repeats.before(way.call).messages
+        done = Moved(rid=0, count=count, already=0, expired=0, waiting=0, unmatched=0, is_full=False)
+        move = _Move(source, way, done)
         buckets = list(source.buckets())
         if self._commits.is_dirty:
             # the store has the metadata and size of new messages only after a checkpoint
@@ -267,8 +247,8 @@ class Moves(EngineService):
                 if not self._is_alive(move):
                     return False
                 rows = [row for row in rows if row.id in source_times and not (membership and row.id in membership)]
-                self._apply(move, bucket, self._as_of_now(move, rows, metadata, source_times), unique_keys)
-        return move.way.on_step(move.done) and not move.done.is_full and not move.is_at_limit
+                moved = self._apply(move, bucket, self._as_of_now(move, rows, metadata, source_times), unique_keys)
+        return move.way.on_step(moved) and not move.done.is_full and not move.is_at_limit
 
     def _rows(
         self, move: _Move, messages: list[Metadata], fitting: Collection[int], membership: Membership | None
@@ -306,8 +286,11 @@ class Moves(EngineService):
                 current.append(new_row)
         return current
 
-    def _apply(self, move: _Move, bucket: int, rows: list[QueueRow], unique_keys: Mapping[int, bytes]) -> None:
-        """Apply one effect that moves the rows out of the source, into the target, where they hold no unique keys."""
+    def _apply(self, move: _Move, bucket: int, rows: list[QueueRow], unique_keys: Mapping[int, bytes]) -> list[int]:
+        """Apply one effect that moves rows out of the source, into the target, where they hold no unique keys.
+
+        Return the ids of the messages for which the target has room.
+        """
         counts, limit = move.done, move.source.selection.limit
         if move.way.call is not None:  # the client may have repeated the call during the step
             counts.count = max(counts.count, self._repeats.before(move.way.call).messages)
@@ -321,15 +304,16 @@ class Moves(EngineService):
                 break
             fitting += 1
         rows = rows[:fitting]
-        counts.ids = [row.id for row in rows]
+        ids = [row.id for row in rows]
         if not rows:
-            return
+            return ids
         self._commits.check_room(ROW_BYTES * (len(rows) + 4))
         place(move.way.target, rows)
         self._commits.apply(move.source.effect(self._clock.now_ms(), bucket, move.way.target.name, rows))
         left = {move.way.target.name} if move.source.copies else {move.source.queue.name, move.way.target.name}
-        for id in unique_keys.keys() & set(counts.ids):
+        for id in unique_keys.keys() & set(ids):
             self._idempotency.release(unique_keys[id], id, left)
         counts.count += len(rows)
         self._repeats.note(move.way.call, counts.count)
         self._commits.needs_sync = True
+        return ids

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from kombu_opendata.protocol.messages import Moved
 from kombu_opendata.selectors import compile_selector
 from kombu_opendata.storage.operations.archive_and_delete import Selection
-from kombu_opendata.storage.operations.moves import MoveCounts, MoveTarget
+from kombu_opendata.storage.operations.moves import MoveTarget
 from kombu_opendata.storage.records import keys, settled
 from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN, Attempt
 from kombu_opendata.storage.records.keys import RecordKind
@@ -32,7 +33,7 @@ async def failed(world: World, count: int, name: str = "q") -> list[int]:
     return ids
 
 
-async def redrive(world: World, source: str = "q", target: str = "", **selection: Any) -> MoveCounts:
+async def redrive(world: World, source: str = "q", target: str = "", **selection: Any) -> Moved:
     selector = selection.pop("selector", None)
     accepts = selection.pop("accepts", lambda _messages, _bytes: True)
     on_step = selection.pop("on_step", lambda _done: True)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from kombu_opendata.protocol.messages import Moved
 from kombu_opendata.selectors import compile_selector
 from kombu_opendata.storage.operations.archive_and_delete import Selection
-from kombu_opendata.storage.operations.moves import MoveCounts, MoveTarget
+from kombu_opendata.storage.operations.moves import MoveTarget
 from kombu_opendata.storage.operations.repeated_requests import Call
 from kombu_opendata.storage.read.queue_pages import AVAILABLE, DELAYED
 from kombu_opendata.storage.records.keys import RecordKind
@@ -46,10 +47,10 @@ async def move(
     states: tuple[str, ...] = BOTH,
     where: str = "",
     accepts: Callable[[int, int], bool] = lambda _messages, _bytes: True,
-    on_step: Callable[[MoveCounts], bool] = lambda _done: True,
+    on_step: Callable[[list[int]], bool] = lambda _ids: True,
     call: Call | None = None,
     **selection: Any,
-) -> MoveCounts:
+) -> Moved:
     chosen = Selection(selector=compile_selector(where) if where else None, **selection)
     way = MoveTarget(world.queue(target), accepts, on_step, call)
     return await world.engine.moves.waiting(world.queue(source), chosen, way, states, copies=copies)
@@ -73,7 +74,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_its_place(
         assert world.queue("q").messages.cold
         moved = 0
         while moved < len(ids):
-            moved += (await move(world, copies=copies, on_step=lambda done: not done.ids)).count
+            moved += (await move(world, copies=copies, on_step=lambda ids: not ids)).count
             await world.engine.commits.commit()
             if checkpoint:
                 await world.engine.commits.checkpoint()
@@ -137,7 +138,7 @@ def test_what_is_in_flight_or_comes_meanwhile_stays(tmp_path: Path) -> None:
         held = await world.claim("q")
         new: list[int] = []
 
-        def publish_one(done: MoveCounts) -> bool:
+        def publish_one(ids: list[int]) -> bool:
             new.append(world.publish("q"))
             return True
 
