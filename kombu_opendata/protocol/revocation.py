@@ -1,4 +1,4 @@
-"""Result REVOKED of a Celery task that expires before a worker receives it.
+"""Revoked tasks: the result REVOKED of a Celery task that expires before a worker receives it, and revoked ids.
 
 A client whose result backend is on the same broker describes the result in the envelope's properties, under
 :data:`PROPERTY`: ``[name of the result, prefix of chord names, TTL in ms]``. When the task expires, the broker stores
@@ -11,10 +11,28 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
+from .envelope import open_envelope
+
 PROPERTY = "x-opendata-result"
 MARK = b"\0opendata\0"
 #: result that Celery's worker stores for a task that expired
 _EXPIRED = {"exc_type": "TaskRevokedError", "exc_message": ["expired"], "exc_module": "celery.exceptions"}
+
+
+#: end of the name of the exchange of Celery's remote control
+CONTROL_EXCHANGE = ".pidbox"
+_MAX_COMMAND_BYTES = 1 << 20
+
+
+class _Command(msgspec.Struct):
+    """Command of Celery's remote control to all workers."""
+
+    method: str
+    arguments: dict[str, Any]
+    destination: None = None
+    pattern: None = None
 
 
 class Revocation(NamedTuple):
@@ -34,6 +52,19 @@ def read(headers: Mapping[Any, Any], properties: Mapping[Any, Any]) -> Revocatio
             chord = (prefix + group).encode() if isinstance(group, str) and group else b""
             return Revocation(name.encode(), ttl_ms, id, chord, index if type(index) is int else -1)
     return None
+
+
+def revoked_ids(envelope: bytes) -> list[str]:
+    """Return the ids of the tasks that a command of remote control revokes for all workers."""
+    opened = open_envelope(envelope)
+    if opened is None or len(envelope) > _MAX_COMMAND_BYTES:
+        return []
+    try:
+        command = msgspec.json.decode(msgspec.msgpack.decode(opened[0]), type=_Command)
+    except (msgspec.MsgspecError, TypeError, RecursionError):  # another command, for some workers, or of another serializer
+        return []
+    ids = command.arguments.get("task_id") if command.method == "revoke" else None
+    return [id for id in (ids if isinstance(ids, list) else [ids]) if isinstance(id, str)]
 
 
 def value(task_id: str, date_done: str) -> bytes:

@@ -121,6 +121,21 @@ def test_a_time_counts_from_the_publish_and_an_error_names_the_holder(
     assert strict.get(timeout=SECONDS) == "a"
 
 
+def test_a_revoked_task_holds_no_key_while_it_waits_for_its_eta(running: SimpleNamespace, ledger: Ledger) -> None:
+    first = running.early.apply_async((str(ledger), "a"), countdown=3600)
+    hourly = running.hourly.apply_async((str(ledger), "a"), countdown=3600)
+    assert running.early.delay(str(ledger), "a").id == first.id
+    for result in (first, hourly):
+        result.revoke()
+    second = running.early.delay(str(ledger), "a")
+    assert second.get(timeout=SECONDS) == "a"
+    assert second.id != first.id
+    with pytest.raises(TaskRevokedError):
+        first.get(timeout=SECONDS)
+    assert running.hourly.delay(str(ledger), "a").id == hourly.id, "a time counts from the publish"
+    assert ledger.lines() == ["a began", "a ended"]
+
+
 def test_a_retry_keeps_the_key(running: SimpleNamespace, tmp_path: Path, ledger: Ledger) -> None:
     gate = tmp_path / "gate"
     first = running.again.delay(str(ledger), "a", str(gate))

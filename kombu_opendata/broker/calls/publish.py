@@ -6,7 +6,7 @@ from ...errors import InvalidMessage, MessageTooLarge, RequestError, UniqueViola
 from ...protocol import messages as m
 from ...protocol.envelope import SPARK_JOB, SPARK_MESSAGE, broker_headers, headers_of, open_properties
 from ...protocol.permissions import RESULTS, STAGED_JOBS
-from ...protocol.revocation import PROPERTY
+from ...protocol.revocation import CONTROL_EXCHANGE, PROPERTY, revoked_ids
 from ...protocol.unique_key import HEADER, OnConflict, UniqueKey
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
@@ -68,6 +68,8 @@ class PublishCalls(BrokerCalls):
             targets = [queue] if queue is not None and not queue.deleting else []
         else:
             targets = self.targets(msg)
+            if targets and exchange.endswith(CONTROL_EXCHANGE):  # a worker receives it
+                self._unique_keys.revoke(revoked_ids(msg.envelope))
         if not targets:
             if msg.mandatory:
                 raise Unroutable(

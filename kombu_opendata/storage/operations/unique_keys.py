@@ -17,6 +17,10 @@ acknowledgement, and an end without it would lock the key. A message that was de
 holds nothing. Nor does one that was moved or redriven, which might return to its old bucket: the commit of the move
 releases its key (:meth:`.Idempotency.release`), which another message may have taken before or takes later.
 
+**Revoked tasks.** A worker ends a revoked task when it receives it, which may be after an ETA of days. So the next
+publish of the key removes a holder that waits, as if it replaced it. Revoked ids are in memory, as in Celery's workers:
+after a restart the task is held again until a worker receives it.
+
 **Deciding without awaiting.** As in :mod:`.repeated_requests`, :meth:`UniqueKeys.find` does not read. If the key, or
 the bucket of its holder, is not in memory, the caller awaits :meth:`UniqueKeys.load` and tries again; then it publishes
 and calls :meth:`UniqueKeys.take` without an await in between, so that all are in one commit.
@@ -27,7 +31,7 @@ and calls :meth:`UniqueKeys.take` without an await in between, so that all are i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...protocol.unique_key import MAX_SECONDS, UNTIL_STARTED, OnConflict, UniqueKey
@@ -40,6 +44,8 @@ from .queue_loader import QueueLoader
 from .repeated_requests import Idempotency
 
 _NO_DIGEST = bytes(DIGEST_BYTES)
+#: revoked ids that are remembered, as many as by a worker of Celery
+_MAX_REVOKED = 50_000
 
 
 class Holder(NamedTuple):
@@ -49,6 +55,7 @@ class Holder(NamedTuple):
     task_id: str
     waiting: list[tuple[Queue, QueueEntry]]
     is_replaceable: bool
+    is_revoked: bool = False
 
 
 class Decision(NamedTuple):
@@ -69,7 +76,7 @@ def decide(unique: UniqueKey, task_id: str, holder: Holder | None) -> Decision:
         return _NEW
     if mode == OnConflict.KEEP:
         return Decision(True, takes=bool(task_id) and holder.task_id == task_id)  # as its retry
-    if mode == OnConflict.REPLACE and holder.is_replaceable and holder.waiting:
+    if (mode == OnConflict.REPLACE or holder.is_revoked) and holder.is_replaceable and holder.waiting:
         return Decision(True, takes=True, replaces=True)
     return Decision(False)
 
@@ -82,6 +89,14 @@ class UniqueKeys(EngineService):
     ) -> None:
         super().__init__(parts)
         self._operations, self._loader, self._idempotency = operations, loader, idempotency
+        self._revoked: dict[str, None] = {}  # oldest first
+
+    def revoke(self, task_ids: Iterable[str]) -> None:
+        """Let these tasks hold no key while they wait, unless it is held for a time."""
+        for task_id in task_ids:
+            self._revoked[task_id] = None
+        while len(self._revoked) > _MAX_REVOKED:
+            del self._revoked[next(iter(self._revoked))]
 
     def find(self, name: bytes) -> tuple[bool, Holder | None]:
         """Return True if the key with this hash is known, and the message that holds it, if any."""
@@ -104,7 +119,8 @@ class UniqueKeys(EngineService):
             elif not entry.deadline or entry.deadline > now:
                 is_held = True
                 waiting.append((queue, entry))
-        return True, Holder(id, hold.task_id, waiting, hold.is_replaceable) if is_held else None
+        is_revoked = hold.task_id in self._revoked and hold.until != Until.TIME
+        return True, Holder(id, hold.task_id, waiting, hold.is_replaceable, is_revoked) if is_held else None
 
     async def load(self, name: bytes) -> None:
         """Read a key and the bucket of its holder, until :meth:`find` knows them.

@@ -381,5 +381,9 @@ def test_the_outcome_of_a_conflict(
         held = Holder(1, "t" if task else "", found.waiting if waits else [], is_replaceable)
         assert decide(UniqueKey("key", on_conflict=mode), task, held) == decision
         assert decide(UniqueKey("key", on_conflict=mode), task, None) == Decision(True, takes=True)
+        if mode != OnConflict.KEEP:
+            is_removed = waits and is_replaceable
+            expected = Decision(is_removed, takes=is_removed, replaces=is_removed)
+            assert decide(UniqueKey("key", on_conflict=mode), task, held._replace(is_revoked=True)) == expected
 
     run(tmp_path / "s", steps)
