@@ -61,7 +61,7 @@ def revoked_ids(envelope: bytes) -> list[str]:
         return []
     try:
         command = msgspec.json.decode(msgspec.msgpack.decode(opened[0]), type=_Command)
-    except (msgspec.MsgspecError, TypeError, RecursionError):  # another command, for some workers, or of another serializer
+    except (msgspec.MsgspecError, TypeError, RecursionError):  # for some workers, or not of JSON
         return []
     ids = command.arguments.get("task_id") if command.method == "revoke" else None
     return [id for id in (ids if isinstance(ids, list) else [ids]) if isinstance(id, str)]
