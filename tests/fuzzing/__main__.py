@@ -57,7 +57,8 @@ def fuzz(name: str, seconds: int) -> Outcome:
             "-timeout=60", "-report_slow_units=3600", "-print_final_stats=1", f"-dict={tokens}", "-rss_limit_mb=2048",
             "-len_control=20", str(inputs),
         ]  # fmt: skip
-        command = [sys.executable, "-m", f"{__package__}.fuzz_process", name, folder, *options]
+        place = f"{type(target).__module__}:{type(target).__name__}"
+        command = [sys.executable, "-m", f"{__package__}.fuzz_process", place, folder, *options]
         environment = os.environ | {"TMPDIR": folder}  # libFuzzer ends the process before it can remove its files
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
         output = (done.stdout + done.stderr).decode(errors="replace")
