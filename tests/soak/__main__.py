@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from kombu_opendata.broker.process.memory_watch import bound_heap
+
 from ..reliability.runs import record
 from .plot import plot
 from .run import Sample, soak
@@ -29,6 +31,7 @@ def main() -> int:
     parser.add_argument("--days", type=float, default=7, help="virtual days (default: 7)")
     parser.add_argument("--record", action="store_true", help="add the run to tests/reliability, with its plot")
     arguments = parser.parse_args()
+    bound_heap()  # as the broker's process: else the memory of each of SlateDB's threads grows to its own peak
     start = time.monotonic()
     print("\t".join(Sample._fields))
     done = soak(arguments.days, sampled_each_hours=arguments.days * 24 / 84, note=_show)
