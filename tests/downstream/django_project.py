@@ -27,6 +27,10 @@ class DjangoProject:
         settings: Django settings.
         module: the settings, a module of ``django_checks``.
         env: variables of all processes.
+
+    Attributes:
+        project: the folder with the project.
+        env: variables of all processes.
     """
 
     def __init__(
@@ -45,7 +49,7 @@ class DjangoProject:
         self._started = started
         shutil.copytree(EXAMPLE, self.project)
         shutil.copytree(HERE / "django_checks", self.project / "django_checks")
-        self._env = {
+        self.env = {
             "OPENDATA_URL": url,
             "DATABASE_FILE": str(folder / "db.sqlite3"),
             "DJANGO_SETTINGS_MODULE": f"django_checks.{module}",
@@ -56,7 +60,7 @@ class DjangoProject:
 
     def run(self, *arguments: str) -> str:
         """Run Python with these arguments; return what it prints."""
-        return run([sys.executable, *arguments], self.project, self._env, CALL_SECONDS)
+        return run([sys.executable, *arguments], self.project, self.env, CALL_SECONDS)
 
     def call(self, module: str, function: str, *arguments: Any) -> Any:
         """Call a function of a module of ``django_checks`` in a process of its own; return its result."""
@@ -67,7 +71,7 @@ class DjangoProject:
         """Start a worker of one process, and wait until it consumes."""
         worker = CeleryWorker(
             "project", self.url, self.folder, "worker", "--without-mingle", *options,
-            cwd=self.project, pool="prefork", env=self._env,
+            cwd=self.project, pool="prefork", env=self.env,
         )  # fmt: skip
         self._started.add(worker)
         worker.wait_until_ready()
@@ -77,6 +81,6 @@ class DjangoProject:
         """Start beat with the schedule of the database."""
         command = [sys.executable, "-m", "celery", "-A", "project", "beat", "--scheduler=django", "--max-interval=1"]
         command += ["--loglevel=INFO", "--pidfile="]
-        beat = Child(command, self.folder / "beat.log", cwd=self.project, env=self._env)
+        beat = Child(command, self.folder / "beat.log", cwd=self.project, env=self.env)
         self._started.add(beat)
         return beat

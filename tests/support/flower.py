@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,27 @@ class Flower(Child):
     """Flower on a port that the system chose.
 
     Attributes:
-        command: what starts it, after ``celery -A farm``.
+        command: what starts it, after ``celery -A`` and the app.
     """
 
     command: tuple[str, ...] = ("opendata", "flower")
 
-    def __init__(self, url: str, folder: Path, *options: str, **settings: Any) -> None:
-        command = [sys.executable, "-m", "celery", "-A", "farm", *self.command, "--port=0", *options]
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        *options: str,
+        app: str = "farm",
+        cwd: Path = APPS,
+        env: Mapping[str, str] = {},
+        **settings: Any,
+    ) -> None:
+        command = [sys.executable, "-m", "celery", "-A", app, *self.command, "--port=0", *options]
         env = {
             "CELERY_BROKER_URL": url, "FARM_READY": "", "FARM_SETTINGS": json.dumps(settings),
-            "FLOWER_UNAUTHENTICATED_API": "true", "FLOWER_ADDRESS": "127.0.0.1",
+            "FLOWER_UNAUTHENTICATED_API": "true", "FLOWER_ADDRESS": "127.0.0.1", **env,
         }  # fmt: skip
-        super().__init__(command, folder / "flower.log", cwd=APPS, env=env)
+        super().__init__(command, folder / "flower.log", cwd=cwd, env=env)
 
     def wait_ready(self) -> None:
         """Until it says where it listens."""

@@ -97,3 +97,8 @@ def rows() -> dict[str, Any]:
         "groups": GroupRow.objects.count(),
         "chords": ChordCounter.objects.count(),
     }
+
+
+def send_failing() -> str:
+    """Send a task that raises an error; return its id."""
+    return str(fail.delay("broken").id)
