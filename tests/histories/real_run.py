@@ -11,6 +11,7 @@ from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 
+from kombu_opendata.cli.exit_codes import REPLACED
 from kombu_opendata.errors import OpenDataError
 
 from ..support.processes import tail, wait_until
@@ -152,10 +153,15 @@ class RealRun:
             if slot.broker.is_running:
                 slot.seen_at = time.monotonic()
                 continue
-            assert self.may_end, f"{slot.broker.name} ended:\n{tail(slot.broker.log)}"
+            code = slot.broker.wait()
+            assert self.may_end_with(code), f"{slot.broker.name} ended with {code}:\n{tail(slot.broker.log)}"
             self.record.add(e.Crashed, broker=slot.broker.name, how="ended", since=slot.seen_at)
             slot.control.disarm()
             self.replace(slot)
+
+    def may_end_with(self, code: int) -> bool:
+        """Return True if a broker may end with this exit code: a standby also replaces one on a busy machine."""
+        return self.may_end or (self.scenario.has_standby and code == REPLACED)
 
     @property
     def url(self) -> str:
@@ -281,7 +287,7 @@ class RealRun:
         store = read_store(self.url, RULES, sorted(tasks), DEFINITIONS if steered else ())
         for slot in reversed(self.slots):
             code = slot.broker.terminate()
-            assert code == 0 or self.may_end, f"{slot.broker.name} ended with {code}:\n{tail(slot.broker.log)}"
+            assert code == 0 or self.may_end_with(code), f"{slot.broker.name} ended ({code}):\n{tail(slot.broker.log)}"
         store.findings = findings(self.store)
         events = e.read_events(sorted(self.folder.glob("*.events")))
         return e.History(events=events, store=store, rules=RULES)
