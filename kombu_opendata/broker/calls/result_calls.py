@@ -25,6 +25,8 @@ MAX_NAMES = 100_000
 PAGE_BYTES = 4 << 20
 #: maximum number of concurrent reads of the store for one call
 _READS = 64
+#: interval between two looks for the client that must send a callback
+_SENDER_SECONDS = 0.1
 
 
 class ResultCalls(BrokerCalls):
@@ -33,6 +35,11 @@ class ResultCalls(BrokerCalls):
     The client whose part completes a chord must send the chord's callback. If this client ends before it has sent the
     callback, its task is delivered again, and the client that then stores the part again must send the callback. The
     callback is therefore always sent, and sent twice only if the first client ended after sending it.
+
+    A task may be delivered again before the session of the first client's results is over, because only the message's
+    session has ended. So while the first client has no connection, the reply to the second one waits: the first one
+    comes back, or its session ends. Without this, the second client would acknowledge the task, and no client would
+    send the callback.
     """
 
     _results: ResultStore
@@ -61,13 +68,25 @@ class ResultCalls(BrokerCalls):
         if msg.name and msg.check and not self._results.find(msg.name)[0]:
             call.run(msg.rid, self._load_and_store(call, msg))
         else:
-            call.reply(self._store(call, msg))
+            is_stored = self._store(msg)
+            if self._is_sender_absent(call.session, msg.chord):
+                call.run(msg.rid, self._await_sender(call, msg, is_stored))
+            else:
+                call.reply(self._stored(call, msg, is_stored))
 
     async def _load_and_store(self, call: Context, msg: m.StoreResult) -> m.ResultStored:
         await self._results.get(msg.name)
-        return self._store(call, msg)
+        return await self._await_sender(call, msg, self._store(msg))
 
-    def _store(self, call: Context, msg: m.StoreResult) -> m.ResultStored:
+    async def _await_sender(self, call: Context, msg: m.StoreResult, is_stored: bool) -> m.ResultStored:
+        while self._is_sender_absent(call.session, msg.chord):  # noqa: ASYNC110 - its return and its end are no events
+            await asyncio.sleep(_SENDER_SECONDS)
+        return self._stored(call, msg, is_stored)
+
+    def _stored(self, call: Context, msg: m.StoreResult, is_stored: bool) -> m.ResultStored:
+        return m.ResultStored(msg.rid, is_stored, bool(msg.chord) and self._claim_callback(call.session, msg.chord))
+
+    def _store(self, msg: m.StoreResult) -> bool:
         index = msg.index if msg.index >= 0 else NO_INDEX
         stored = self._results.store(
             msg.name,
@@ -81,8 +100,7 @@ class ResultCalls(BrokerCalls):
         )
         if stored:
             self._watches.changed(msg.name, Result(msg.kind, 0, msg.value))
-        complete = bool(msg.chord) and self._claim_callback(call.session, msg.chord)
-        return m.ResultStored(msg.rid, stored, complete)
+        return stored
 
     @handles(m.GetResults)
     def get_results(self, call: Context, msg: m.GetResults) -> None:
@@ -159,12 +177,20 @@ class ResultCalls(BrokerCalls):
     def _claim_callback(self, session: Session, name: bytes) -> bool:
         """Return True if this session must send the callback: the chord is complete, and no other session sends it."""
         chord = self._chords.get(name)
-        if chord is None or not chord.is_complete:
-            return False
-        if chord.sender is not None and chord.sender != session.id and chord.sender in self._sessions:
+        if chord is None or not chord.is_complete or self._sender(session, chord) is not None:
             return False
         chord.sender = session.id
         return True
+
+    def _is_sender_absent(self, session: Session, name: bytes) -> bool:
+        """Return True if another session must send the callback, which has no connection now."""
+        chord = self._chords.get(name)
+        sender = self._sender(session, chord) if chord is not None else None
+        return sender is not None and sender.connection is None
+
+    def _sender(self, session: Session, chord: ChordState) -> Session | None:
+        """Return the other session that must send the callback; None if there is none."""
+        return self._sessions.get(chord.sender) if chord.sender not in (None, session.id) else None
 
     @handles(m.OpenChord)
     def open_chord(self, call: Context, msg: m.OpenChord) -> None:

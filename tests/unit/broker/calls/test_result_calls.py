@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol.messages import OpenChord, ResultStored, StoreResult
 from tests.support.caller import Caller
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 from tests.unit.broker.model.test_queue import World, run
 
 pytestmark = pytest.mark.contract(11)
@@ -51,6 +53,26 @@ def test_one_session_sends_the_callback_while_it_lives() -> None:
         assert await part(first, 1)
         del world.instance.sessions[16 * b"1"]
         assert await part(second, 1)
+
+    run(True, steps)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_the_callback_waits_for_a_sender_without_a_connection(comes_back: bool) -> None:
+    async def steps(world: World) -> None:
+        first, second = worker(world, b"1"), worker(world, b"2")
+        first[0](OpenChord(1, b"chord", 0, 1))
+        assert await part(first, 0)
+        sender = world.instance.sessions[16 * b"1"]
+        connection, sender.connection = sender.connection, None
+        again = asyncio.create_task(part(second, 0))  # its message was delivered again
+        await turns(50)
+        assert not again.done()
+        if comes_back:
+            sender.connection = connection
+        else:
+            del world.instance.sessions[16 * b"1"]
+        assert await again is not comes_back
 
     run(True, steps)
 
