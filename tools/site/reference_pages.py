@@ -1,8 +1,8 @@
 """A hook of mkdocs: reference pages from the code's one definition of each thing.
 
 They are the broker's options and metrics, the arguments of queues, the permissions of operations, the messages of the
-wire protocol, the formats of records, the effects of the journal, the findings of ``store verify``, and the
-checks of the contract.
+wire protocol, the formats of records, the effects of the journal, the findings of ``store verify``, the
+checks of the contract, and the injected faults.
 """
 
 from __future__ import annotations
@@ -356,6 +356,13 @@ def contract_checks_page() -> str:
     return str(checks_page())
 
 
+def injected_faults_page() -> str:
+    _find_tools()
+    from tools.site.reliability_page import faults_page
+
+    return str(faults_page())
+
+
 def _find_tools() -> None:
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
@@ -401,4 +408,5 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     files.append(File.generated(config, "reference/peer-calls.md", content=peer_calls_page()))
     files.append(File.generated(config, "reference/mechanisms.md", content=mechanisms_page()))
     files.append(File.generated(config, "reference/contract-checks.md", content=contract_checks_page()))
+    files.append(File.generated(config, "reference/injected-faults.md", content=injected_faults_page()))
     return files

@@ -1,6 +1,6 @@
 """docs/reliability.md, from the records in tests/reliability (its module `runs` has their format).
 
-``python tools/site/reliability_page.py`` writes the page.
+``python tools/site/reliability_page.py`` writes the page; the site has another one with the injected faults.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ HEAD = """# Reliability
 The long runs of the tests of the [contract](contract.md). Each command repeats a run, and ends with an error if it
 finds something. Findings and anomalies are counted since the first run, also those that have been fixed; `clean hours`
 are those of the runs since the last of them. With `RECORD=yes` a command adds its run to `tests/reliability`, of which
-`python tools/site/reliability_page.py` makes this page.
+`python tools/site/reliability_page.py` makes this page. The site has the numbers of [injected
+faults](reference/injected-faults.md).
+"""
+FAULTS = """# Injected faults
+
+The faults of all recorded runs of [the long tests](../reliability.md), from `tests/reliability`.
 """
 SECTIONS = {
     "simulation": "Simulation: brokers, clients, disk, network and time in one process, decided by a seed.",
@@ -95,12 +100,19 @@ def page() -> str:
             continue
         title, description = text.split(": ")
         parts.append(f"## {title}\n\n{description[0].upper()}{description[1:]}\n\n{table(kind, runs)}")
-        if injected := faults(runs):
-            parts.append(injected)
         if found := defects(runs):
             parts.append(found)
         if kind == "soak" and (PAGE.parent / SOAK_PLOT).exists():
             parts.append(f"![Memory, objects, descriptors, files and disk over the virtual days]({SOAK_PLOT})\n")
+    return "\n".join(parts)
+
+
+def faults_page() -> str:
+    """Return the page of the site with the injected faults."""
+    parts = [FAULTS]
+    for kind, text in SECTIONS.items():
+        if injected := faults(records(kind)):
+            parts.append(f"## {text.split(': ')[0]}\n\n{injected}")
     return "\n".join(parts)
 
 
