@@ -12,6 +12,9 @@ class EngineSizes:
     Attributes:
         bucket_entries: entries of a full bucket of a queue's messages.
         loaded_buckets: loaded buckets of a queue, above which some are evicted until half of this number remain.
+        partitioned_factor: how many times as many messages as these buckets can have a queue with partitions may have
+            loaded: a round needs a bucket of each partition, and the summary of a bucket with a single message needs
+            four fifths of its memory.
         settled_entries: entries of a full bucket of a settled list; with typical commits, rewriting the tail costs less
             than the messages' payloads.
         load_messages: messages that a load from cold buckets reads ahead.
@@ -49,6 +52,7 @@ class EngineSizes:
 
     bucket_entries: int = 256
     loaded_buckets: int = 48
+    partitioned_factor: int = 10
     settled_entries: int = 1024
     load_messages: int = 2048
     load_below: int = 512

@@ -40,7 +40,13 @@ SETTINGS = EngineSettings(
     journal_segment_bytes=64 << 10,
     slate=SlateSettings(l0_max_ssts=1000, block_cache_bytes=0),
     sizes=EngineSizes(
-        bucket_entries=4, loaded_buckets=3, settled_entries=4, block_rows=5, large_body_bytes=900, segment_bytes=2000
+        bucket_entries=4,
+        loaded_buckets=3,
+        partitioned_factor=4,
+        settled_entries=4,
+        block_rows=5,
+        large_body_bytes=900,
+        segment_bytes=2000,
     ),
 )
 

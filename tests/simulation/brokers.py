@@ -39,6 +39,7 @@ ENGINE = EngineSettings(
         reserved_bytes=2 << 10,
         bucket_entries=8,
         loaded_buckets=1,
+        partitioned_factor=4,
         load_messages=16,
         load_below=8,
         load_first=4,

@@ -31,7 +31,7 @@ Source: RFC 0001, which leaves the type of a consumer id open: here ``Utf8``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import starmap
 from typing import NamedTuple
@@ -65,18 +65,21 @@ class Columns(NamedTuple):
     deadlines_ms: Sequence[int]
 
 
-def encode(available: Iterable[Entry], in_flight: Iterable[Entry]) -> bytes:
+def encode(available: Sequence[Entry], in_flight: Sequence[Entry]) -> bytes:
     """Encode one bucket, with its entries in the given order."""
-    return _encode_list(available, AvailableMessage._fields) + _encode_list(in_flight, IN_FLIGHT_FIELDS)
-
-
-def _encode_list(entries: Iterable[Entry], fields: tuple[str, ...]) -> bytes:
-    entries = list(entries)
-    count = field_types.array_count(len(entries), "messages")
+    pack, count = _ENTRY.pack, field_types.COUNT.pack
     try:
-        return count + b"".join(starmap(_ENTRY.pack, entries))
-    except struct.error:
-        return count + b"".join(field_types.pack(_ENTRY, ", ".join(fields), *entry) for entry in entries)
+        return b"".join(
+            (count(len(available)), *starmap(pack, available), count(len(in_flight)), *starmap(pack, in_flight))
+        )
+    except struct.error:  # raises, as a value is out of range
+        lists = (available, AvailableMessage._fields), (in_flight, IN_FLIGHT_FIELDS)
+        return b"".join(_encode_list(entries, fields) for entries, fields in lists)
+
+
+def _encode_list(entries: Sequence[Entry], fields: tuple[str, ...]) -> bytes:
+    count = field_types.array_count(len(entries), "messages")
+    return count + b"".join(field_types.pack(_ENTRY, ", ".join(fields), *entry) for entry in entries)
 
 
 def decode(key: bytes, value: bytes) -> tuple[list[Entry], list[Entry]]:

@@ -22,6 +22,8 @@ from typing import NamedTuple
 from . import field_types
 
 _HEAD = struct.Struct("<Bqq")
+_TIMES = "full at, delayed until"
+_NO_TIMES = field_types.pack_versioned(_HEAD, _TIMES, 0, 0)
 
 
 class PartitionRecord(NamedTuple):
@@ -35,7 +37,7 @@ class PartitionRecord(NamedTuple):
 
 def encode(record: PartitionRecord) -> bytes:
     times = record.full_at_ns, record.delayed_until_ms
-    head = field_types.pack_versioned(_HEAD, "full at, delayed until", *times)
+    head = field_types.pack_versioned(_HEAD, _TIMES, *times) if any(times) else _NO_TIMES
     return head + field_types.utf8(record.by) + field_types.utf8(record.key)
 
 

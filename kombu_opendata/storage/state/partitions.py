@@ -48,6 +48,8 @@ NEVER = 1 << 63
 #: limit for the bytes of a key; a longer one is represented by its first characters and a digest
 MAX_KEY_BYTES = 255
 _SHOWN_CHARACTERS = 32
+#: most messages of a cold tail whose record is in memory; and the number of messages that stands for a full bucket
+_MAX_TAIL_MESSAGES, _FULL = 32, 1 << 16
 #: a heap is cleaned when it has twice as many pairs as messages, and this number
 EXTRA_PAIRS = 64
 #: the tag of partitions that are in no level
@@ -110,7 +112,8 @@ class Partition:
         key: the value of the expression; "" for messages without a value.
         first: no bucket of the partition is before this one.
         tail, tail_used: the bucket of new messages, and the number of messages that were added to it.
-        tail_rows: the record of the tail if that is cold, so that a publish can load it without I/O; else empty.
+        tail_rows: the record of the tail if that is cold, so that a publish can load it without I/O; else empty. A cold
+            tail with many messages counts as full instead.
         ready: a heap of (priority, id) of loaded messages, which may contain messages that are no longer ready.
         waiting: the number of ready and delayed messages.
         in_flight: the number of messages in flight.
@@ -139,6 +142,12 @@ class Partition:
         self.stride = 1 / weight
         self.tag = 0.0  # of its last place in a level
         self.levels = 0  # a bit for each priority in whose level it is
+
+    def note_cold_tail(self, messages: int, rows: bytes) -> None:
+        """Record that the tail, with a number of messages, is only in the store, as ``rows``."""
+        self.tail_rows = rows if messages <= _MAX_TAIL_MESSAGES else b""
+        if not self.tail_rows:
+            self.tail_used = _FULL
 
     @property
     def returns_at(self) -> int:
@@ -459,7 +468,7 @@ class Partitions(dict[int, Partition]):
         partition = self[number >> PARTITION_BITS]
         partition.waiting -= len(rows)  # noting the summary counts them again
         if number == partition.tail:
-            partition.tail_rows = active.encode(rows, ())
+            partition.note_cold_tail(len(rows), active.encode(rows, ()))
         ids = {row[0] for row in rows}
         partition.ready = [pair for pair in partition.ready if pair[1] not in ids]
         heapify(partition.ready)
@@ -484,12 +493,12 @@ class Partitions(dict[int, Partition]):
 
     def _first(self, level: Level, priority: int, now: int) -> Choice | None:
         """Return the next message of a level; remove the partitions that have none or are blocked."""
-        heap = level.heap
+        heap, by = level.heap, self.rules.by
         while heap:
             tag, _order, partition = heap[0]
             choice = None if partition.is_blocked else self.best_of(partition, now)
             if choice is not None and choice.priority == priority:
-                if not self.fits(partition) and self.rules.by:
+                if partition.by != by and by:
                     self.misplaced.add(partition.number)
                     until = NEVER
                 else:

@@ -23,8 +23,6 @@ from .queue_buckets import QueueBucket, QueueEntry, Row
 _order = attrgetter("priority", "id")
 #: entries of a partition's first bucket, and how often this number doubles with the next ones
 _FIRST_BUCKET_ENTRIES, _DOUBLINGS = 8, 5
-#: how many times as many messages a queue with partitions may have in memory: a round needs a bucket of each partition
-_ENTRIES_OF_PARTITIONS = 4
 
 
 class QueueState:
@@ -59,7 +57,7 @@ class QueueState:
         self._changed.add(name)
         self.durable = durable
         self.bucket_entries, self._loaded_buckets = sizes.bucket_entries, sizes.loaded_buckets
-        self._loaded_entries = _ENTRIES_OF_PARTITIONS * sizes.loaded_buckets * sizes.bucket_entries
+        self._loaded_entries = sizes.partitioned_factor * sizes.loaded_buckets * sizes.bucket_entries
         self.buckets: dict[int, QueueBucket] = {0: QueueBucket()}
         self.cold = ColdSummaries()
         self.dirty: set[int] = {0}
@@ -160,7 +158,9 @@ class QueueState:
         partition = self.partitions.of_bucket(number)
         if not partition.tail_used:
             partition.first = number
-        partition.tail, partition.tail_used, partition.tail_rows = number, used, rows
+        partition.tail, partition.tail_used, partition.tail_rows = number, used, b""
+        if rows:
+            partition.note_cold_tail(used, rows)
 
     def partition(self, rules: PartitionRules, limits: FlowRules = NO_LIMITS, at: int = 0) -> None:
         """Change the rules by which messages have partitions, and the limits of these from a time on.
@@ -250,7 +250,7 @@ class QueueState:
             return entry, self.cold.wanted(now, entry)
         if self._delayed and self._delayed[0][0] <= now:
             self.promote(now)
-        for number in self.cold.promote(now):
+        for number in self.cold.promote(now) if self.cold else ():
             best_delayed = self.cold[number].best_delayed
             if best_delayed is not None:
                 partitions.activate(partitions.of_bucket(number), best_delayed[0])

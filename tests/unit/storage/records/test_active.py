@@ -12,7 +12,7 @@ KEY = keys.active_key("q", 1)
 
 
 def test_takes_named_tuples_and_gives_plain_ones() -> None:
-    value = active.encode([active.AvailableMessage(1, 2, 3, 4, 5)], iter([active.AvailableMessage(6, 7, 8, 9, 10)]))
+    value = active.encode([active.AvailableMessage(1, 2, 3, 4, 5)], [active.AvailableMessage(6, 7, 8, 9, 10)])
     available, in_flight = active.decode(KEY, value)
     assert (available, in_flight) == ([(1, 2, 3, 4, 5)], [(6, 7, 8, 9, 10)])
     assert {type(entry) for entry in available + in_flight} == {tuple}

@@ -279,6 +279,23 @@ def test_empty_partitions_are_closed_after_their_messages_were_delivered() -> No
     assert queue.get(2) == "z"
 
 
+def test_a_short_cold_tail_is_continued_and_a_long_one_is_not() -> None:
+    queue = Fair(sizes=EngineSizes(loaded_buckets=0))
+    queue.put("a" * 96 + "b" * 9)  # in buckets of 8, 16, 32 and 40, and of 8 and 1
+    for bucket in queue.state.buckets.values():
+        bucket.stored = True
+    queue.state.dirty.clear()
+    for _ in range(3):
+        queue.state.evict(1)
+    assert len(queue.state.cold) == 6
+    queue.put("ab")
+    long, short = (queue.partitions.by_key[tenant] for tenant in "ab")
+    assert [len(queue.state.buckets[each.tail].available) for each in (long, short)] == [1, 2]
+    assert len(queue.state) == 107
+    queue.put("a")
+    assert len(queue.state.buckets[long.tail].available) == 2
+
+
 def test_cold_buckets_have_the_same_order() -> None:
     sizes = EngineSizes(bucket_entries=2, loaded_buckets=2)
     queues = [Fair({"a": 2}, sizes), Fair({"a": 2}, sizes)]
