@@ -39,7 +39,7 @@ from ..errors import (
 )
 from .envelope import DEFAULT_MAX_MESSAGE_BYTES, MAX_HEADERS
 from .header_types import base_value
-from .messages import OPERATIONS, BrokerMessage, ClientMessage, Resume, Send
+from .messages import OPERATIONS, BrokerMessage, ClientMessage, Resume, Send, Settle
 from .messages.message_base import MAX_ITEMS, Numbered, WireMessage
 
 MAJOR = 1
@@ -275,7 +275,7 @@ class FrameReader(Generic[M]):
         return refused
 
     def feed(self, data: bytes | memoryview) -> Generator[M, None, None]:
-        """Yield the messages that ``data`` completes.
+        """Yield the messages that ``data`` completes; successive settlements of a client are joined.
 
         If the generator is closed early, the next call continues with the next message.
 
@@ -289,31 +289,53 @@ class FrameReader(Generic[M]):
             view: Any = buffer
         else:
             view = data
-        start, end = 0, len(view)
+        start = at = 0  # the caller has the messages before `start`; those before `at` are decoded
+        end, unpack_length = len(view), _LENGTH.unpack_from
+        window = memoryview(view)
+        settle: Any = None
         try:
-            while end - start >= 4:
-                length = _LENGTH.unpack_from(view, start)[0]
+            while end - at >= 4:
+                length = unpack_length(view, at)[0]
                 if length > self.max_frame_bytes:
                     raise FrameTooLarge(
                         f"a frame of {length} bytes exceeds the limit of {self.max_frame_bytes}",
                         size=length,
                         limit=self.max_frame_bytes,
                     )
-                stop = start + 4 + length
+                stop = at + 4 + length
                 if stop > end:
                     break
                 try:
-                    with memoryview(view) as window:
-                        if length > SMALL_FRAME_BYTES and self._bounded:
-                            message = self._decode_large(window[start + 4 : stop])
-                        else:
-                            message = self._decode(window[start + 4 : stop])
+                    if length > SMALL_FRAME_BYTES and self._bounded:
+                        message = self._decode_large(window[at + 4 : stop])
+                    else:
+                        message = self._decode(window[at + 4 : stop])
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-                    with memoryview(view) as window:
-                        message = self._refused(bytes(window[start + 4 : stop]), exc)
-                start = stop
-                yield message
+                    message = self._refused(bytes(window[at + 4 : stop]), exc)
+                is_settle = self._bounded and type(message) is Settle
+                if is_settle and settle is not None and settle.join(message):
+                    at = stop
+                    continue
+                if settle is not None:
+                    start = at
+                    yield settle
+                    settle = None
+                at = stop
+                if is_settle:
+                    settle = message
+                else:
+                    start = at
+                    yield message
+            if settle is not None:
+                start = at
+                yield settle
+        except OpenDataError:
+            if settle is not None:
+                start = at
+                yield settle
+            raise
         finally:
+            window.release()  # the buffer can't change its size before
             if view is buffer:
                 del buffer[:start]
             else:

@@ -65,12 +65,23 @@ class LeaseTable:
 
     def settle(self, session: Session, outcome: int, leases: Iterable[tuple[str, int, int]]) -> None:
         """End leases; ignore leases that the session lost, because another consumer may have the message."""
+        acked: dict[BrokerQueue, dict[int, QueueEntry]] = {}
         for name, id, token in leases:
             session.settled += 1
             lease = self.find(session, name, id, token)
-            if lease is not None:
+            if lease is None:
+                continue
+            queue, entry = lease
+            if outcome != _ACK:
                 session.count(outcome)
-                self.end(session, *lease, outcome)
+                self.end(session, queue, entry, outcome)
+            elif id not in (entries := acked.get(queue) or acked.setdefault(queue, {})):
+                self._end_on_channel(session, queue, entry, outcome)
+                entries[id] = entry
+        for queue, entries in acked.items():
+            session.done += len(entries)
+            queue.ack(entries.values())
+            self._free_slot(queue)
         self._outbox.answer_now(session)
 
     # ------------------------------------------------------------------ outcomes of tasks
@@ -167,7 +178,18 @@ class LeaseTable:
         lease_expired: bool = False,
     ) -> None:
         """End one lease; the arguments are those of :meth:`.BrokerQueue.end`."""
+        self._end_on_channel(session, queue, entry, outcome)
+        queue.end(entry, outcome, session.name, report=report, delay_ms=delay_ms, lease_expired=lease_expired)
+        if outcome != _ACK and outcome != _START:
+            self._queues.wake(queue)
+        else:
+            self._free_slot(queue)
+
+    def _end_on_channel(self, session: Session, queue: BrokerQueue, entry: QueueEntry, outcome: int) -> None:
+        """Remove a lease from its session, and give its place in the channel to another delivery."""
         key = (queue.name, entry.id)
+        if session.leases:
+            session.leases.pop(key, None)
         channel = session.lease_channels.pop(key, None)
         if channel is not None:
             channel.held -= 1
@@ -177,12 +199,6 @@ class LeaseTable:
                 channel.returned = channel.waits = 0
             if channel.starved and not channel.is_full:
                 self._queues.refill(channel)
-        session.leases.pop(key, None)
-        queue.end(entry, outcome, session.name, report=report, delay_ms=delay_ms, lease_expired=lease_expired)
-        if outcome != _ACK and outcome != _START:
-            self._queues.wake(queue)
-        else:
-            self._free_slot(queue)
 
     def _note_return(self, channel: SessionChannel) -> None:
         """Make the consumers of a channel that returns all its deliveries wait, to avoid a busy loop.

@@ -125,6 +125,10 @@ class BrokerQueue(ConsumedQueue):
         """Lease a message for a time, independent of connections; return its payload if that is in memory."""
 
     @abstractmethod
+    def ack(self, entries: Collection[QueueEntry]) -> None:
+        """End leases of tasks without a report, whose messages are done."""
+
+    @abstractmethod
     def end(
         self,
         entry: QueueEntry,

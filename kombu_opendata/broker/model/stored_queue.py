@@ -123,6 +123,9 @@ class StoredQueue(BrokerQueue):
         self._operations.claim(self.stored, (entry,), holder.id, lease_ms)
         return self._payloads.find(entry.id)
 
+    def ack(self, entries: Collection[QueueEntry]) -> None:
+        self._operations.ack(self.stored, entries)
+
     def end(
         self,
         entry: QueueEntry,
@@ -134,14 +137,15 @@ class StoredQueue(BrokerQueue):
         lease_expired: bool = False,
     ) -> None:
         stored, operations = self.stored, self._operations
-        if report is not None and outcome == _ACK:
-            self._storage.task_runs.ack(stored, entry, report)
+        if outcome == _ACK:
+            if report is None:
+                operations.ack(stored, (entry,))
+            else:
+                self._storage.task_runs.ack(stored, entry, report)
             return
         if report is not None:
             self._storage.task_runs.note(stored, entry, report)
-        if outcome == _ACK:
-            operations.ack(stored, (entry,))
-        elif outcome == _START:
+        if outcome == _START:
             self._storage.task_runs.start(stored, (entry,))
         elif outcome == Outcome.REJECT:
             operations.fail(stored, (entry,), holder, "rejected")

@@ -121,6 +121,11 @@ class TransientQueue(BrokerQueue):
         self.counts.redelivered += entry.returned
         return entry.envelope
 
+    def ack(self, entries: Collection[QueueEntry]) -> None:
+        for entry in entries:
+            self.messages.settle(entry)
+        self.counts.acked += len(entries)
+
     def end(
         self,
         entry: QueueEntry,
@@ -142,12 +147,15 @@ class TransientQueue(BrokerQueue):
             messages.put_back(entry, now, costs_attempt=costs, visible_at=visible_at)
             counts.came_back(costs_attempt=costs, lease_expired=lease_expired)
             return
+        if outcome == Outcome.ACK:
+            self.ack((entry,))
+            return
         if outcome == Outcome.START:
             self._running[entry.id, entry.claimed_at] = entry.session
             if len(self._running) > SIZES.running_tasks:  # its sessions report no outcomes
                 del self._running[next(iter(self._running))]
         messages.settle(entry)
-        if outcome in (Outcome.ACK, Outcome.START):
+        if outcome == Outcome.START:
             counts.acked += 1
         elif outcome == DELETED:
             counts.deleted += 1

@@ -22,6 +22,10 @@ Reported = tuple[int, str, int, int, TaskReport | None]
 RunningLate = tuple[str, int, int, int]
 
 
+#: limit for the leases of settlements that the broker joins, so that each step of its loop stays short
+_JOINED_LEASES = 16
+
+
 class Outcome(IntEnum):
     """End of a lease."""
 
@@ -188,6 +192,16 @@ class Settle(WireMessage, tag=15):
     outcome: int
     channel: int
     leases: Many[Lease]
+
+    def join(self, following: Settle) -> bool:
+        """Add the leases of the message that follows; return False if it differs, or there would be many leases."""
+        if (following.outcome, following.channel) != (self.outcome, self.channel):
+            return False
+        if len(self.leases) + len(following.leases) > _JOINED_LEASES:
+            return False
+        self.seq = following.seq
+        self.leases += following.leases
+        return True
 
 
 @operation("report the client's tasks", entry(), overtakes=True, large=True)

@@ -92,18 +92,14 @@ class AckEffect(MessagesEffect, tag=4):
         queue = state.queues[self.queue]
         history = state.history
         messages = queue.messages
-        fields = iter(self.runs) if self.runs else None
-        for id in self.pairs[::2]:
-            entry = messages.in_flight[id]
+        in_flight, names, runs = messages.in_flight, state.session_names, self.runs
+        for place, id in enumerate(self.pairs[::2]):
+            entry = in_flight[id]
             if history is not None:
-                consumer = state.session_names.get(entry.session, "")
-                if fields is None:
-                    history.ended(entry, consumer, at, ACKED)
-                else:
-                    history.ended(entry, consumer, at, ACKED, next(fields), next(fields), next(fields))
+                run = runs[3 * place : 3 * place + 3] if runs else ()
+                history.ended(entry, names.get(entry.session, ""), at, ACKED, *run)
             acknowledge(state, queue, entry, at)
         if state.staged.active:
-            runs = self.runs
             for place, id in enumerate(self.pairs[::2]):
                 state.staged.ended(self.queue, id, DONE, runs[3 * place] if runs else 0, at)
         if state.idempotency.unique:

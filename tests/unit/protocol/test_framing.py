@@ -99,6 +99,38 @@ def test_frames_behind_one_that_is_refused() -> None:
     assert [type(message) for message in found] == [m.Publish, Refused, m.Publish, Refused, m.Publish]
 
 
+def settle(*ids: int, outcome: int = 0) -> m.Settle:
+    return m.Settle(ids[-1], outcome, 1, [("q", id, 1) for id in ids])
+
+
+def test_successive_settlements_of_a_client_are_joined() -> None:
+    frames = [settle(1), settle(2, 3), publish(1), settle(4), settle(5, outcome=1), settle(6, outcome=1), publish(2)]
+    joined = [settle(1, 2, 3), publish(1), settle(4), settle(5, 6, outcome=1), publish(2)]
+    data = b"".join(map(frame, frames))
+    assert list(FrameReader(client_messages, bounded=True).feed(data)) == joined
+    assert list(FrameReader(client_messages, bounded=True).feed(data[:-1])) == joined[:-1]
+    many = [found.leases for found in FrameReader(client_messages, bounded=True).feed(frame(settle(1)) * 40)]
+    assert list(map(len, many)) == [16, 16, 8]
+
+
+@pytest.mark.parametrize("taken", range(1, 5))
+def test_a_reader_that_is_closed_early_continues_with_the_next_message(taken: int) -> None:
+    frames = [settle(1), settle(2), publish(1), settle(3), settle(4, outcome=1)]
+    joined = [settle(1, 2), publish(1), settle(3), settle(4, outcome=1)]
+    reader: FrameReader[Any] = FrameReader(client_messages, bounded=True)
+    messages = reader.feed(b"".join(map(frame, frames)))
+    found = [next(messages) for _ in range(taken)]
+    messages.close()
+    assert [*found, *reader.feed(b"")] == joined
+
+
+def test_settlements_before_a_damaged_frame_are_returned() -> None:
+    messages = FrameReader(client_messages, bounded=True).feed(frame(settle(1)) + frame(settle(2)) + b"\x01\0\0\0\xc1")
+    assert next(messages) == settle(1, 2)
+    with pytest.raises(ProtocolError):
+        next(messages)
+
+
 @pytest.mark.parametrize(
     "data", [b"\xc1" * 300_000, b"\x93" + bytes(300_000), b"\xdc\xff\xff" + bytes(300_000), b"\x90"]
 )

@@ -75,6 +75,19 @@ def test_a_token_ends_only_the_lease_that_it_is_of(durable: bool) -> None:
 
 
 @both_kinds
+def test_a_settlement_that_has_a_token_twice_acks_once(durable: bool) -> None:
+    async def steps(world: World) -> None:
+        tokens = [lease(await claimed(world)) for _ in range(3)]
+        world.instance.leases.settle(world.session, Outcome.ACK, [*tokens, tokens[0], ("q", 99, 1), tokens[2]])
+        assert not world.queue.messages.in_flight
+        assert (world.queue.counts.acked, world.session.done, world.session.settled) == (3, 3, 6)
+        assert not world.session.leases
+        assert not world.session.lease_channels
+
+    run(durable, steps)
+
+
+@both_kinds
 def test_a_session_ends_only_its_own_leases(durable: bool) -> None:
     async def steps(world: World) -> None:
         entry = await claimed(world)
