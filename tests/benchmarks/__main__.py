@@ -57,6 +57,7 @@ ALONE: dict[str, Callable[..., None]] = {
     "spark": spark_rows.measure,
     "spark_job": spark_job.measure,
     "gap": celery_rows.gap,
+    "added": celery_rows.added,
     "tracing": tracing.measure,
 }
 #: those that take the names of the chosen brokers

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -167,6 +168,18 @@ def wait_for_file(run: Run, process: Any, seconds: float) -> None:
 
 
 # ---------------------------------------------------------------------- the clients
+def cpu_of_calls(barrier: Waiter, run: Run) -> float:
+    """Return the microseconds of CPU that a call takes in its caller."""
+    task = make_app(run).tasks["bench.tick"]
+    for number in range(WARM_UP):
+        task.apply_async((number,))
+    gc.collect()
+    start = time.process_time()
+    for number in range(run.tasks):
+        task.apply_async((number,))
+    return (time.process_time() - start) / run.tasks * 1e6
+
+
 def send(barrier: Waiter, run: Run, first: int = 0, countdown: float | None = None) -> Timing:
     """Send the run's tasks with ``apply_async``, numbered from `first`; the first one opens the connection."""
     task = make_app(run).tasks["bench.tick"]

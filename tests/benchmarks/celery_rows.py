@@ -1,4 +1,4 @@
-"""The gap that a killed broker makes in the work of a Celery worker (ours only)."""
+"""Rows of Celery that are ours only: the gap that a killed broker makes, and the cost of a call in the caller."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kombu_opendata import QueueClient
 
 from . import celery_app
 from .celery_app import LEDGER, Run
-from .peers import our_broker, server_pid
+from .peers import Peer, our_broker, server_pid
 from .processes import BenchError, run_alone, wait_until
 from .results import Results
 from .targets import OURS
-from .workloads import Sizes
+from .workloads import Sizes, unconfirmed
 
 WARM_UP = 200
 Step = Callable[[str], None]
@@ -61,6 +61,16 @@ def gap(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
     for number in range(1, sizes.rounds + 1):
         _gap_round(f"gap{number}", sizes.tasks, results, folder)
         step(f"kill of the broker, round {number}")
+
+
+def added(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
+    """Measure the caller's CPU for a call without waiting, beyond that of Kombu's transport in memory."""
+    with our_broker(folder / "added") as peer:
+        runs = [Run(each, "added", sizes.tasks, "") for each in (unconfirmed(peer), Peer(OURS, "memory://"))]
+        for number in range(1, 3 * sizes.rounds + 1):
+            ours, memory = (run_alone(celery_app.cpu_of_calls, run) for run in runs)
+            results.add("added.cpu", OURS, ours - memory)
+            step(f"cost of a call, round {number}")
 
 
 def _gap_round(name: str, count: int, results: Results, folder: Path) -> None:

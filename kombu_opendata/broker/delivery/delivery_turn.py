@@ -88,10 +88,10 @@ def next_consumer(queue: ConsumedQueue) -> Consumer | None:
                 return consumer
         return None
     count, turn = len(consumers), queue.turn
-    for step in range(count):
-        consumer = consumers[(turn + step) % count]
+    for place in range(turn, turn + count):
+        consumer = consumers[place % count]
         if has_credit(consumer):
-            queue.turn = (turn + step + 1) % count
+            queue.turn = (place + 1) % count
             return consumer
     return None
 

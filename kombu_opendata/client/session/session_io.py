@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from ...errors import BrokerStopping, MessageTooLarge, OpenDataError, RetryLater, from_wire
 from ...protocol.framing import frame
@@ -74,7 +74,8 @@ class SessionIO:
             with link.lock:
                 if link.welcome is None or len(message.envelope) > link.welcome.max_message_bytes:
                     self.check_size(len(message.envelope))
-                return cast(PublishConfirm, self.exchange(message, self.session.start_publish, timeout))
+                confirm: PublishConfirm = self.exchange(message, self.session.start_publish, timeout)
+                return confirm
         finally:
             if self.session.waiting:
                 link.reentrance.run()

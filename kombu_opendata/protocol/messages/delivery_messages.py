@@ -86,6 +86,8 @@ class Deliver(WireMessage, tag=108):
 
     def cut(self, max_bytes: int) -> list[Deliver]:
         """Split into messages with at most ``max_bytes`` bytes of envelopes each, or a single larger envelope."""
+        if sum([len(delivery.envelope) for delivery in self.deliveries]) <= max_bytes:
+            return [self]
         parts: list[list[Delivery]] = [[]]
         size = 0
         for delivery in self.deliveries:

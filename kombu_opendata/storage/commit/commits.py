@@ -147,9 +147,8 @@ class Commits:
 
     def check_room_for(self, envelope: bytes) -> None:
         """Refuse a new message as :meth:`check_room` does, which is called only if the room may be too small."""
-        size = self.journal_bytes(envelope)
-        if self.new_bytes + 2 * size > self.room_bytes:
-            self.check_room(size)
+        if self.new_bytes + 2 * len(envelope) > self.room_bytes:
+            self.check_room(self.journal_bytes(envelope))
 
     def journal_bytes(self, envelope: bytes) -> int:
         """Return about the size of a new message in the journal: of a large one, only its place is there."""
@@ -162,12 +161,12 @@ class Commits:
 
     def stage(self, id: int, metadata: bytes, envelope: bytes) -> None:
         """Add a new message's metadata and payload to the batch of the next checkpoint."""
-        put = self.batch.put
+        batch, payloads = self.batch, self._payloads
         for key, value in message_rows(id, metadata, envelope):
-            put(key, value)
-        self._payloads.pending[id] = envelope
-        self._payloads.pending_metadata[id] = metadata
-        if self.batch.nbytes >= FULL_BATCH_BYTES:
+            batch.put(key, value)
+        payloads.pending[id] = envelope
+        payloads.pending_metadata[id] = metadata
+        if batch.nbytes >= FULL_BATCH_BYTES:
             self._on_full(True)
 
     def stage_large(self, id: int, metadata: bytes, record: bytes, envelope: bytes) -> None:

@@ -44,16 +44,15 @@ class ClaimEffect(Effect, tag=3):
         name = self.queue
         session = self.session
         at = self.at_ms
-        ids = self.pairs[::2]
+        until, ids = self.lease_until_ms, self.pairs[::2]
         queue = state.queues[name]
         messages = queue.messages
         leases = state.leases.get(session)
         if leases is None:
             leases = state.leases[session] = {}
         for id in ids:
-            entry = messages.available[id]
-            messages.claim(entry, session, at, self.lease_until_ms)
-            leases[name, id] = entry
+            leases[name, id] = entry = messages.available[id]
+            messages.claim(entry, session, at, until)
         state.dirty.sessions.add(session)
         queue.counts.delivered += len(ids)
         if queue.flow is not None:

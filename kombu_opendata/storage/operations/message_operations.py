@@ -142,7 +142,8 @@ class Operations:
                 headers = {**headers, TTL_HEADER: str(ttl_ms)}
         visible_at = max(visible_at, now)
         value = metadata.encode(id, created_at, now, visible_at, retention, headers)
-        if place is None:
+        commits = self._commits
+        if place is None and len(envelope) >= commits.large_bytes:
             place = self.write_large(envelope)
         inline, places = b"" if place else envelope, [(queue.name, self.place(queue, headers)) for queue in queues]
         values = (
@@ -151,7 +152,6 @@ class Operations:
         effect = PublishInlineEffect(*values) if place is None else PublishLargeEffect(*values, place)
         effect.apply(self._state)
         self._effects.append(effect)
-        commits = self._commits
         commits.needs_sync = True
         if place is None:
             commits.new_bytes += len(envelope)

@@ -340,7 +340,8 @@ class QueueState:
             self.available_bytes -= entry.size
         if self.partitions is not None:
             self.partitions.claimed(entry, at)
-        entry.attempts = min(entry.attempts + 1, 0xFFFF)
+        if entry.attempts < 0xFFFF:
+            entry.attempts += 1
         entry.claimed_at = at
         entry.lease_until = lease_until
         entry.session = session
