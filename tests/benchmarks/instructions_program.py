@@ -13,9 +13,11 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
+from threading import Event
 from typing import Any, TypeVarTuple
 
 import uvloop
@@ -61,6 +63,22 @@ class CountedBroker(MemoryBroker):
         asyncio.run_coroutine_threadsafe(end(), self._loop).result()
         os.getppid()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let the broker wait, so that the number of messages that it reads together does not depend on the threads."""
+        waits, goes_on = Event(), Event()
+
+        def wait() -> None:
+            waits.set()
+            goes_on.wait()
+
+        self._loop.call_soon_threadsafe(wait)
+        waits.wait()
+        try:
+            yield
+        finally:
+            goes_on.set()
+
 
 def publish(channel: Any, count: int) -> None:
     """Publish, each with its confirm."""
@@ -93,19 +111,20 @@ def main(count: int) -> None:
             channel = connection.channel()
             channel.queue_declare("counted", durable=True, auto_delete=False)
             for messages, mark in ((_WARM_UP, int), (count, broker.mark), (2 * count, broker.mark)):
-                _measure(connection, channel, messages, mark)
+                _measure(broker, connection, channel, messages, mark)
         stop("counted")
 
 
-def _measure(connection: Any, channel: Any, messages: int, mark: Any) -> None:
+def _measure(broker: CountedBroker, connection: Any, channel: Any, messages: int, mark: Any) -> None:
     flush = partial(channel.queue_declare, "counted", passive=True, auto_delete=False)
     mark()
     publish(channel, messages)
     mark()
     received = deliver(connection, channel, messages)
     mark()
-    for message in received:
-        channel.basic_ack(message.delivery_tag)
+    with broker.held():
+        for message in received:
+            channel.basic_ack(message.delivery_tag)
     flush()
     mark()
 

@@ -109,8 +109,8 @@ def test_successive_settlements_of_a_client_are_joined() -> None:
     data = b"".join(map(frame, frames))
     assert list(FrameReader(client_messages, bounded=True).feed(data)) == joined
     assert list(FrameReader(client_messages, bounded=True).feed(data[:-1])) == joined[:-1]
-    many = [found.leases for found in FrameReader(client_messages, bounded=True).feed(frame(settle(1)) * 40)]
-    assert list(map(len, many)) == [16, 16, 8]
+    many: list[Any] = list(FrameReader(client_messages, bounded=True).feed(frame(settle(1)) * 40))
+    assert [len(message.leases) for message in many] == [16, 16, 8]
 
 
 @pytest.mark.parametrize("taken", range(1, 5))
