@@ -50,6 +50,15 @@ def test_the_sbom_has_each_extra_of_users_but_spark() -> None:
     assert extras.split(",") == sorted(set(PROJECT["optional-dependencies"]) - of_developers - {"spark"})
 
 
+def test_each_dependency_is_reviewed() -> None:
+    table = (ROOT / "RELEASING.md").read_text().split("## Dependencies")[1]
+    reviewed = {name for first in re.findall(r"(?m)^\| ([^|]+) \|", table) for name in re.findall(r"[\w.-]+", first)}
+    extras = ("objectstore", "otel", "spark", "web")
+    groups = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][extra] for extra in extras)]
+    needed = {re.split(r"[\[<>=;~ ]", word)[0] for group in groups for word in group}
+    assert sorted(needed - reviewed) == []
+
+
 def _tool(name: str) -> Callable[..., list[str]]:
     """`reasons_against` of a program in `tools`, which is not on the path where the wheel is tested."""
     reasons_against: Callable[..., list[str]] = runpy.run_path(str(ROOT / "tools" / f"{name}.py"))["reasons_against"]
