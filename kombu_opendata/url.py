@@ -40,6 +40,7 @@ RESTORE_NAME = "restore.incomplete"
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 #: control characters; and surrogates, which stand for bytes of a command line or a file's name that are not UTF-8
 _UNUSABLE = re.compile("[\0-\x1f\ud800-\udfff]")
+_IN_BRACKETS = re.compile(r"[0-9A-Fa-f:.%]+")
 _STORE_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 #: schemes of object stores, whose URLs are for the broker
 STORE_SCHEMES = frozenset({"s3", "s3a", "az", "abfs", "abfss", "adl", "azure", "gs", "gcs", "http", "https"})
@@ -192,7 +193,10 @@ def _read_host(text: str, port: int | None) -> Host:
     host = unquote(match[1].strip("[]"))
     if host.startswith((".", "~")):
         raise ValueError("a host can't begin with '.' or '~'")
-    if ":" in host and not match[1].startswith("[") and not _is_socket(host):
+    if match[1].startswith("["):
+        if not _IN_BRACKETS.fullmatch(host):
+            raise ValueError("brackets are for an IPv6 address")
+    elif ":" in host and not _is_socket(host):
         raise ValueError("a host has a ':' only in brackets")
     if not _is_socket(host):
         return host.lower(), int(match[2] or 0) or port or DEFAULT_PORT
@@ -204,7 +208,8 @@ def _read_host(text: str, port: int | None) -> Host:
 def _host_text(host: str, port: int) -> str:
     if _is_socket(host):
         return quote(host, safe="")
-    return f"[{host}]:{port}" if ":" in host else f"{quote(host, safe='')}:{port}"
+    text = quote(host, safe=":")
+    return f"[{text}]:{port}" if ":" in host else f"{text}:{port}"
 
 
 def _is_socket(host: str) -> bool:
