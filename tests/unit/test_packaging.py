@@ -21,7 +21,7 @@ def test_the_text_for_an_index_has_no_link_that_only_a_clone_can_follow() -> Non
     readme = (ROOT / "README.md").read_text()
     text = runpy.run_path(str(ROOT / "setup.py"))["for_an_index"](readme)
     assert "pip install" in text
-    assert "from another broker" in text
+    assert "web UI" in text
     assert re.findall(r"\]\((?!https://)[^)]*\)|!\[", text) == []
     assert len(re.findall(r"\]\((?!https://)[^)]*\)", readme)) > 10
 
