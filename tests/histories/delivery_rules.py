@@ -31,8 +31,9 @@ def leases_are_exclusive(index: Index) -> Iterator[str]:
             acked = index.settlements[queue, id, first.token] and not settled  # points 4 and 5 decide it
             since = min(first.at, second.at) if first.at < second.at else 0.0
             lease_seconds = first.lease_seconds or index.rules(queue).lease_seconds or math.inf
-            lasted = second.at - (first.requested_at or first.at)
-            has_ended = lasted > lease_seconds - RESOLUTION_SECONDS or index.clock_forward(first.at, second.at)
+            began_at = first.requested_at or first.at
+            has_ended = second.at - began_at > lease_seconds - RESOLUTION_SECONDS
+            has_ended = has_ended or index.clock_forward(began_at, second.at) > 0
             if not (settled or acked or has_ended or index.is_lost_between(first.client, since, second.at)):
                 yield f"message {id} of {queue} was delivered to {second.client} while {first.client} held it"
 

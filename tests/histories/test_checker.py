@@ -748,6 +748,18 @@ def test_a_cut_explains_that_an_older_message_is_later() -> None:
     assert w.anomalies() == []
 
 
+def test_a_clock_that_is_set_forward_during_a_read_explains_the_end_of_its_lease() -> None:
+    w = Writer()
+    w.publish("read", 20)
+    requested_at = w.now + 0.5
+    w.add(e.ClockSet, seconds=19.0)
+    w.deliver("read", 20, 20, requested_at=requested_at, lease_seconds=20.0)
+    w.get("read", 20, 21, client="c", attempt=2)
+    w.entry("read", 20, "in_flight", attempts=2)
+    w.run(20, outcome="lease_expired")
+    assert not w.anomalies()
+
+
 def test_the_end_of_a_worker_explains_that_another_one_sends_its_callback() -> None:
     w = Writer()
     chord(w)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from itertools import count
 
 import msgspec
 import pytest
@@ -13,7 +15,7 @@ from kombu_opendata.storage.effects import codec
 from kombu_opendata.storage.effects.deliveries import RenewEffect
 from kombu_opendata.storage.effects.publishes import SyncedTimeEffect
 from tests.simulation.older_version import older_segment
-from tests.simulation.plan import Plan, Store, draw
+from tests.simulation.plan import Plan, Step, Store, draw
 from tests.simulation.shrinking import script_of, shrink
 from tests.simulation.world import World
 
@@ -34,6 +36,15 @@ def test_a_seed_repeats_a_run_exactly(store: Store) -> None:
     first, second = World(plan).run(), World(msgspec.json.decode(script_of(plan), type=Plan)).run()
     assert (first.trace, first.steps, first.faults) == (second.trace, second.steps, second.faults)
     assert World(draw(4, 250, store)).run().trace != first.trace
+
+
+def test_a_slow_machine_changes_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_over = Step(4.0, "", "hand_over", {"choice": 0.1, "seconds": 0.1})
+    plan = Plan(3, "bucket", (*draw(3, 50, "bucket").steps, hand_over))
+    trace = World(plan).run().trace
+    minutes = count(time.monotonic(), 60)
+    monkeypatch.setattr(time, "monotonic", lambda: next(minutes))
+    assert World(plan).run().trace == trace
 
 
 @pytest.mark.parametrize("seed", [1, 2])

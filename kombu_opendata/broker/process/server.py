@@ -64,7 +64,7 @@ class Server:
         quotas = Quotas(settings.instance_limits, settings.connection_limits)
         active_lease = ActiveLease(since_boot)
         limits, memory_bytes = settings.connections.within(descriptor_limit()), settings.memory_limit_bytes
-        standbys = Standbys(lambda: not active_lease.is_over, self._replaced)
+        standbys = Standbys(lambda: not active_lease.is_over, self._replaced, loop.time)
         self.connections = Connections(
             limits, quotas, standbys, self._check_memory, memory_bytes // 4 if memory_bytes else DEFAULT_BYTES
         )

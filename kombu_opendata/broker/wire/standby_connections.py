@@ -97,7 +97,7 @@ class Standby:
     """Connected standby.
 
     Attributes:
-        heard_at: the time of its last message, by the monotonic clock.
+        heard_at: the time of its last message, by the event loop's clock.
         since: the time of its connection, in seconds since the Unix epoch.
         prepares: True if it supports the message Prepare.
         is_prepared: set when the standby has sent Prepared, or has disconnected.
@@ -105,11 +105,11 @@ class Standby:
 
     __slots__ = ("addresses", "connection", "heard_at", "id", "is_prepared", "prepares", "since", "timer")
 
-    def __init__(self, hello: m.StandbyHello, connection: StandbyConnection) -> None:
+    def __init__(self, hello: m.StandbyHello, connection: StandbyConnection, heard_at: float = 0.0) -> None:
         self.id, self.addresses, self.prepares = hello.id, hello.addresses, hello.prepares
         self.connection = connection
         self.is_prepared = asyncio.Event()
-        self.heard_at = time.monotonic()
+        self.heard_at = heard_at
         self.since = time.time()
         self.timer: asyncio.TimerHandle | None = None
 
@@ -125,13 +125,20 @@ class Standbys:
         is_sure: returns True if this broker is certainly active. If not, it sends no heartbeats, so that a standby
             checks whether it may take over.
         replaced: called with the addresses of a standby that has taken over.
+        now: the event loop's clock.
 
     Attributes:
         seen_at: the time at which a standby was last connected, in seconds since the Unix epoch; None if never.
     """
 
-    def __init__(self, is_sure: Callable[[], bool], replaced: Callable[[list[str]], None]) -> None:
+    def __init__(
+        self,
+        is_sure: Callable[[], bool],
+        replaced: Callable[[list[str]], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._is_sure = is_sure
+        self._now = now
         self._replaced = replaced
         self._key = ""
         self._heartbeat_seconds = 1.0
@@ -157,7 +164,7 @@ class Standbys:
         """
         known = self._connected.get(connection)
         if known is not None:
-            known.heard_at = time.monotonic()
+            known.heard_at = self._now()
             if isinstance(message, m.Prepared):
                 known.is_prepared.set()
             return True
@@ -169,7 +176,7 @@ class Standbys:
         if not self._is_sure() or not self._proves(message, "standby"):
             raise ProtocolError("this is not the active broker of the standby's store, or no longer")
         connection.slot.logged_in()
-        standby = self._connected[connection] = Standby(message, connection)
+        standby = self._connected[connection] = Standby(message, connection, self._now())
         heartbeat_ms = int(1000 * self._heartbeat_seconds)
         proof = prove(self._key, "active", message.id, message.nonce, message.addresses)
         connection.send_all([m.StandbyWelcome(message.rid, proof, heartbeat_ms)])
@@ -208,7 +215,7 @@ class Standbys:
     @property
     def ready(self) -> list[Standby]:
         """Standbys that can take over, the longest connected first."""
-        silent = time.monotonic() - _SILENT_INTERVALS * self._heartbeat_seconds
+        silent = self._now() - _SILENT_INTERVALS * self._heartbeat_seconds
         return [standby for standby in self._connected.values() if standby.heard_at > silent]
 
     def report(self) -> list[dict[str, Any]]:
