@@ -48,6 +48,7 @@ def many(options: argparse.Namespace) -> int:
     seed, found = options.seed, 0
     numbers: Counter[str] = Counter(seeds=0, steps=0, calls=0, messages=0, anomalies=0)
     faults: Counter[str] = Counter()
+    defects: list[str] = []
     while numbers["steps"] < options.steps and not (found and options.first):
         outcome = World(draw(seed, PLANNED, options.store)).run()
         numbers.update(
@@ -58,6 +59,7 @@ def many(options: argparse.Namespace) -> int:
             anomalies=len(outcome.anomalies),
         )
         faults.update(outcome.faults)
+        defects += [f"SEED={seed}, point {anomaly.point}: {anomaly.text}" for anomaly in outcome.anomalies[:1]]
         if report(outcome):
             found += 1
             if not options.no_shrinking:
@@ -65,7 +67,7 @@ def many(options: argparse.Namespace) -> int:
         seed += 1
     seconds = time.monotonic() - began
     if os.environ.get("RECORD"):
-        record("simulation", "make simulation", seconds, numbers, faults)
+        record("simulation", "make simulation", seconds, numbers, faults, defects=defects)
     print(f"{dict(numbers)}, {sum(faults.values())} faults, {seconds:.0f} s")
     return int(bool(found))
 
