@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -23,7 +22,7 @@ from ..protocol import messages as m
 from ..protocol.retried_task import retried_task
 from ..staging.batch_writer import BatchWriter
 from ..staging.job import MAX_PART, BatchInfo, StagingTarget
-from .encode.row_encoder import partition_prefix
+from .encode.row_encoder import now_ms, partition_prefix
 from .option_text import bucket_options, check_column
 from .result import SubmitResult
 from .source import read_table
@@ -111,8 +110,7 @@ def _write_retried(
 def _retried(id: int | None, envelope: bytes | None, task_id: str, job_id: str, queue: str) -> m.Publish:
     if envelope is None:
         raise InvalidMessage(f"message {id} is not stored any more: leave it out", message_id=id)
-    now_ms = time.time_ns() // 1_000_000
-    message = retried_task(envelope, now_ms, new_id=task_id, job_id=job_id, queue=queue)
+    message = retried_task(envelope, now_ms(), new_id=task_id, job_id=job_id, queue=queue)
     if message is None:
         raise InvalidMessage(f"message {id} is not a task: leave it out, or call move_messages", message_id=id)
     return message

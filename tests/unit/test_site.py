@@ -103,7 +103,12 @@ def test_every_option_of_another_broker_has_a_row() -> None:
 
 def test_the_tables_and_options_for_spark_are_listed() -> None:
     page = PAGES.spark_page()
-    for text in ("| `attempts` | attempt_id, ", "| `first_id, last_id` |", "| `task_id_column` |"):
+    for text in (
+        "| `attempts` | attempt_id long, ",
+        "| `first_id`, `last_id`, `gte`",
+        "`task_id_column`",
+        "payload* binary",
+    ):
         assert text in page
     assert "\n\n| Spark type |" in page
     source = ast.parse((ROOT / "kombu_opendata" / "spark" / "source.py").read_text())

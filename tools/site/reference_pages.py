@@ -30,6 +30,7 @@ from kombu_opendata.offline.findings import CODES
 from kombu_opendata.protocol.messages import OPERATIONS as OPERATIONS_BY_MESSAGE
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
 from kombu_opendata.protocol.queue_arguments import KNOWN
+from kombu_opendata.spark.read.tables import BOUNDS_OF, COSTLY, TABLES
 from kombu_opendata.staging.batch_block import IndexBlock
 from kombu_opendata.storage import records
 from kombu_opendata.storage.effects import Effect
@@ -146,6 +147,11 @@ process, with its replacement ([moving from another broker](../migrating.md)). T
 SPARK = """# Options and tables for Spark
 
 [Spark](../spark.md) explains how they are used. This page is made from the modules that read and write.
+"""
+
+TABLES_OF_STORES = """
+| table | columns | bounds |
+|---|---|---|
 """
 
 VALUES = """
@@ -318,13 +324,21 @@ def foreign_options_page() -> str:
 
 
 def spark_page() -> str:
-    """Return the docstrings of the modules that have the tables and options, without an import of PySpark."""
+    """Return the tables, and the docstrings of the modules that read and write, without an import of PySpark."""
     parts = [SPARK]
     for path in ("spark/read/tables.py", "spark/read/stream_reader.py", "spark/write/write_options.py"):
         text = ast.get_docstring(ast.parse((PACKAGE / path).read_text())) or ""
         title, _, rest = text.partition("\n")
         parts.append(f"\n## {title.rstrip('.')}\n\n{_markdown(rest.strip())}\n")
+    parts.insert(2, TABLES_OF_STORES + "".join(map(_table_row, TABLES)))
     return _plain("".join(parts)) + VALUES + (TESTS / "spark" / "values.md").read_text()
+
+
+def _table_row(table: str) -> str:
+    costly = COSTLY.get(table, ())
+    columns = ", ".join(f"{name}{'*' if name in costly else ''} {kind}" for name, kind in TABLES[table].items())
+    bounds = ", ".join(f"`{bound}`" for bound in BOUNDS_OF[table])
+    return f"| `{table}` | {columns} | {bounds} |\n"
 
 
 def peer_calls_page() -> str:

@@ -1,4 +1,1 @@
-"""Encoding of rows as messages: plans, templates of tasks, and the columns of messages.
-
-Used on driver and executors.
-"""
+"""Encoding of rows as messages, on driver and executors: plans, templates of tasks, and columns of messages."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
@@ -104,7 +103,7 @@ class Column:
                 return _quoted(b'"', self.array, "null")
             return strings(["null" if value is None else json_quote(value) for value in self.values])
         if pa.types.is_floating(self.kind):
-            return self._floats if self._are_finite else strings(list(map(_json_float, self.values)))
+            return self._floats if self._are_finite else strings(json.dumps(self.values)[1:-1].split(", "))
         return self._simple("null", dumps)
 
     def compact(self, dumps: Callable[[Any], bytes]) -> pa.Array:
@@ -132,7 +131,7 @@ class Column:
 
     @cached_property
     def _are_finite(self) -> bool:
-        return not self.array.null_count and bool(pc.all(pc.is_finite(self.array)).as_py())
+        return not self.array.null_count and bool(pc.all(pc.is_finite(self.array), min_count=0).as_py())
 
     @cached_property
     def _floats(self) -> pa.Array:
@@ -147,14 +146,6 @@ class Column:
 def _quoted(mark: bytes, array: pa.Array, null: str) -> pa.Array:
     quoted = pc.binary_join_element_wise(mark.decode(), array, mark.decode(), "")
     return pc.fill_null(quoted, null) if array.null_count else quoted
-
-
-def _json_float(value: float | None) -> str:
-    if value is None:
-        return "null"
-    if math.isfinite(value):
-        return float.__repr__(value)
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -7,6 +7,7 @@ tests/spark/encode/test_row_encoder.py compares the two.
 from __future__ import annotations
 
 import hashlib
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -148,12 +149,10 @@ class RowEncoder:
         if not any(varying):
             return {((plan.task, plan.queue), False): []}
         rows = batch.num_rows
-        tasks = [plan.task] * rows if columns.task is None else required_texts(batch, columns.task).to_pylist()
-        queues = [plan.queue] * rows if columns.queue is None else _queues(batch, columns.queue).to_pylist()
         expire = [True] * rows if columns.expires is None else batch.column(columns.expires).is_valid().to_pylist()
         groups: dict[tuple[Target, bool], list[int]] = {}
-        for row, (task, queue, expires) in enumerate(zip(tasks, queues, expire, strict=True)):
-            groups.setdefault(((task, queue), expires), []).append(row)
+        for row, key in enumerate(zip(_targets(plan, batch), expire, strict=True)):
+            groups.setdefault(key, []).append(row)
         return groups
 
 
@@ -206,7 +205,10 @@ def _checks(plan: JobPlan, row: pa.RecordBatch) -> Iterator[tuple[str, Check]]:
         yield name, _check_eta if header == "eta" else lambda column: encode_fields(values(column)[0])
     for name in dict.fromkeys((*columns.args, *columns.kwargs.values())):
         if name not in columns.constants:
-            yield name, lambda column: registry.dumps(values(column)[0], _serializer(plan, row))
+            yield (
+                name,
+                lambda column: registry.dumps(values(column)[0], plan.template(_targets(plan, row)[0]).serializer),
+            )
 
 
 def _queues(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -222,11 +224,12 @@ def _check_eta(column: pa.Array) -> None:
     visible_at_ms_of({"task": "", "eta": values(column)[0]})
 
 
-def _serializer(plan: JobPlan, row: pa.RecordBatch) -> str:
-    columns = plan.columns
-    task = plan.task if columns.task is None else required_texts(row, columns.task)[0].as_py()
-    queue = plan.queue if columns.queue is None else required_texts(row, columns.queue)[0].as_py()
-    return plan.template((task, queue)).serializer
+def _targets(plan: JobPlan, batch: pa.RecordBatch) -> list[Target]:
+    """Return task and queue of each row."""
+    columns, rows = plan.columns, batch.num_rows
+    tasks = [plan.task] * rows if columns.task is None else required_texts(batch, columns.task).to_pylist()
+    queues = [plan.queue] * rows if columns.queue is None else _queues(batch, columns.queue).to_pylist()
+    return list(zip(tasks, queues, strict=True))
 
 
 def _shown(column: pa.Array) -> str:
@@ -266,3 +269,7 @@ def row_ids(prefix: str, first: int, rows: int) -> pa.Array:
     offsets = pa.array(np.arange(0, len(digits) + 1, 2 * ROW_BYTES, dtype=np.int32))
     column = pa.StringArray.from_buffers(rows, offsets.buffers()[1], pa.py_buffer(digits))
     return pc.binary_join_element_wise(prefix, column, "")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

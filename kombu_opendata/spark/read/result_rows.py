@@ -67,23 +67,21 @@ def results_of_messages(low: bytes, high: bytes) -> Source:
         async for messages in store.scan_rows(low, high, batch=ROWS):
             column = metadata_columns.columns(messages, frozenset(("task_id",)))["task_id"]
             ids = sorted(column.drop_null().unique().to_pylist())
+            single: list[bytes] = []
             for _beginning, group in groupby(ids, lambda id: id[:_SHARED]):
                 wanted = [keys.result_key(_NAME + id.encode()) for id in group]
-                async for rows in _read(store, wanted):
-                    yield await _columns(store, rows)
+                if len(wanted) < _FEW:
+                    single += wanted
+                    continue
+                names = frozenset(wanted)
+                async for rows in store.scan_batches(wanted[0], wanted[-1] + b"\0", batch=RESULT_ROWS):
+                    yield await _columns(store, [row for row in rows if row[0] in names])
+            for start in range(0, len(single), RESULT_ROWS):
+                some = single[start : start + RESULT_ROWS]
+                pairs = zip(some, await store.get_many(some), strict=True)
+                yield await _columns(store, [(key, value) for key, value in pairs if value is not None])
 
     return source
-
-
-async def _read(store: OfflineStore, wanted: list[bytes]) -> AsyncIterator[list[_Row]]:
-    """Yield the records of these ascending keys that exist."""
-    if len(wanted) < _FEW:
-        values = await store.get_many(wanted)
-        yield [(key, value) for key, value in zip(wanted, values, strict=True) if value is not None]
-        return
-    names = frozenset(wanted)
-    async for rows in store.scan_batches(wanted[0], wanted[-1] + b"\0", batch=RESULT_ROWS):
-        yield [row for row in rows if row[0] in names]
 
 
 async def job_messages(store: OfflineStore, job_id: str) -> tuple[int, int]:

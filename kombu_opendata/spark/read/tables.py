@@ -1,58 +1,32 @@
 """Tables of a store, their columns, and bounds of their rows: options of ``spark.read``, arguments of ``read_table``.
 
-Times are timestamps. Columns are null where a message or queue has no value. Columns marked with * are expensive, and
-are read only if the option ``columns``, or a schema, names them.
+Columns are null where a message or queue has no value. Columns marked with * are expensive, and are read only if the
+option ``columns``, or a schema, names them.
 
-===============  ====================================================================================================
-table            columns
-===============  ====================================================================================================
-``messages``     message_id, task, task_id, exchange, routing_key, priority, content_type, created_at, received_at,
-                 visible_at, expires_at, headers*, payload_bytes*, payload*, body*
-``queues``       queue, backlog, in_flight, done, failed, max_attempts, done_retention_seconds,
-                 failed_retention_seconds, lease_seconds, filter, arguments
-``backlog``      queue, message_id, priority, visible_at, expires_at, attempts: of ready and delayed messages
-``in_flight``    queue, message_id, priority, claimed_at, leased_until, attempts
-``done``         queue, message_id, done_at, attempts
-``failed``       queue, message_id, failed_at, attempts
-``entries``      queue, message_id, state (one of the four above), at (visible, claimed, done or failed), attempts
-``attempts``     attempt_id, message_id, queue, consumer, attempt, claimed_at, ended_at, outcome, manual,
-                 state, runtime_ms, pid, exception, error*, traceback* (as reported by the worker),
-                 task*, task_id* (null once the message is collected)
-``results``      task_id, state, value (JSON), exception, error, traceback, ended_at, expires_at; task, worker, attempts
-                 (with ``result_extended``); raw* (as stored, the only value of a result that is not JSON)
-===============  ====================================================================================================
+* ``backlog`` has ready and delayed messages. ``entries`` has the rows of ``backlog``, ``in_flight``, ``done`` and
+  ``failed``; ``at`` is the time at which the message is visible, was claimed, is done, or has failed.
+* ``attempts``: state, runtime, process, exception, error and traceback are as reported by the worker. ``task`` and
+  ``task_id`` are null once the message is collected.
+* ``results``: ``value`` is JSON; of another serializer, only ``raw`` has it, as stored. ``task``, ``worker`` and
+  ``attempts`` need ``result_extended``.
 
-======================  ===========================================================  ===================================
-bound                   rows that are read                                           tables
-======================  ===========================================================  ===================================
-``first_id, last_id``   message ids from the first to the last                       all but ``queues``, ``results``
-``gte, gt, lte, lt``    messages received, or attempts ended, at or after, after,    ``messages``, ``attempts``
-                        at or before, or before these times
-``queues``              rows of these queues                                         ``attempts``, ``backlog``,
-                                                                                     ``in_flight``, ``done``,
-                                                                                     ``failed``, ``entries``
-``statuses``            entries in one of these states                               ``entries``
-``job_id``              results of the tasks of this Spark job, by its messages      ``results``
-                        that are stored; without ``global_keyprefix``
-======================  ===========================================================  ===================================
+Only rows within the bounds are read:
+
+* ``first_id``, ``last_id``: message ids from the first to the last.
+* ``gte``, ``gt``, ``lte``, ``lt``: messages received, or attempts ended, at or after, after, at or before, or before
+  these times.
+* ``queues``, ``statuses``: rows of these queues, entries in one of these states.
+* ``job_id``: results of the tasks of this Spark job, by its messages that are stored; without ``global_keyprefix``.
+
+The other options are ``table``, ``store`` (also as ``path``, or ``broker_url`` of a folder), ``instance``, ``columns``
+(``*`` for all), ``partitions``, ``bucket_endpoint``, ``bucket_region``, ``bucket_access_key_id``,
+``bucket_secret_access_key`` and ``bucket_session_token``, as for ``read_table``; and ``parallelism``, the number of
+cores, which ``read_table`` knows.
 
 As options, ids are numbers, times are ISO 8601 (in UTC if they have no time zone), and the others are names that are
 separated by commas or in a JSON array. An empty option is no bound. Spark evaluates all other conditions: its pushdown
 of filters into Python sources applies the filters of one query to other queries on the same frame (4.3.0). It has no
 pushdown of columns. Records are stored by row, so two columns of ``messages`` still cost the scan of all.
-
-======================  ==============================================================================================
-option                  meaning
-======================  ==============================================================================================
-``table``               one of the tables
-``store``               the folder or the URL of the bucket; also as ``path``, or ``broker_url`` of a folder
-``instance``            the store's instance; by default its only one
-``columns``             names separated by commas, or ``*``; by default all that are not expensive
-``partitions``          the most partitions; 0 chooses by size and cores
-``parallelism``         the number of cores; ``read_table`` knows it
-``bucket_endpoint``     and ``bucket_region``, ``bucket_access_key_id``, ``bucket_secret_access_key``,
-                        ``bucket_session_token``: the S3 bucket of the store, instead of the executors' environment
-======================  ==============================================================================================
 """
 
 from __future__ import annotations
@@ -169,7 +143,7 @@ _KINDS = {
     **dict.fromkeys(_NAMES, "a list of names"),
     _JOB: "a text",
 }
-_BY_TABLE = {
+BOUNDS_OF = {
     **dict.fromkeys(STATES, (*_IDS, "queues")), "messages": (*_IDS, *_TIMES),
     "attempts": (*_IDS, *_TIMES, "queues"), "entries": (*_IDS, "queues", "statuses"), "queues": (),
     "results": (_JOB,),
@@ -228,8 +202,8 @@ def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
     """
     texts = {name: options[name] for name in BOUNDS if options.get(name)}
     for name in texts:
-        if name not in _BY_TABLE[table]:
-            has = f"it has {', '.join(_BY_TABLE[table])}" if _BY_TABLE[table] else "it has none"
+        if name not in BOUNDS_OF[table]:
+            has = f"it has {', '.join(BOUNDS_OF[table])}" if BOUNDS_OF[table] else "it has none"
             raise RequestError(f"table {table} has no bound {name!r}: {has}; or use where(…)", option=name)
     first = [_edge(name, texts[name]) for name in ("gte", "gt") if name in texts]
     last = [_edge(name, texts[name]) for name in ("lte", "lt") if name in texts]

@@ -14,7 +14,7 @@ from ...queue_client.message_models import Message, message_of
 from ...staging.batch_writer import BatchWriter
 from ...staging.job import StagingTarget
 from ..encode.plan import JobPlan
-from ..encode.row_encoder import BadRow, RowEncoder
+from ..encode.row_encoder import BadRow, RowEncoder, now_ms
 
 #: limits for the rows that a dry run encodes, and for the bytes of their messages
 SAMPLE_ROWS = 1000
@@ -92,9 +92,7 @@ def _sample(frame: DataFrame, plan: JobPlan, target: StagingTarget, job_id: str)
 
     def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sample = _Sample()
-        encoder = RowEncoder(
-            plan, job_id, 0, lambda: time.time_ns() // 1_000_000, target.max_message_bytes, sample.add_bad
-        )
+        encoder = RowEncoder(plan, job_id, 0, now_ms, target.max_message_bytes, sample.add_bad)
         writer = BatchWriter(replace(target, inline_bytes=_INLINE, inline_rows=_INLINE), job_id, 0, 0)
         encoded = shown = 0
         started_at = time.process_time()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 import pyarrow as pa
+from kombu.utils.functional import retry_over_time
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -22,7 +22,7 @@ from ...protocol.messages import JobInfo
 from ...staging.batch_writer import BatchWriter
 from ...staging.job import MAX_JOB_ID_BYTES, BatchInfo, StagingTarget, check_job_id
 from ..encode.plan import JobPlan
-from ..encode.row_encoder import RowEncoder
+from ..encode.row_encoder import RowEncoder, now_ms
 from .bad_rows import BadRowWriter, delete_bad_rows, write_index
 from .completion import completion_envelope
 from .job_digest import check_same, with_rows
@@ -34,7 +34,6 @@ _AFTER_PREFIX_BYTES = len(f"/{UUID(int=0)}/{2**63 - 1}")
 _MAX_ATTEMPT = 0xFFFF_FFFF
 #: seconds for which the driver retries a commit while the broker does not answer or accepts nothing
 COMMIT_PATIENCE_SECONDS = 300.0
-_PAUSE_SECONDS = 1.0
 _AWAY = (ConnectionLost, RetryLater, StartError)
 
 
@@ -76,11 +75,11 @@ class _JobWriter:
         if plan.collects_bad_rows and plan.app_path:
             load_app(plan.app_path)  # its absence is no error of a row
         refuse = bad.add if plan.collects_bad_rows else None
-        encoder = RowEncoder(plan, job_id, partition, _now_ms, target.max_message_bytes, refuse)
+        encoder = RowEncoder(plan, job_id, partition, now_ms, target.max_message_bytes, refuse)
         with bucket_settings(self._access.bucket), bad, BatchWriter(target, job_id, partition, attempt) as writer:
             for batch in batches:
                 for messages in encoder.encode(batch):
-                    writer.add_many(messages.envelopes, messages.headers, **messages.fields, created_at_ms=_now_ms())
+                    writer.add_many(messages.envelopes, messages.headers, **messages.fields, created_at_ms=now_ms())
             info, bad_path = writer.close(), bad.close()
         declare = {entity: None for template in encoder.used.values() for entity in template.declare}
         return Written(job_id, info, tuple(declare), bad.rows, bad_path)
@@ -100,7 +99,7 @@ class _JobWriter:
         rate_limit, on_complete = plan.rate_limit, b""
         if plan.on_complete is not None:
             entities |= {repr(entity): entity for entity in plan.on_complete.declared()}
-            on_complete = completion_envelope(plan.on_complete, job_id, _now_ms())
+            on_complete = completion_envelope(plan.on_complete, job_id, now_ms())
 
         def commit() -> JobInfo:
             with self._access.connect() as broker:
@@ -109,7 +108,10 @@ class _JobWriter:
                     job_id, batches, digest=digest, rate_limit=rate_limit, on_complete=on_complete
                 )
 
-        job = _patiently(commit)
+        # so that the work of the whole job is not lost
+        job: JobInfo = retry_over_time(
+            commit, _AWAY, timeout=COMMIT_PATIENCE_SECONDS, interval_start=1, interval_step=0
+        )
         if not job.added and plan.digest and not plan.returns_existing:
             check_same(job, plan.digest, rows)  # another driver may have committed it while this one was writing
         return job
@@ -195,7 +197,7 @@ class TaskStreamWriter(_JobWriter, DataSourceStreamArrowWriter):
         if query is None or number is None:
             raise RequestError("Spark does not say which micro-batch this is")
         # a query runs for months, so relative times count from the micro-batch
-        return self._write(self._plan.at(_now_ms()), iterator, f"{self._prefix}{query}/{number}")
+        return self._write(self._plan.at(now_ms()), iterator, f"{self._prefix}{query}/{number}")
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Commit the job of a micro-batch; one without rows creates no job."""
@@ -216,24 +218,8 @@ def check_prefix(prefix: str) -> None:
         raise RequestError(text, option="job_id", limit=limit)
 
 
-def _patiently(commit: Callable[[], JobInfo]) -> JobInfo:
-    """Retry a commit while the broker is unreachable, so that the work of the whole job is not lost."""
-    deadline = time.monotonic() + COMMIT_PATIENCE_SECONDS
-    while True:
-        try:
-            return commit()
-        except _AWAY:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_PAUSE_SECONDS)
-
-
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
         raise RequestError("rows can only be written in a task of Spark")
     return context
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

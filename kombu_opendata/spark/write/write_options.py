@@ -1,30 +1,17 @@
 """Options of ``df.write.format("opendata")``, parsed from Spark's texts to a plan.
 
-=====================  ================================================================================================
-option                 meaning
-=====================  ================================================================================================
-``broker_url``         the broker; not with ``app``
-``app``                ``module:attribute`` of a Celery app that driver and executors can import
-``job_id``             a job whose id was committed before adds nothing; random by default. Streams: a prefix of job ids
-``task``               the task's name, or ``task_column``
-``args``               columns of positional arguments: names separated by commas, or a JSON array
-``kwargs``             columns of keyword arguments: likewise, or a JSON object of keyword → column. Without ``args``
-                       and ``kwargs``, each column that no other option names is a keyword argument
-``queue``              the queue, or ``queue_column``; by default Celery's routing decides
-``task_id_column``     the tasks' ids; by default they are derived from job id, partition and row
-``priority_column``    0 to 255, higher first; the task's priority applies where the column has null
-``eta_column``         a timestamp; null means immediately
-``expires_column``     a timestamp; null means never
-``header_columns``     a JSON object of header → column
-``options``            a JSON object of further options of ``apply_async``: those of
-                       :data:`.task_arguments.APPLY_OPTIONS`
-``bad_rows``           and ``if_exists``, ``rate_limit``: as for :func:`kombu_opendata.spark.submit_tasks`
-``on_complete``        likewise, as the name of a task
-``properties``         a JSON object of AMQP properties, such as ``reply_to``
-``transport_options``  a JSON object: Celery's ``broker_transport_options``, with ``broker_url``
-``bucket_endpoint``    and ``bucket_region``, ``bucket_access_key_id``, ``bucket_secret_access_key``,
-                       ``bucket_session_token``: the S3 bucket of the store, instead of the executors' environment
-=====================  ================================================================================================
+They are the arguments of :func:`kombu_opendata.spark.submit_tasks` as texts:
+
+* ``broker_url`` or ``app``, and ``job_id``, ``bad_rows``, ``if_exists``, ``rate_limit``: as there. An app is
+  ``module:attribute``. For a stream, ``job_id`` is a prefix of the jobs' ids.
+* ``task``, ``queue``, or as columns ``task_column``, ``queue_column``; ``on_complete``, the name of a task.
+* ``task_id_column``, ``priority_column``, ``eta_column``, ``expires_column``: names of columns.
+* ``args``: names of columns, separated by commas or in a JSON array. ``kwargs``: likewise, or a JSON object of keyword
+  → column. Without both, each column that no other option names is a keyword argument.
+* ``header_columns``: a JSON object of header → column.
+* ``options``, ``properties``, ``transport_options``: JSON objects of further options of ``apply_async`` (those of
+  :data:`.task_arguments.APPLY_OPTIONS`), AMQP properties, and Celery's ``broker_transport_options``.
+* ``bucket_endpoint`` and the other options of the bucket: as for reading.
 """
 
 from __future__ import annotations
@@ -121,21 +108,15 @@ def _plan(texts: Mapping[str, str], names: list[str]) -> JobPlan:
     check_properties(properties)
     options |= properties
     app_path = texts.get("app", "")
-    given = {name: texts[name] for name in ("bad_rows", "if_exists") if name in texts}
-    settings = job_settings(**given, rate_limit=_number(texts.get("rate_limit")))
+    given: dict[str, Any] = {name: texts[name] for name in ("bad_rows", "if_exists") if name in texts}
+    if "rate_limit" in texts:
+        given["rate_limit"] = json_of(texts["rate_limit"], "rate_limit", float, "a number")
+    settings = job_settings(**given)
     completion = completion_plan(texts.get("on_complete"), None, app_path)
     task, queue = texts.get("task", ""), texts.get("queue", "")
     plan = JobPlan(columns, task, queue, options, app_path=app_path, on_complete=completion, **settings)
     plan.digest = digest_of(plan)
     return plan
-
-
-def _number(text: str | None) -> Any:
-    """Return the number in a text, or the text if it has none."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
 
 
 def _keywords(texts: Mapping[str, str]) -> dict[str, str]:

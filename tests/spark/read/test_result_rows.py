@@ -123,6 +123,8 @@ def test_results_of_a_job(tmp_path: Path) -> None:
     assert sorted(int(number) for _id, number in read(tmp_path, "task_id,value", job_id="random")) == [
         *range(ROWS + 2, ROWS + 21)
     ]
+    reader = TableReader("results", str(tmp_path), None, pa.schema({"task_id": "string"}), Bounds(job_id="random"), 1)
+    assert [batch.num_rows for part in reader.partitions() for batch in reader.read(part)] == [19]
     for partitions in (1, 2, 30):
         assert len(read(tmp_path, "task_id", partitions)) == ROWS - 1 + 19
     with pytest.raises(NotFound, match="no job 'other'"):
