@@ -20,8 +20,8 @@ COMPATIBILITY = Row(
     result="Metrics of tasks and workers work. It has none of queues: it reads them only from Redis and AMQP. With the "
     "rules, Prometheus has `celery_queue_length`, `celery_active_consumer_count` and `celery_active_worker_count`, but "
     "not `celery_active_process_count` ([patch](upstream/celery-exporter.md)).",
-    settings="workers with `-E`; [celery-exporter.yml](../examples/monitoring/celery-exporter.yml) in Prometheus' "
-    "`rule_files`",
+    settings="`kombu-opendata` in the exporter's environment; workers with `-E`; "
+    "[celery-exporter.yml](../examples/monitoring/celery-exporter.yml) in Prometheus' `rule_files`",
 )
 PATIENCE_SECONDS = 60
 START = "from src.cli import cli; cli()"  # its image has no other command
