@@ -12,7 +12,6 @@ import gc
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
@@ -23,7 +22,7 @@ from typing import Any, TypeVarTuple
 import uvloop
 
 import kombu_opendata  # noqa: F401 - registers the transport
-from kombu_opendata.broker.memory import MemoryBroker, register, stop
+from kombu_opendata.broker.memory import MemoryBroker, register
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 
 from .clients import BODY, HEADERS
@@ -100,19 +99,19 @@ def deliver(connection: Any, channel: Any, count: int) -> list[Any]:
     return received
 
 
-def main(count: int) -> None:
+def main(folder: str, count: int) -> None:
+    """Measure a round of ``count`` messages, and one of twice as many."""
     asyncio.set_event_loop_policy(SlowLoops())
-    with tempfile.TemporaryDirectory() as folder:
-        broker = CountedBroker("counted", BrokerSettings(f"file://{folder}", create_instances=True))
-        register("counted", broker)
-        sys.setswitchinterval(1000)  # the threads change only where they wait
-        gc.disable()
-        with Connection("opendata+memory://counted") as connection:
-            channel = connection.channel()
-            channel.queue_declare("counted", durable=True, auto_delete=False)
-            for messages, mark in ((_WARM_UP, int), (count, broker.mark), (2 * count, broker.mark)):
-                _measure(broker, connection, channel, messages, mark)
-        stop("counted")
+    broker = CountedBroker("counted", BrokerSettings(f"file://{folder}", create_instances=True))
+    register("counted", broker)
+    sys.setswitchinterval(1000)  # the threads change only where they wait
+    gc.disable()
+    with Connection("opendata+memory://counted") as connection:
+        channel = connection.channel()
+        channel.queue_declare("counted", durable=True, auto_delete=False)
+        for messages, mark in ((_WARM_UP, int), (count, broker.mark), (2 * count, broker.mark)):
+            _measure(broker, connection, channel, messages, mark)
+        os._exit(0)  # SlateDB's threads may still call Python, which would abort at the interpreter's end
 
 
 def _measure(broker: CountedBroker, connection: Any, channel: Any, messages: int, mark: Any) -> None:
@@ -130,4 +129,4 @@ def _measure(broker: CountedBroker, connection: Any, channel: Any, messages: int
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(sys.argv[1], int(sys.argv[2]))
