@@ -25,7 +25,7 @@ added             i64      header tasks that were added later
 header            bytes    a u32 length, then the header
 body              bytes    a u32 length, then the task id of the callback
 members           array    a u32 count, then the task id of each task that was
-                           added later and has no part yet, as the body
+                           added later, as the body
 ================  =======  =====================================================
 
 Chord part, ``01 1f <group TB> <index u32> <member TB>``:

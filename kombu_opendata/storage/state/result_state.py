@@ -87,7 +87,8 @@ class ChordState:
         added: tasks that were added to the header later.
         header: the header's structure, as the client encodes it.
         body: the task id of the callback; empty if unknown.
-        members: the ids of the added tasks that are not done, if their clients sent them.
+        members: the ids of the added tasks, if their clients sent them; also of those that are done, as a request may
+            be repeated later.
         parts: (index, member) → key, of the tasks that are done.
         written: keys of parts that are in the store or in the current checkpoint.
         sender: the session that sends the callback; only in memory, so that another one may send it after a restart.
@@ -144,7 +145,6 @@ class ResultState:
         if (index, member) not in chord.parts:
             key = chord.parts[index, member] = keys.chord_part_key(group, index, member)
             self.parts.put(key, value, at_ms)
-            chord.members.pop(member, None)
         chord.expires_at_ms = expires_at_ms
 
     def change_chord(self, group: bytes) -> ChordState:
