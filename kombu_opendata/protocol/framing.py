@@ -258,6 +258,15 @@ class FrameReader(Generic[M]):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None  # `feed` raises the error, or returns the refusal
 
+    def _message(self, view: memoryview, start: int, stop: int) -> Any:
+        """Return the message, or its refusal, of the frame with this body."""
+        try:
+            if stop - start > SMALL_FRAME_BYTES and self._bounded:
+                return self._decode_large(view[start:stop])
+            return self._decode(view[start:stop])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            return self._refused(bytes(view[start:stop]), exc)
+
     def _decode_large(self, body: memoryview) -> Any:
         with body:
             refused = check_large(body)
@@ -305,13 +314,7 @@ class FrameReader(Generic[M]):
                 stop = at + 4 + length
                 if stop > end:
                     break
-                try:
-                    if length > SMALL_FRAME_BYTES and self._bounded:
-                        message = self._decode_large(window[at + 4 : stop])
-                    else:
-                        message = self._decode(window[at + 4 : stop])
-                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-                    message = self._refused(bytes(window[at + 4 : stop]), exc)
+                message = self._message(window, at + 4, stop)
                 is_settle = self._bounded and type(message) is Settle
                 if is_settle and settle is not None and settle.join(message):
                     at = stop

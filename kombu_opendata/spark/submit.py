@@ -82,9 +82,8 @@ def submit_tasks(
         task_id: a column, or its name. By default ids are derived from the job id, the partition and the row.
         headers: names of headers and their constants or ``Column``s.
         properties: AMQP properties, such as ``reply_to`` and ``app_id``, which are the same for all rows.
-        job_id: if a job with this id was committed before, nothing is added, and the job is returned, provided that
-            it is the same: with this task, queue, number of rows, and these arguments and options other than times.
-            Random by default.
+        job_id: random by default. If a job with this id was committed before, nothing is added, and it is returned,
+            provided that it has this task, queue, number of rows, and these arguments and options other than times.
         if_exists: a different job with this id is an error, or is returned (``return``) without reading the frame.
         duplicates: with ``task_id``, an id of several rows is an error, which needs one more pass over the frame, or
             one of these rows is sent (``first``).

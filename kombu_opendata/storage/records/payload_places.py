@@ -79,8 +79,8 @@ def parse_payload_uri(uri: str) -> EnvelopePlace | None:
     """Return the location of a message in a batch or a segment; None if the URI is not one of such a message."""
     parts = uri.rsplit(":", 3)
     if len(parts) == 4 and (frame := _parse_frame(parts[0])) and _IN_FRAME.fullmatch(uri, len(parts[0]) + 1):
-        _frame, start, length, checksum = parts
-        return EnvelopePlace(frame.path, frame.offset, int(length), int(checksum, 16), frame.frame_bytes, int(start))
+        (path, frame_offset, size), (_frame, start, length, checksum) = frame, parts
+        return EnvelopePlace(path, frame_offset, int(length), int(checksum, 16), size, int(start))
     match = _PAYLOAD.fullmatch(uri)
     if match is None:
         return None
@@ -90,14 +90,8 @@ def parse_payload_uri(uri: str) -> EnvelopePlace | None:
     )
 
 
-class _Frame(NamedTuple):
-    path: str
-    offset: int
-    frame_bytes: int
-
-
 @lru_cache(maxsize=64)
-def _parse_frame(uri: str) -> _Frame | None:
-    """Return the frame at the beginning of a URI. Up to 256 messages, which are mostly read together, have the same."""
+def _parse_frame(uri: str) -> tuple[str, int, int] | None:
+    """Return path, offset and size of the frame in a URI. Up to 256 messages, mostly read together, have the same."""
     match = _FRAME.fullmatch(uri)
-    return _Frame(match[1], int(match[2]), int(match[3])) if match else None
+    return (match[1], int(match[2]), int(match[3])) if match else None

@@ -18,6 +18,7 @@ from kombu.entity import Exchange, Queue
 
 from kombu_opendata.client.session.session_io import SessionIO
 from kombu_opendata.errors import InvalidMessage, RequestError
+from kombu_opendata.protocol.envelope import broker_headers
 from kombu_opendata.protocol.messages import Publish, PublishConfirm
 from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
 from kombu_opendata.spark.encode.row_encoder import RowEncoder
@@ -99,9 +100,12 @@ def assert_same(row: Any, request: Publish) -> None:
         values.update((name, "same") for name in OWN if len(values.get(name, "")) == 36)
     assert msgspec.msgpack.encode(mine) == msgspec.msgpack.encode(theirs)
     seen = {name: text for name, text in headers.items() if text is not None}
-    for values in (seen, request.headers):
+    stored, _envelope = broker_headers(
+        request.envelope, request.exchange, request.routing_key, request.priority, lambda *_names: True
+    )
+    for values in (seen, stored):
         values.update((name, "same") for name in OWN if len(values.get(name, "")) == 36)
-    assert seen == request.headers
+    assert seen == stored
     assert (exchange, routing_key, priority) == (request.exchange, request.routing_key, request.priority)
     assert visible_at_ms == request.visible_at_ms
 
