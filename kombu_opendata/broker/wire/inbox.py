@@ -260,8 +260,11 @@ class Inbox:
         self._change_state()
 
     def answered(self, outgoing: Iterable[WireMessage]) -> None:
-        """Count the queries that end with these replies, and continue if messages waited for that."""
-        running = self._queries
+        """Count the queries that end with these replies, and continue after that if the inbox was halted.
+
+        The backlog may be empty then, although the socket is not read: its last message may be the query that halted.
+        """
+        running, was_halted = self._queries, self.state is InboxState.HALTED
         for message in outgoing:
             rid = getattr(message, "rid", 0)
             if rid in running:
@@ -270,7 +273,7 @@ class Inbox:
                     del running[rid]
                 self.queries -= 1
         self._change_state()
-        if self._backlog or self._slice_is_over:
+        if was_halted or self._backlog or self._slice_is_over:
             asyncio.get_running_loop().call_soon(self.go_on)
 
     # ------------------------------------------------------------------ delaying publishes

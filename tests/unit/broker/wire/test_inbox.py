@@ -132,6 +132,25 @@ def test_a_slice_that_ends_with_the_last_possible_query_is_continued_after_a_rep
     asyncio.run(program())
 
 
+def test_a_query_that_waited_and_halts_again_keeps_nothing_unread() -> None:
+    async def program() -> None:
+        def run(message: Any) -> None:
+            client.inbox.begin_query(message.rid, "GetStatus")
+
+        client = _Client(run)
+        client.send(*map(GetStatus, range(1, MAX_QUERIES + 2)))
+        assert len(client.done) == MAX_QUERIES
+        assert not client.transport.is_reading
+        client.inbox.answered([Ok(1)])
+        await _turns()
+        assert len(client.done) == MAX_QUERIES + 1
+        client.inbox.answered([Ok(2)])
+        await _turns()
+        assert client.transport.is_reading
+
+    asyncio.run(program())
+
+
 def rids(messages: list[Any]) -> list[int]:
     return [message.rid for message in messages]
 
