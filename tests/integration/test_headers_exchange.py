@@ -74,12 +74,18 @@ def test_transient_headers_bindings_come_back_after_a_restart(folder: Path, chan
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [({"x-match": "most"}, "use all, any, all-with-x, any-with-x"), ({"a": [1]}, "'a' of a headers binding is a list")],
+    [
+        ({"x-match": "most"}, "use all, any, all-with-x, any-with-x"),
+        ({"a": [1]}, "'a' of a headers binding is a list"),
+        ({"a": b"1"}, "can't be stored as JSON|'a' of a headers binding is a bytes"),
+    ],
 )
 def test_wrong_binding_arguments(channel: Any, name: str, arguments: dict[str, Any], text: str) -> None:
     declare(channel, name)
     with pytest.raises(OpenDataError, match=text):
         channel.queue_bind(name, "amq.headers", arguments=arguments)
+    with pytest.raises(OpenDataError, match=text):
+        channel.queue_unbind(name, "amq.headers", arguments=arguments)
 
 
 def test_what_nobody_takes_goes_to_the_alternate_exchange(channel: Any, name: str) -> None:

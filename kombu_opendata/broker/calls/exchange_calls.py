@@ -130,6 +130,7 @@ class ExchangeCalls(BrokerCalls):
         exchange = self._topology.exchanges.get(msg.exchange)
         if queue is not None and exchange is not None:
             call.check_owner(queue)
+            self._topology.check_binding(msg.exchange, msg.arguments)
             if self._topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
                 queue.binds_in(exchange).unbind(queue.name, exchange.name, msg.routing_key, msg.arguments)
                 arguments = msg.arguments if exchange.type == "headers" else {}
