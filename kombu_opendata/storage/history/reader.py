@@ -181,8 +181,8 @@ class ListReader:
     async def attempts(self, numbers: Iterable[int]) -> dict[int, Attempt]:
         """Return those of the attempts with these numbers that are still in the log."""
         rows = {}
-        chunks = list(self.log.chunks)
-        in_memory = chunks[0].first_attempt if chunks else self.log.open.first_attempt
+        chunks = [*self.log.chunks, self.log.open]  # the open one may have attempts since the reader was opened
+        in_memory = chunks[0].first_attempt
         for number in sorted(numbers, reverse=True):
             while chunks and number < chunks[-1].first_attempt:
                 chunks.pop()

@@ -185,3 +185,18 @@ def test_without_history_failed_messages_are_shown(tmp_path: Path) -> None:
         assert ids_of(await everything(world, ids=[id])) == [id]
 
     run(tmp_path / "s", steps, replace(TINY, history=False))
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_attempts_that_end_while_a_reader_is_open_are_read(tmp_path: Path, closed: bool) -> None:
+    async def steps(world: World) -> None:
+        if closed:
+            await fail(world, "q", acknowledged=True)
+        async with world.engine.history.reading(indexed=False) as reader:
+            before = world.engine.history.log.end[0]
+            world.clock.advance(5)
+            await fail(world, "q", acknowledged=True)
+            assert await reader.first_attempt_since(world.clock.now_ms()) == before
+            assert list(await reader.attempts([before])) == [before]
+
+    run(tmp_path / "store", steps)
