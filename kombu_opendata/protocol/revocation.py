@@ -19,8 +19,6 @@ PROPERTY = "x-opendata-result"
 MARK = b"\0opendata\0"
 #: result that Celery's worker stores for a task that expired
 _EXPIRED = {"exc_type": "TaskRevokedError", "exc_message": ["expired"], "exc_module": "celery.exceptions"}
-
-
 #: end of the name of the exchange of Celery's remote control
 CONTROL_EXCHANGE = ".pidbox"
 _MAX_COMMAND_BYTES = 1 << 20
@@ -56,8 +54,8 @@ def read(headers: Mapping[Any, Any], properties: Mapping[Any, Any]) -> Revocatio
 
 def revoked_ids(envelope: bytes) -> list[str]:
     """Return the ids of the tasks that a command of remote control revokes for all workers."""
-    opened = open_envelope(envelope)
-    if opened is None or len(envelope) > _MAX_COMMAND_BYTES:
+    opened = open_envelope(envelope) if len(envelope) <= _MAX_COMMAND_BYTES else None
+    if opened is None:
         return []
     try:
         command = msgspec.json.decode(msgspec.msgpack.decode(opened[0]), type=_Command)

@@ -19,6 +19,11 @@ from .test_opentelemetry import spans
 NOTE, FAIL = "django_checks.tasks.note", "django_checks.tasks.fail"
 
 
+def _tasks_with_errors(collector: Collector) -> list[str]:
+    """Return the tasks of Sentry's errors. RedBeat, which another test needs, logs an error without a task."""
+    return [event["tags"]["celery_task_id"] for event in collector.envelope_items("event") if "tags" in event]
+
+
 def test_beat_results_sentry_traces_an_exporter_and_flower(
     broker: ServedBroker,
     client: QueueClient,
@@ -45,12 +50,11 @@ def test_beat_results_sentry_traces_an_exporter_and_flower(
     ledger.wait_for("crontab")
     failed = project.call("results", "send_failing")
 
-    def errors() -> list[str]:
-        """The tasks of Sentry's errors. RedBeat, which is installed for another test, logs an error without a task."""
-        events = collector.envelope_items("event")
-        return [event["tags"]["celery_task_id"] for event in events if "tags" in event]
-
-    wait_until(lambda: errors() == [failed], PATIENCE_SECONDS, lambda: str(collector.envelope_items("event")))
+    wait_until(
+        lambda: _tasks_with_errors(collector) == [failed],
+        PATIENCE_SECONDS,
+        lambda: str(collector.envelope_items("event")),
+    )
     check_ins = collector.wait_items("check_in", 2)
     assert {(found["monitor_slug"], found["status"]) for found in check_ins} >= {
         ("crontab", "in_progress"),

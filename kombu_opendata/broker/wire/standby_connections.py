@@ -105,7 +105,7 @@ class Standby:
 
     __slots__ = ("addresses", "connection", "heard_at", "id", "is_prepared", "prepares", "since", "timer")
 
-    def __init__(self, hello: m.StandbyHello, connection: StandbyConnection, heard_at: float = 0.0) -> None:
+    def __init__(self, hello: m.StandbyHello, connection: StandbyConnection, heard_at: float) -> None:
         self.id, self.addresses, self.prepares = hello.id, hello.addresses, hello.prepares
         self.connection = connection
         self.is_prepared = asyncio.Event()
@@ -135,7 +135,7 @@ class Standbys:
         self,
         is_sure: Callable[[], bool],
         replaced: Callable[[list[str]], None],
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float],
     ) -> None:
         self._is_sure = is_sure
         self._now = now

@@ -39,8 +39,6 @@ HASH_BYTES = 16
 _FIXED = struct.Struct(f"<BIq{DIGEST_BYTES}s")
 _UNIQUE_VERSION = 2
 _UNTIL = struct.Struct("<BB")
-#: the fields of a unique message in one queue, before the queue, between it and the task id, and after that
-_IN_ONE_QUEUE = struct.Struct(f"<BIq{DIGEST_BYTES}sHHH"), struct.Struct("<qBBH"), struct.Struct("<Q")
 
 
 class Until(IntEnum):
@@ -89,11 +87,6 @@ def _destination(exchange: str, routing_key: str) -> bytes:
 
 
 def encode(sending: Sending) -> bytes:
-    if sending.hold is not None and len(sending.queues[0]) == 1 and len(sending.digest) == DIGEST_BYTES:
-        try:
-            return _encode_in_one_queue(sending, sending.hold)
-        except (struct.error, UnicodeEncodeError):
-            pass  # a value is out of range: raise as below
     if len(sending.digest) != DIGEST_BYTES:
         raise RequestError(f"a digest has {DIGEST_BYTES} bytes, not {len(sending.digest)}")
     version = field_types.VERSION if sending.hold is None else _UNIQUE_VERSION
@@ -108,18 +101,6 @@ def encode(sending: Sending) -> bytes:
         flags = field_types.pack(_UNTIL, "until, flags", until, is_replaceable)
         parts += flags, field_types.utf8(task_id), field_types.pack_column("Q", buckets)
     return b"".join(parts)
-
-
-def _encode_in_one_queue(sending: Sending, hold: UniqueHold) -> bytes:
-    """Encode most unique messages, in a third of the time."""
-    (id,), expires_at_ms, digest, ((queue,),), _hold = sending
-    until, is_replaceable, task_id, (bucket,) = hold
-    name, task = queue.encode(), task_id.encode()
-    head, middle, end = _IN_ONE_QUEUE
-    return b"".join((
-        head.pack(_UNIQUE_VERSION, 1, expires_at_ms, digest, 1, 1, len(name)), name,
-        middle.pack(id, until, is_replaceable, len(task)), task, end.pack(bucket),
-    ))  # fmt: skip
 
 
 def decode(key: bytes, value: bytes) -> Sending:

@@ -173,12 +173,6 @@ class Dirty:
         return any(bool(value) for value in vars(self).values())
 
 
-def _size_of(sending: Sending) -> int:
-    if len(sending.queues) == 1:
-        return 100 + 40 * len(sending.ids) + 60 * len(sending.queues[0])
-    return 100 + 40 * len(sending.ids) + 60 * sum(map(len, sending.queues))
-
-
 class IdempotencyState(WriteBackCache[Sending]):
     """The keys of one instance in memory, and the changes by effects.
 
@@ -190,7 +184,7 @@ class IdempotencyState(WriteBackCache[Sending]):
     """
 
     def __init__(self) -> None:
-        super().__init__(_size_of)
+        super().__init__(lambda sending: 100 + 40 * len(sending.ids) + 60 * sum(map(len, sending.queues)))
         self.used = False
         self.stored: NameFilter | None = None
         self._next_stored = NameFilter()  # all that were added since the last sweep began, and those that it found

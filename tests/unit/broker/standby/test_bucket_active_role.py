@@ -6,6 +6,7 @@ import asyncio
 import math
 import selectors
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -113,7 +114,7 @@ class Broker:
         self.read_ahead: list[set[str]] = []
         self.gate = Gate()
         self.lease = ActiveLease(asyncio.get_running_loop().time)
-        self.standbys = Standbys(lambda: True, lambda _addresses: None)
+        self.standbys = Standbys(lambda: True, lambda _addresses: None, time.monotonic)
         self.settings = ActiveRoleSettings(
             standby, take_over, RENEW_SECONDS, ("default",), ssl.create_default_context, **more
         )
@@ -411,7 +412,7 @@ def test_a_standby_gets_the_record_at_a_hand_over() -> None:
         active = Broker(record, standby=True, id="active")
         await active.take()
         connection = Connection()
-        standby = Standby(StandbyHello(1, "heir", [OTHER], b"", b"", prepares=True), connection)
+        standby = Standby(StandbyHello(1, "heir", [OTHER], b"", b"", prepares=True), connection, 0.0)
         preparing = asyncio.ensure_future(active.role.prepare(standby))
         await asyncio.sleep(0.1)
         assert (connection.sent, preparing.done()) == ([Prepare(["default"])], False)
@@ -436,9 +437,9 @@ def test_a_standby_that_does_not_prepare_is_not_waited_for_without_end() -> None
         active = Broker(record, standby=True)
         await active.take()
         older, silent = Connection(), Connection()
-        await active.role.prepare(Standby(StandbyHello(1, "old", [], b"", b"", prepares=False), older))
+        await active.role.prepare(Standby(StandbyHello(1, "old", [], b"", b"", prepares=False), older, 0.0))
         assert older.sent == []
-        await active.role.prepare(Standby(StandbyHello(1, "new", [], b"", b"", prepares=True), silent))
+        await active.role.prepare(Standby(StandbyHello(1, "new", [], b"", b"", prepares=True), silent, 0.0))
         assert asyncio.get_running_loop().time() == 5.0
 
     run(steps)
