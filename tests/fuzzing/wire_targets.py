@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random as randomness
 import tempfile
 import types
@@ -24,6 +23,7 @@ from kombu_opendata.protocol.messages import ClientMessage
 from kombu_opendata.protocol.queue_arguments import KNOWN
 from kombu_opendata.storage.engine_settings import EngineSettings
 
+from ..support.logged_errors import LoggedErrors
 from ..support.peer_transport import PeerTransport
 from ..support.raw import publish
 from .target import Target
@@ -36,18 +36,6 @@ _PING = 0x7FFF_FFF1
 _WAIT_SECONDS = 20.0
 
 
-class _Errors(logging.Handler):
-    """Tracebacks that the broker logged: it must not have any, whatever a client sends."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.found: list[BaseException] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1] is not None:
-            self.found.append(record.exc_info[1])
-
-
 class _Wire(Target):
     renewed_after = 1000
 
@@ -55,10 +43,8 @@ class _Wire(Target):
         self._temporary = tempfile.TemporaryDirectory(prefix="odq-fuzz-")
         self._runner = asyncio.Runner()
         self._loop = self._runner.get_loop()
-        self._errors = _Errors()
-        self._log = logging.getLogger("kombu_opendata")
-        self._log.addHandler(self._errors)
-        self._propagates, self._log.propagate = self._log.propagate, False
+        self._errors: list[BaseException] = []
+        self._log = LoggedErrors(self._errors.append).__enter__()
         self._loop.set_exception_handler(self._note)
         self._runner.run(self._begin(Path(self._temporary.name)))
 
@@ -87,18 +73,17 @@ class _Wire(Target):
 
         self._runner.run(end())
         self._runner.close()
-        self._log.removeHandler(self._errors)
-        self._log.propagate = self._propagates
+        self._log.__exit__(None, None, None)
         self._temporary.cleanup()
 
     def _note(self, _loop: object, context: dict[str, Any]) -> None:
-        self._errors.found.append(context.get("exception") or RuntimeError(context["message"]))
+        self._errors.append(context.get("exception") or RuntimeError(context["message"]))
 
     def run(self, data: bytes) -> None:
         self._runner.run(self._connect(data))
-        if self._errors.found:
-            error = self._errors.found[0]
-            self._errors.found.clear()
+        if self._errors:
+            error = self._errors[0]
+            self._errors.clear()
             raise error
 
     async def _connect(self, data: bytes) -> None:
@@ -154,7 +139,10 @@ class WireBeforeLogin(_Wire):
 
 
 class Wire(_Wire):
-    """Frames of a client that has logged in, each behind its length in two bytes."""
+    """Frames of a client that has logged in, each behind its length in two bytes.
+
+    An empty one is not sent: those from there to the next empty one arrive together.
+    """
 
     name = "wire"
     tokens = (*(argument.name for argument in KNOWN), "q", "amq.topic", "x-match", "reply-to", "default")
@@ -167,21 +155,28 @@ class Wire(_Wire):
         before = [m.DeclareQueue(2, "q", True, False, False, {}, False), publish("q", 1)]
         consumed = [*before, m.Consume(3, 1, "t", "q", False, False, {}), m.Credit(1, 9), m.Settle(1, 0, 1, [])]
         several = [[*before, each] for each in samples()] + [consumed]
-        return [pack(list(map(msgspec.msgpack.encode, messages))) for messages in several]
+        encoded = [list(map(msgspec.msgpack.encode, messages)) for messages in several]
+        together = map(msgspec.msgpack.encode, [m.Settle(1, 0, 1, [("q", 1, 1)]), *map(m.GetStatus, range(5, 14))])
+        return list(map(pack, (*encoded, [*encoded[-1], b"", *together])))
 
     async def speak(self, transport: PeerTransport, send: Callable[[bytes], None], data: bytes) -> None:
         send(PREAMBLE + frame(m.Hello(1, b"s" * 16, "n")))
         await _turns(transport, 3)
         await self._reply(transport, 1)
+        held, are_joined = b"", False
         for body in unpack(data):
             if transport.is_closing():
                 return
-            if _is_ending(body):
-                continue
-            send(len(body).to_bytes(4, "little") + body)
-            await _turns(transport, 3)
+            if not body:
+                are_joined = not are_joined
+            elif not _is_ending(body):
+                held += len(body).to_bytes(4, "little") + body
+            if held and not are_joined:
+                send(held)
+                held = b""
+                await _turns(transport, 3)
         if not transport.is_closing():
-            send(frame(m.Ping(_PING)))
+            send(held + frame(m.Ping(_PING)))
             await self._reply(transport, _PING)
 
     async def _reply(self, transport: PeerTransport, rid: int) -> None:
@@ -209,6 +204,8 @@ class Wire(_Wire):
                 bodies.append(bodies[at])
             case 2 if len(bodies) > 1:
                 del bodies[at]
+            case 3 if chance.random() < 0.5:
+                bodies.insert(at, b"")
             case _:
                 try:
                     fields = msgspec.msgpack.decode(bodies[at])

@@ -75,6 +75,12 @@ class Settle(Operation):
     runs: bool = False
 
 
+class Revoke(Operation):
+    """Revoke the task of a message with this key, which then holds no unique key while it waits."""
+
+    key: str
+
+
 class Leave(Operation):
     """End the session: its messages return, its tasks are lost; the reply is the time of the broker in milliseconds."""
 
@@ -166,6 +172,7 @@ class Forbidden(Operation):
 AnyOperation = (
     Publish
     | Settle
+    | Revoke
     | Leave
     | Delay
     | Remove

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from .checker import decides
 from .delivery_rules import RESOLUTION_SECONDS
-from .events import Define, Delay, Delivered, Measured, Publish, TaskEnded
+from .events import Define, Delay, Delivered, Measured, Publish, Revoke, Started, TaskEnded
 from .index import Call, Index, Lists
 from .state_rules import possible_values
 
@@ -89,6 +89,8 @@ def unique_keys_are_released(index: Index) -> Iterator[str]:
                 yield f"{named}, which has another key"
             elif _has_ended(index, queue, call.reply, holder[0], call.called_at):
                 yield f"{named}, which had ended"
+            elif _is_revoked(index, holder[0], call):
+                yield f"{named}, which was revoked"
 
 
 def _has_ended(index: Index, queue: str, id: int, holder: Call[Publish], at: float) -> bool:
@@ -103,6 +105,22 @@ def _has_ended(index: Index, queue: str, id: int, holder: Call[Publish], at: flo
             return not index.power_losses
     never_claimed = not (index.losses or index.crashes or index.deliveries[queue, id])
     return bool(publish.ttl) and never_claimed and waited > publish.delay + publish.ttl + RESOLUTION_SECONDS
+
+
+def _is_revoked(index: Index, holder: Call[Publish], call: Call[Publish]) -> bool:
+    """Whether a message was revoked before a call, in the same run of the broker, and certainly waited for its time."""
+    publish, since = holder.operation, holder.called_at
+    if publish.until > 0 or call.returned_at >= since + publish.delay - index.clock_forward(since, call.returned_at):
+        return False
+    starts = [event.at for event in index.all(Started)]
+    return any(
+        revoke.operation.key == publish.key
+        and revoke.returned_at < call.called_at
+        and not index.has_crash_between(revoke.called_at, call.returned_at)
+        and not any(revoke.called_at <= at <= call.returned_at for at in starts)
+        for revoke in index.of(Revoke)
+        if revoke.is_returned
+    )
 
 
 # ------------------------------------------------------------------ slots

@@ -236,7 +236,10 @@ def lost_tasks_have_an_outcome(index: Index) -> Iterator[str]:
 
 @decides(17)
 def tasks_of_clients_that_left_are_lost(index: Index) -> Iterator[str]:
-    """Decide by the times at which they became lost: before the broker answered the client that left."""
+    """Decide by the times at which they became lost: before the broker answered the client that left.
+
+    The loss of the session before says that another one left, which did not have the task.
+    """
     ended = {(event.client, event.key) for event in index.all(TaskEnded)}
     lost = {(run.queue, run.id): run.ended_at_ms for run in index.store.runs or () if run.state == "lost"}
     for leave in index.of(Leave) if not index.power_losses else ():
@@ -244,7 +247,9 @@ def tasks_of_clients_that_left_are_lost(index: Index) -> Iterator[str]:
             for each in deliveries if leave.is_returned and lost.get((queue, id), 0) > leave.reply else ():
                 end = index.certain_end(each)
                 began = end is not None and end.operation.runs and end.called_at < leave.called_at
-                if began and each.client == leave.client and (each.client, each.key) not in ended:
+                losses = [loss for loss in index.losses[each.client] if each.at <= loss.at <= leave.called_at]
+                is_of_session = each.client == leave.client and len(losses) <= 1
+                if began and is_of_session and (each.client, each.key) not in ended:
                     late_ms = lost[queue, id] - leave.reply
                     yield f"the task {each.key} was lost {late_ms} ms after {each.client} had left"
 

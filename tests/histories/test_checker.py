@@ -614,6 +614,14 @@ def a_key_is_held_after_the_end(w: Writer) -> None:
 
 
 @planted(16)
+def a_key_is_held_by_a_revoked_task(w: Writer) -> None:
+    w.publish("first", 20, unique="k", delay=60.0)
+    w.call(e.Revoke(key="first"))
+    w.call(e.Publish(key="second", queues=(ORDERS,), unique="k"), 20)
+    w.entry("first", 20, "available", attempts=0)
+
+
+@planted(16)
 def a_key_of_another_message(w: Writer) -> None:
     w.publish("first", 20, unique="k")
     w.entry("first", 20, "available", attempts=0)
@@ -765,6 +773,26 @@ def test_the_end_of_a_worker_explains_that_another_one_sends_its_callback() -> N
     chord(w)
     w.add(e.Lost, client="a", why="killed")
     send_callback_twice(w)
+    assert w.anomalies() == []
+
+
+@pytest.mark.parametrize(("delay", "until", "restarts"), [(4.5, -1.0, False), (60.0, 90.0, False), (60.0, -1.0, True)])
+def test_a_revoked_task_may_hold_its_key(delay: float, until: float, restarts: bool) -> None:
+    w = Writer()
+    w.publish("first", 20, unique="k", delay=delay, until=until)
+    w.call(e.Revoke(key="first"))
+    if restarts:
+        w.add(e.Started, broker="broker")
+    w.call(e.Publish(key="second", queues=(ORDERS,), unique="k"), 20)
+    w.entry("first", 20, "available", attempts=0)
+    assert w.anomalies() == []
+
+
+def test_a_task_of_an_earlier_session_is_lost_later() -> None:
+    w = Writer()
+    a_task_is_lost_long_after_its_client_left(w)
+    assert {anomaly.point for anomaly in w.anomalies()} == {17}
+    w.events.insert(-3, e.Lost(at=w.events[-4].at, client="b", why="closed"))
     assert w.anomalies() == []
 
 

@@ -95,6 +95,7 @@ class Client:
 
     Attributes:
         life: the number of its process.
+        step: the step that it takes now.
         has_lost: a power loss may have undone the claims of its deliveries.
     """
 
@@ -105,6 +106,7 @@ class Client:
         self.record = ClientRecorder(around.events, around.loop.time, self.label)
         self.process = Process(around.loop, self.label)
         self.steps: deque[Step] = deque()
+        self.step: Step | None = None
         self.random = random.Random(f"{around.seed} {self.label}")
         self.has_lost = False
         self.clock = ClientClock(
@@ -134,11 +136,12 @@ class Client:
         while True:
             while not self.steps:
                 self.idle()
-            step = self.steps.popleft()
+            self.step = step = self.steps.popleft()
             try:
                 getattr(self, step.action)(**step.arguments)
             except (OpenDataError, OSError):
                 self.failed()
+            self.step = None
 
     def idle(self) -> None:
         self.fiber.block(None)
@@ -229,6 +232,7 @@ class KombuClient(Client):
     ) -> None:
         body, now_ms = body_of(key, size), self.around.wall_ms()
         headers = {"key": key, "tenant": tenant, "shard": key[-1]} if tenant else {"key": key}
+        headers |= {"id": key} if unique else {}
         operation = e.Publish(
             key=key,
             queues=(queue,),

@@ -1,7 +1,7 @@
 """The simulated network: connections between clients and brokers, with delays, partitions and resets.
 
-Bytes of one direction arrive in order, in pieces, each after a delay. A partition holds what is sent until it ends; a
-reset of a connection loses it.
+Bytes of one direction arrive in order, in pieces, each after a delay. One read has all that has arrived, so a process
+gets several messages together. A partition holds what is sent until it ends; a reset of a connection loses it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,11 @@ class Direction:
         self._timer = None
         if self.is_cut or self._link in self._network.partitions:
             return
-        _at, data = self._pieces.popleft()
+        pieces = self._pieces
+        at, data = pieces.popleft()
+        now = max(at, self._network.loop.time())
+        while data and pieces and pieces[0][0] <= now and pieces[0][1]:
+            data += pieces.popleft()[1]
         self.pending_bytes -= len(data)
         self._network.count("packet")
         self._arrive(data)
@@ -170,7 +174,10 @@ class ConnectedTransport(asyncio.Transport):
 
     # ---- from the network
     def arrived(self, data: bytes) -> None:
-        self._held.append(data)
+        if data and self._held and self._held[-1]:
+            self._held[-1] += data
+        else:
+            self._held.append(data)
         self._call(self._hand_over)
 
     def _hand_over(self) -> None:

@@ -22,6 +22,8 @@ ROOT, TENANT, SECRET = "root", "eve", "x"
 OWN = "eve-own"
 KEYS = ("gold", "silver", "bronze")
 DEAD_LETTERS = "dead"
+#: the exchange of Celery's remote control, and the queue of a worker
+CONTROL, COMMANDS = "celery.pidbox", "commands"
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "orders": {},
     "mail": {"x-delivery-limit": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD_LETTERS},
@@ -140,10 +142,12 @@ def _operation(dice: random.Random, number: int) -> tuple[str, str, dict[str, An
         return _of_worker(dice, place)
     if kind < 0.93:
         return "operator0", *_of_operator(dice, place, seed)
-    if kind < 0.955:
+    if kind < 0.952:
         task = f"task{dice.randrange(1 + number // 40)}"
         stored = "store_result", {"task": task, "result": f"SUCCESS {number}"}
         return "backend0", *dice.choice((stored, ("get_result", {"task": task})))
+    if kind < 0.955:
+        return "backend0", "revoke", {"place": place}
     if kind < 0.962:
         return (
             "backend0",
@@ -193,6 +197,8 @@ def _of_tenant(dice: random.Random, number: int, place: float, seed: int) -> tup
 
 def _of_reader(dice: random.Random, number: int, place: float, seed: int) -> tuple[str, str, dict[str, Any]]:
     reader, kind = _client(dice, "reader"), dice.random()
+    if kind < 0.03:
+        return reader, "query", {"count": dice.randrange(1, 13), "seed": seed}
     if kind < 0.3:
         return reader, "write", {"key": f"l{number}", "seed": seed}
     if kind < 0.7:

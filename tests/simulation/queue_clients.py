@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import AccessRefused, OpenDataError
 from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.messages.message_base import Request
 
 from ..histories import events as e
 from ..histories.queue_programs import (
@@ -42,6 +44,28 @@ def definition(client: QueueClient, name: str) -> Any:
     return client.get_queue(queue).overrides.get(argument)
 
 
+def _query(dice: random.Random, now_ms: int) -> Request[Any]:
+    """Return a request that changes nothing; those of the history are about the time until now."""
+    queue, since_ms = dice.choice(QUEUES), now_ms - dice.choice((0, 20, 2000))
+    queries: tuple[Request[Any], ...] = (
+        m.GetStatus(0),
+        m.ListQueues(0),
+        m.ListBindings(0),
+        m.ListWorkers(0),
+        m.GetMetrics(0, [queue]),
+        m.GetResults(0, [b"task1"]),
+        m.Peek(0, queue, 0, 20),
+        m.ListByState(0, queue, dice.choice(("available", "in_flight", "delayed", "done", "failed")), 0, 20),
+        m.ListPartitions(0, TENANTS),
+        m.CountDue(0, [queue], 1000, 60),
+        m.ListMessages(0, gte=since_ms),
+        m.ListAttempts(0, gte=since_ms),
+        m.ListFailures(0, gte=since_ms),
+        m.CountAttempts(0, gte=since_ms, lt=now_ms + 1000, bucket_ms=100),
+    )
+    return dice.choice(queries)
+
+
 class QueueClientUser(Client):
     """A program with a queue client."""
 
@@ -68,6 +92,14 @@ class Reader(QueueClientUser):
             body = message.body if isinstance(message.body, bytes) else str(message.body).encode()
             more = {"requested_at": requested_at, "lease_seconds": lease_seconds}
             self.delivered(str(message.headers.get("key", "")), body, lease, message.attempts, **more)
+
+    def query(self, count: int, seed: int) -> None:
+        """Give up waiting for the replies to some queries, and then wait for one."""
+        dice, connection = random.Random(seed), self.client.connections.usable()
+        for _ in range(count):
+            with suppress(TimeoutError):
+                connection.call(_query(dice, self.around.wall_ms()), timeout=0)
+        connection.call(m.GetStatus(0))
 
     def end(self, place: float, seed: int) -> None:
         if self.held:

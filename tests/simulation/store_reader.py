@@ -24,7 +24,7 @@ from ..histories.queue_programs import (
 )
 from ..histories.store_reader import store_of
 from .clients import OPTIONS, Client, Surroundings
-from .plan import ARGUMENTS, KEYS, ROOT, TASKS, TENANTS, THROTTLED, WEIGHTED, WEIGHTS, Step
+from .plan import ARGUMENTS, COMMANDS, CONTROL, KEYS, ROOT, TASKS, TENANTS, THROTTLED, WEIGHTED, WEIGHTS, Step
 from .queue_clients import ALTERED, SHARES, definition
 
 #: time after which all buckets are full of tokens
@@ -50,6 +50,9 @@ class StoreReader(Client):
         self.record.run(e.Define(name=f"queue {STEERED}", value=True), lambda: client.create(STEERED))
         client.create(ROWS)
         client.declare_exchange(EXCHANGE)
+        client.create(COMMANDS)
+        client.calls.call(m.DeclareExchange(0, CONTROL, "fanout", True, False, {}, False))
+        client.calls.call(m.Bind(0, COMMANDS, CONTROL, "", {}))
         self.is_ready = True
 
     def read(self, rest_seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -9,14 +10,17 @@ from typing import TypeVar
 from kombu_opendata.client.session.unconfirmed import TaskRun
 from kombu_opendata.errors import ConnectionLost, RetryLater
 from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages.message_base import Numbered, Request
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 
 from ..histories import events as e
 from .clients import CHANNEL, Consumer, KombuClient
-from .plan import TASKS
+from .plan import CONTROL, TASKS
 
 _FINAL, _DAY_MS = 2, 86_400_000
+#: the newest unique tasks, of which one is revoked
+_RECENT = 4
 #: how often a worker sends a request before it gives up, as in an outage that is too long
 _ATTEMPTS = 5
 #: in the key of a chord's task, before its number
@@ -164,20 +168,36 @@ class Backend(KombuClient):
         """Open a chord, and send its tasks; one of them is added to the header, as by a task.
 
         As in Celery, the size is known before the last task is sent. With ``again``, each task is sent twice, as by a
-        client that got no answer.
+        client that got no answer, and one is added twice; it may have ended before that.
         """
         tasks = tuple(f"{chord}{_PART}{number}" for number in range(parts))
         repeated = tuple(f"{task}{_AGAIN}" for task in tasks if again)
         name, callback = chord.encode(), f"{chord}{CALLBACK}"
         call = self.record.called(e.StartChord(callback=callback, parts=tasks, messages=(*tasks, *repeated)))
         self.connection.call(m.OpenChord(0, name, _DAY_MS, again=True, body=callback.encode()))
-        for key in tasks[:-1]:
+        added, *others, last = tasks
+        add = m.OpenChord(0, name, _DAY_MS, added=1, member=added.encode())
+        self.connection.call(add)
+        for key in (added, *others):
             self.publish(key, TASKS, 10)
-        self.connection.call(m.OpenChord(0, name, _DAY_MS, added=1, member=tasks[-1].encode()))
+        if again:
+            self.fiber.block(self.random.choice((0.0, 0.3, 2.0)))
+            self.connection.call(add)
         self.connection.call(m.OpenChord(0, name, _DAY_MS, size=parts - 1))
-        for key in (tasks[-1], *repeated):
+        for key in (last, *repeated):
             self.publish(key, TASKS, 10)
         self.record.returned(call)
+
+    def revoke(self, place: float) -> None:
+        """Revoke a unique task that may wait for its time, as Celery's remote control does."""
+        called = [event.operation for event in self.around.events if isinstance(event, e.Called)]
+        waiting = [call.key for call in called if isinstance(call, e.Publish) and call.unique and call.delay][-_RECENT:]
+        if waiting:
+            task = waiting[int(place * len(waiting))]
+            command = {"method": "revoke", "arguments": {"task_id": task}, "destination": None, "pattern": None}
+            envelope = encode_envelope(json.dumps(command), "application/json", "utf-8", {}, {}, CONTROL, "")
+            message = m.Publish(0, 0, CONTROL, "", envelope, {}, 0, self.around.wall_ms())
+            self.record.run(e.Revoke(key=task), lambda: self.connection.publish(message))
 
     def get_result(self, task: str) -> None:
         message = m.GetResults(0, [task.encode()])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import random
 import shutil
 import tempfile
@@ -18,13 +17,14 @@ from typing import Any
 
 from kombu_opendata.broker import memory
 from kombu_opendata.broker.process.server import Server
-from kombu_opendata.errors import ConnectionLost, StoreError
+from kombu_opendata.errors import ConnectionLost, OpenDataError, StoreError
 from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.slatedb import ffi_choice
 
 from ..histories import events as e
 from ..histories.checker import Anomaly, check
 from ..histories.queue_programs import EXCHANGE, GRAVEYARD, LETTER_ATTEMPTS, LETTERS
+from ..support.logged_errors import LoggedErrors
 from ..support.users import user_table, write_users
 from .brokers import GRACE_SECONDS, Broker, Host
 from .clients import Client, ClientRecorder, Consumer, Driver, KombuClient, Surroundings
@@ -165,6 +165,11 @@ class World:
                         return broker.server
         return None
 
+    def _note_error(self, error: BaseException) -> None:
+        """Note an error that a broker logs, unless a fault explains it."""
+        if not isinstance(error, OpenDataError | OSError):
+            self.loop.errors.append(error)
+
     # ------------------------------------------------------------------ connections
     def connect(self) -> Any:
         """Connect the fiber that calls this to one of the brokers, each in turn until one works."""
@@ -218,16 +223,14 @@ class World:
 
     # ------------------------------------------------------------------ the run
     def run(self) -> Outcome:
-        if not self.shows_logs:
-            logging.disable(logging.CRITICAL)
         random.seed(self.plan.seed)
         asyncio.run(ffi_choice.select())  # a broker does so at its start, with threads of its own
         memory.register(self.around.address, self)
         try:
-            return self.loop.run_until_complete(self._main())
+            with LoggedErrors(self._note_error, shows_logs=self.shows_logs):
+                return self.loop.run_until_complete(self._main())
         finally:
             memory.stop(self.around.address)
-            logging.disable(logging.NOTSET)
             self.loop.close()
             shutil.rmtree(self.folder, ignore_errors=True)
             self.users.unlink()
@@ -280,6 +283,11 @@ class World:
     def _has_active(self) -> bool:
         return any(broker.is_active for broker in self.brokers.values())
 
+    def _busy(self) -> list[str]:
+        """Return the steps of clients that are not at their ends, such as a request without an answer."""
+        steps = [(client.label, client.step or next(iter(client.steps), None)) for client in self.clients.values()]
+        return [f"{label}'s {step.action}" for label, step in steps if step is not None]
+
     async def until(self, condition: Callable[[], bool], what: str) -> None:
         for _ in range(int(_PATIENCE_SECONDS / 0.1)):
             if condition():
@@ -292,7 +300,10 @@ class World:
     async def _settle(self) -> None:
         """End the faults, and let the clients take their remaining steps."""
         self.faults.heal()
-        await self.until(lambda: all(not client.steps for client in self.clients.values()), "the clients' last steps")
+        try:
+            await self.until(lambda: not self._busy(), "the clients' last steps")
+        except Stuck as exc:
+            raise Stuck(f"{exc}: {', '.join(self._busy())}") from exc
         await asyncio.sleep(1.0)
         for client in self.clients.values():
             client.kill(is_last=True)
