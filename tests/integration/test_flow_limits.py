@@ -146,6 +146,23 @@ def test_a_message_that_has_ended_does_not_delay_other_keys(client: QueueClient,
     assert bodies(client.read(name)) == ["b"]
 
 
+@pytest.mark.parametrize("before", [None, "shard"])
+def test_a_message_that_was_delivered_before_an_alteration_delays_its_key(
+    client: QueueClient, name: str, before: str | None
+) -> None:
+    client.create(name, QueueOptions(partition_by=before))
+    client.send_batch(name, ["a0", "b0"], [{"tenant": "a"}, {"tenant": "b"}])
+    delivered = client.read(name)[0]
+    client.alter(name, {"x-partition-by": "tenant"})
+    delayed = client.calls.call(DelayKey(0, name, 3_600_000, None, delivered.id))
+    assert delayed.key == "a"
+    client.send_batch(name, ["a1", "b1"], [{"tenant": "a"}, {"tenant": "b"}])
+    messages = client.read_with_poll(name, max_poll_seconds=60)
+    messages += client.read_with_poll(name, max_poll_seconds=60)
+    assert sorted(bodies(messages)) == ["b0", "b1"]
+    assert client.read(name) == []
+
+
 @pytest.mark.parametrize("way", ["retry_delay", "release", "set_vt"])
 def test_a_message_that_returns_with_a_delay_blocks_its_partition(
     client: QueueClient, module_store_folder: Path, name: str, way: str

@@ -65,7 +65,7 @@ class InstanceCalls:
             ConsumeCalls(queues, instance.leases, instance.lifecycle, outbox, instance.background, commits, clock),
             AdminCalls(instance.maintenance, directory),
             QueueCalls(queues, instance.maker, engine.repeats, instance.policies, altered, clock, instance.warnings),
-            FlowCalls(queues, state.running, clock),
+            FlowCalls(engine.operations, queues, state.running, clock),
             self._exchange_calls(instance),
             ResultCalls(
                 engine.results, state.results.chords, instance.results, instance.sessions, commits, max_message_bytes

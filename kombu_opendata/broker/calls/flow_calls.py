@@ -10,6 +10,7 @@ from ...errors import NotFound, RequestError
 from ...protocol import messages as m
 from ...protocol.messages.flow_messages import BACKLOG, IN_FLIGHT, KEY, OLDEST, ORDERS
 from ...storage.clock import Clock, TimeSlice
+from ...storage.operations.message_operations import Operations
 from ...storage.state.cold_summaries import PARTITION_BITS
 from ...storage.state.partitions import Partition, Partitions, bounded_key
 from ...storage.state.task_state import RunningTasks
@@ -25,26 +26,28 @@ _MAX_OFFSET = 1_000_000
 class FlowCalls(BrokerCalls):
     """Calls that show and delay the partitions of queues."""
 
+    _operations: Operations
     _queues: Queues
     _running: RunningTasks
     _clock: Clock
 
     @handles(m.DelayKey)
-    def delay_key(self, call: Context, msg: m.DelayKey) -> None:
+    async def delay_key(self, call: Context, msg: m.DelayKey) -> m.KeyDelayed:
         check_range("the delay in ms", msg.delay_ms, 0, MAX_MS)
         queue, until_ms = call.queue(msg.queue), 0
-        partition = self._partition(queue, msg)
+        partition = await self._partition(queue, msg)
+        call.check_exists(queue)
         flow = queue.flow if partition is None else partition.flow
         if msg.delay_ms:
             until_ms = max(flow.delayed_until_ms if flow is not None else 0, self._clock.now_ms() + msg.delay_ms)
         queue.delay_flow(-1 if partition is None else partition.number, until_ms)
         self._queues.wake(queue)
-        call.reply(m.KeyDelayed(msg.rid, None if partition is None else partition.key, until_ms))
+        return m.KeyDelayed(msg.rid, None if partition is None else partition.key, until_ms)
 
-    def _partition(self, queue: BrokerQueue, msg: m.DelayKey) -> Partition | None:
+    async def _partition(self, queue: BrokerQueue, msg: m.DelayKey) -> Partition | None:
         """Return the partition of a request; None for the whole queue."""
         partitions = queue.messages.partitions
-        if partitions is None:
+        if partitions is None or (msg.id < 0 and msg.key is None) or not partitions.rules.by:
             return None
         if msg.id >= 0:
             entry, run = queue.messages.find(msg.id), self._running.find(queue.name, msg.id)
@@ -52,13 +55,18 @@ class FlowCalls(BrokerCalls):
                 text = f"message {msg.id} of queue {queue.name!r} is not in flight: give a key"
                 raise NotFound(text, queue=queue.name)
             number = entry.bucket >> PARTITION_BITS if entry is not None else run[1].partition if run else 0
-            return partitions.get(number) if number else None
-        if msg.key is None:
-            return None
-        partition = partitions.by_key.get(bounded_key(msg.key))
+            if number in partitions and partitions.fits(partitions[number]):
+                return partitions[number]
+            # it was delivered before an alteration of the expression
+            (headers,) = await queue.headers([(msg.id, 0 if entry is None else entry.priority)])
+            partitions = queue.messages.partitions
+            if partitions is None or not partitions.rules.by:
+                return None
+            return partitions[self._operations.place(queue.state(), headers or {}) >> PARTITION_BITS]
+        key = msg.key or ""
+        partition = partitions.by_key.get(bounded_key(key))
         if partition is None:
-            text = f"queue {queue.name!r} has no partition with the key {msg.key[:80]!r}"
-            raise NotFound(text, queue=queue.name)
+            raise NotFound(f"queue {queue.name!r} has no partition with the key {key[:80]!r}", queue=queue.name)
         return partition
 
     @handles(m.ListPartitions)
@@ -75,16 +83,15 @@ class FlowCalls(BrokerCalls):
         partitions = queue.messages.partitions
         if partitions is None:
             return reply
-        reply.by, weights, found = partitions.rules.by, 0, []
+        reply.by, weights, found, order = partitions.rules.by, 0, [], _order(msg.order, partitions)
         async for partition in TimeSlice().over(list(partitions.values())):
             if partition.waiting:
                 weights += partitions.rules.weight_of(partition.key)
             is_shown = partition.waiting or partition.in_flight or not partitions.limits.is_idle(partition, now)
             if is_shown and msg.search in partition.key:
-                found.append(partition)
+                found.append((order(partition), partition.number, partition))
         reply.matching = len(found)
-        page = nsmallest(msg.offset + msg.limit, found, key=_order(msg.order, partitions))[msg.offset :]
-        for partition in page:
+        for _place, _number, partition in nsmallest(msg.offset + msg.limit, found)[msg.offset :]:
             weight, oldest = partitions.rules.weight_of(partition.key), partitions.oldest_ready(partition)
             reason, opens_at_ms = self._reason(partitions, partition)
             reply.partitions.append(
