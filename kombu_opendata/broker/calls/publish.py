@@ -71,18 +71,11 @@ class PublishCalls(BrokerCalls):
             if targets and exchange.endswith(CONTROL_EXCHANGE):  # a worker receives it
                 self._unique_keys.revoke(revoked_ids(msg.envelope))
         if not targets:
-            if msg.mandatory:
-                raise Unroutable(
-                    f"no queue takes messages for exchange {msg.exchange!r} with routing key {msg.routing_key!r}",
-                    exchange=msg.exchange,
-                    routing_key=msg.routing_key,
-                )
-            call.reply(m.PublishConfirm(msg.rid, 0, 0))
-            return
-        if msg.unique is not None:
+            call.reply(_unroutable(msg))
+        elif msg.unique is not None:
             self._publish_unique(call, msg, msg.unique, targets)
-            return
-        call.reply(self._confirm(msg, targets, self.store(msg, targets, session)))
+        else:
+            call.reply(self._confirm(msg, targets, self.store(msg, targets, session)))
 
     def _confirm(self, msg: m.Publish, targets: list[BrokerQueue], id: int) -> m.PublishConfirm:
         if BEAT in msg.headers or ENTRY_NAME in msg.headers:
@@ -107,7 +100,7 @@ class PublishCalls(BrokerCalls):
             return answer
         targets = self.targets(msg)
         if not targets:
-            return m.PublishConfirm(msg.rid, 0, 0)
+            return _unroutable(msg)
         return self._store_unique(session, msg, unique, targets, name, self._unique_keys.find(name)[1])
 
     def _store_unique(
@@ -281,6 +274,14 @@ class PublishCalls(BrokerCalls):
                 policies.added(queue, id)
         self._traffic.published += 1
         return id
+
+
+def _unroutable(msg: m.Publish) -> m.PublishConfirm:
+    """Return the confirmation of a message that no queue takes; raise Unroutable if it is mandatory."""
+    if not msg.mandatory:
+        return m.PublishConfirm(msg.rid, 0, 0)
+    text = f"no queue takes messages for exchange {msg.exchange!r} with routing key {msg.routing_key!r}"
+    raise Unroutable(text, exchange=msg.exchange, routing_key=msg.routing_key)
 
 
 def _check_properties(session: Session, envelope: bytes) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.errors import InvalidMessage, RequestError, UniqueViolation
+from kombu_opendata.errors import InvalidMessage, RequestError, UniqueViolation, Unroutable
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.unique_key import HEADER, UNTIL_DONE, OnConflict, UniqueKey, unique_key_of
@@ -25,11 +25,12 @@ class Client:
         self.told = connect(world)
 
     def publish(
-        self, seq: int, task: str, mode: OnConflict = OnConflict.RETURN, *, queue: str = "q", key: str = "key"
-    ) -> None:
+        self, seq: int, task: str, mode: OnConflict = OnConflict.RETURN, *, queue: str = "q", key: str = "key",
+        mandatory: bool = False,
+    ) -> None:  # fmt: skip
         envelope = encode_envelope(b"body", None, None, {"id": task}, {}, "", queue)
         unique = UniqueKey(key, on_conflict=mode)
-        self.call(m.Publish(seq, seq, "", queue, envelope, {}, 0, 1, unique=unique))
+        self.call(m.Publish(seq, seq, "", queue, envelope, {}, 0, 1, mandatory=mandatory, unique=unique))
 
 
 async def holder(client: Client, seq: int, task: str) -> int:
@@ -130,8 +131,11 @@ def test_a_queue_that_is_deleted_while_the_key_is_read_takes_no_message() -> Non
     async def steps(world: World) -> None:
         client = Client(world, b"1")
         client.publish(1, "t1", queue="dead")
+        client.publish(2, "t2", queue="dead", mandatory=True)
         world.instance.queues["dead"].deleting = True
         assert await client.told.next() == m.PublishConfirm(1, 0, 0)
+        refusal = await client.told.next()
+        assert (refusal.rid, refusal.code) == (2, Unroutable.code)
 
     run(True, steps)
 
