@@ -48,8 +48,6 @@ from ..state.store_state import Queue, StoreState
 
 #: message ids of one SeqBlock, as in OpenData-Log
 BLOCK_IDS = 4096
-#: empty partitions of a queue above which they are deleted when a new one is opened
-_MANY_EMPTY = 1024
 
 
 class Operations:
@@ -173,7 +171,7 @@ class Operations:
         key = partitions.rules.key_of(headers)
         partition = partitions.by_key.get(key)
         if partition is None:
-            if len(partitions.empty) > _MANY_EMPTY:
+            if len(partitions.empty) > partitions.many_empty:
                 numbers = partitions.closable(self._clock.now_ms())
                 if numbers:
                     self._commits.apply(ClosePartitionsEffect(queue.name, numbers))

@@ -166,6 +166,7 @@ class ColdSummaries(dict[int, Summary]):
         "_deadlines",
         "_delayed",
         "_next",
+        "_oldest",
         "_partitions",
         "_ready",
         "_unwanted_until",
@@ -183,6 +184,7 @@ class ColdSummaries(dict[int, Summary]):
         self._partitions: dict[int, list[tuple[int, int, int]]] = {}  # as `_ready`, by partition from 1 on
         self._delayed: list[tuple[int, int]] = []
         self._deadlines: list[tuple[int, int]] = []
+        self._oldest: list[tuple[int, int]] | None = None  # a heap of (lowest id, bucket), once `oldest` was called
         # the last result of `wanted`: until this time, only a message worse than this (priority, id) needs a bucket
         self._unwanted_until = 0
         self._next = (0, 0)
@@ -199,6 +201,8 @@ class ColdSummaries(dict[int, Summary]):
             heappush(self._delayed, (summary.next_visible_at, number))
         if summary.next_deadline:
             heappush(self._deadlines, (summary.next_deadline, number))
+        if self._oldest is not None:
+            heappush(self._oldest, (summary.lowest_id, number))
         largest = 4 * len(self) + 64  # twice the most valid pairs
         if len(self._ready) > largest:
             self._ready = sorted({pair for pair in self._ready if self._is_ready(*pair)})
@@ -206,6 +210,8 @@ class ColdSummaries(dict[int, Summary]):
             self._delayed = sorted({pair for pair in self._delayed if self._is_delayed(*pair)})
         if len(self._deadlines) > largest:
             self._deadlines = sorted((s.next_deadline, n) for n, s in self.items() if s.next_deadline)
+        if self._oldest is not None and len(self._oldest) > largest:
+            self._oldest = None
 
     def take(self, number: int) -> array[int] | None:
         """Remove a bucket that is loaded, if it was cold; return the sizes of its messages, if they are known."""
@@ -319,6 +325,18 @@ class ColdSummaries(dict[int, Summary]):
         """Return True if a pair of the heap is valid."""
         summary = self.get(number)
         return summary is not None and visible_at in (summary.next_visible_at, summary.last_visible_at)
+
+    def oldest(self) -> int | None:
+        """Return the bucket with the lowest id: ids do not ascend with the buckets of different partitions."""
+        if self._oldest is None:
+            self._oldest = sorted((summary.lowest_id, number) for number, summary in self.items())
+        oldest = self._oldest
+        while oldest:
+            lowest_id, number = oldest[0]
+            if (summary := self.get(number)) is not None and summary.lowest_id == lowest_id:
+                return number
+            heappop(oldest)
+        return None
 
     def due(self, now: int) -> int | None:
         """Return a bucket in which a message has expired."""

@@ -52,6 +52,8 @@ _SHOWN_CHARACTERS = 32
 _MAX_TAIL_MESSAGES, _FULL = 32, 1 << 16
 #: a heap is cleaned when it has twice as many pairs as messages, and this number
 EXTRA_PAIRS = 64
+#: empty partitions of a queue above which they are deleted when a new one is opened
+_MANY_EMPTY = 1024
 #: the tag of partitions that are in no level
 _LAST_TAG = float("inf")
 #: the end of an iterator
@@ -228,7 +230,8 @@ class Partitions(dict[int, Partition]):
         by_key: the partitions of the current expression, by key.
         others: the partitions of other expressions, and partition 0, unless the queue has no partitions now.
         changed: numbers of partitions whose records the next checkpoint writes or deletes.
-        empty: partitions that have become empty and may be deleted.
+        empty: partitions without messages, which may be deleted.
+        many_empty: the number of these above which :meth:`closable` is worth a call.
         misplaced: numbers of partitions whose messages have to be moved, found by :meth:`choose`.
         may_load: False if :meth:`upcoming` found no cold bucket, and no partition became active since.
     """
@@ -242,6 +245,7 @@ class Partitions(dict[int, Partition]):
         self.others: dict[int, Partition] = {}
         self.changed: set[int] = set()
         self.empty: dict[int, Partition] = {}
+        self.many_empty = _MANY_EMPTY
         self.misplaced: set[int] = set()
         self.may_load = True
         self._levels: dict[int, Level] = {}
@@ -265,6 +269,7 @@ class Partitions(dict[int, Partition]):
             heappop(self._free)
         if number:
             self.changed.add(number)
+            self.empty[number] = partition
         self._sort_in(partition)
         return partition
 
@@ -296,7 +301,9 @@ class Partitions(dict[int, Partition]):
                     partition.tag = tag
             level.heap = [place for place in level.heap if place[2].levels >> priority & 1]
             heapify(level.heap)
-        return [number for number, partition in self.empty.items() if self.limits.is_idle(partition, now)]
+        numbers = [number for number, partition in self.empty.items() if self.limits.is_idle(partition, now)]
+        self.many_empty = max(2 * (len(self.empty) - len(numbers)), _MANY_EMPTY)  # those with tokens to regain stay
+        return numbers
 
     def apply(self, rules: PartitionRules, limits: FlowRules, at: int) -> None:
         """Change the rules, and the limits from a time on.
@@ -469,9 +476,14 @@ class Partitions(dict[int, Partition]):
         partition.waiting -= len(rows)  # noting the summary counts them again
         if number == partition.tail:
             partition.note_cold_tail(len(rows), active.encode(rows, ()))
-        ids = {row[0] for row in rows}
-        partition.ready = [pair for pair in partition.ready if pair[1] not in ids]
-        heapify(partition.ready)
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Remove the pairs of messages that are no longer loaded from these partitions."""
+        available = self._available
+        for number in numbers:
+            partition = self[number]
+            partition.ready = [pair for pair in partition.ready if pair[1] in available]
+            heapify(partition.ready)
 
     # ------------------------------------------------------------------ choosing
     def choose(self, now: int) -> Choice | None:

@@ -36,7 +36,8 @@ class QueueState:
     - No message expires before ``next_deadline``.
 
     The heaps ``_ready``, ``_delayed`` and ``_oldest`` may contain messages that are no longer there, and some of them
-    twice. Such pairs are removed at the head of a heap, or, in a queue without consumers, when most pairs are such.
+    twice; ``_deadlines`` such buckets. Such pairs are removed at the head of a heap, or, in a queue without consumers,
+    when most pairs are such.
 
     Attributes:
         partitions: the partitions of a queue that has them or had them, whose heaps take the place of ``_ready``.
@@ -76,6 +77,7 @@ class QueueState:
         self._oldest: list[int] | None = None  # a heap of loaded ids, once :meth:`oldest` was called
         self._ready: list[tuple[int, int]] = []
         self._delayed: list[tuple[int, int, int]] = []
+        self._deadlines: list[tuple[int, int]] = []  # a heap of (next deadline, loaded bucket)
 
     def __len__(self) -> int:
         """Return the number of available messages, visible or not."""
@@ -219,9 +221,9 @@ class QueueState:
             heappush(self._ready, (entry.priority, entry.id))
         else:
             partitions.add_ready(entry)
-        if entry.deadline:
-            bucket.next_deadline = _sooner(bucket.next_deadline, entry.deadline)
-            self.next_deadline = _sooner(self.next_deadline, entry.deadline)
+        if entry.deadline and not 0 < bucket.next_deadline <= entry.deadline:
+            bucket.next_deadline = entry.deadline
+            self._note_deadline(entry.bucket, bucket)
         if self.counts_bytes:
             self.available_bytes += entry.size
         if self._oldest is not None:
@@ -500,7 +502,9 @@ class QueueState:
             )
             self.in_flight[id] = bucket.in_flight[id] = entry
             if self.partitions is not None:
-                self.partitions.of_bucket(number).in_flight += 1
+                partition = self.partitions.of_bucket(number)
+                partition.in_flight += 1
+                self.partitions.came(partition, 0)
         if not was_dirty:
             self.dirty.discard(number)
 
@@ -568,6 +572,8 @@ class QueueState:
             self.note_cold(number, Summary.of(rows, now))
             if self.counts_bytes:
                 self.cold.sizes[number] = array("I", [entry.size for entry in bucket.available.values()])
+        if partitions is not None:
+            partitions.forget({number >> PARTITION_BITS for _best, number in idle[:excess]})
         self._rebuild_heaps()
         self._oldest = None
 
@@ -575,12 +581,32 @@ class QueueState:
     def expired(self, now: int) -> list[QueueEntry]:
         """Return the loaded messages that have expired, except those that may still be delivered in this turn."""
         entries: list[QueueEntry] = []
-        for bucket in self.buckets.values():
-            if 0 < bucket.next_deadline <= now:
-                entries += bucket.expired(now, self.fresh)
-        deadlines = [bucket.next_deadline for bucket in self.buckets.values()]
-        self.next_deadline = min(filter(None, [*deadlines, self.cold.next_deadline()[0]]), default=0)
+        due: dict[int, QueueBucket] = {}
+        deadlines, buckets = self._deadlines, self.buckets
+        while deadlines:
+            deadline, number = deadlines[0]
+            bucket = buckets.get(number)
+            if bucket is not None and bucket.next_deadline == deadline and number not in due:
+                if deadline > now:
+                    break
+                due[number] = bucket
+            heappop(deadlines)
+        for bucket in due.values():
+            entries += bucket.expired(now, self.fresh)
+        self.next_deadline = self.cold.next_deadline()[0]
+        if deadlines:
+            self.next_deadline = _sooner(self.next_deadline, deadlines[0][0])
+        for number, bucket in due.items():
+            if bucket.next_deadline:
+                self._note_deadline(number, bucket)
         return entries
+
+    def _note_deadline(self, number: int, bucket: QueueBucket) -> None:
+        """Record the next deadline of a loaded bucket, which has changed."""
+        heappush(self._deadlines, (bucket.next_deadline, number))
+        if len(self._deadlines) > 2 * len(self.buckets) + EXTRA_PAIRS:
+            self._deadlines = sorted((each.next_deadline, n) for n, each in self.buckets.items() if each.next_deadline)
+        self.next_deadline = _sooner(self.next_deadline, bucket.next_deadline)
 
     def oldest(self) -> tuple[QueueEntry | None, int | None]:
         """Return the available message with the lowest id; or, if that is in a cold bucket, (None, the bucket)."""
@@ -593,7 +619,7 @@ class QueueState:
         entry = available[oldest[0]] if oldest else None
         cold = self.cold
         if self.partitions is not None:  # ids do not ascend with the buckets of different partitions
-            first = min(cold, key=lambda number: cold[number].lowest_id, default=None)
+            first = cold.oldest()
             is_cold = first is not None and (entry is None or cold[first].lowest_id < entry.id)
             return (None, first) if is_cold else (entry, None)
         if entry is None or entry.bucket > cold.first:

@@ -60,6 +60,22 @@ def _shown(one: SettledList) -> tuple[int, int, list[bytes]]:
     return one.first, one.tail, list(one.rows)
 
 
+def test_empty_partitions_can_be_deleted_after_a_restart(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.engine.definitions.override_queue("q", QueueOverrides(arguments={"x-partition-by": "tenant"}))
+        for tenant in "abcd":
+            world.publish("q", headers={"tenant": tenant})
+        _held, *done = [await world.claim("q") for _ in "abc"]
+        world.engine.operations.ack(world.queue("q"), done)
+        await world.engine.commits.checkpoint()
+        await world.crash()
+        partitions = world.queue("q").messages.partitions
+        assert partitions is not None
+        assert sorted(partitions[number].key for number in partitions.closable(0)) == ["b", "c"]
+
+    run(tmp_path / "s", steps)
+
+
 @pytest.mark.parametrize("checkpoint", [True, False])
 def test_leases_belong_to_their_session_again(tmp_path: Path, checkpoint: bool) -> None:
     async def steps(world: World) -> None:

@@ -11,6 +11,7 @@ from kombu_opendata.storage.state.flow_limits import FlowRules
 from kombu_opendata.storage.state.partitions import NEVER, Partition, PartitionLimits, PartitionRules, bounded_key
 from kombu_opendata.storage.state.queue_buckets import Row
 from kombu_opendata.storage.state.queue_state import QueueState
+from tests.unit.selectors.test_bounds import steps
 
 pytestmark = pytest.mark.contract(6, 16)
 
@@ -27,14 +28,14 @@ class Fair:
         self.partitions = self.state.partitions
         self.tenants: dict[int, str] = {}
 
-    def put(self, tenants: str, priority: int = 0) -> None:
+    def put(self, tenants: str, priority: int = 0, deadline: int = 0) -> None:
         for tenant in tenants:
             partition = self.partitions.by_key.get(tenant)
             if partition is None:
                 partition = self.state.open_partition(self.partitions.free_number(), "tenant", tenant)
             id = len(self.tenants)
             self.tenants[id] = tenant
-            self.state.add(self.state.place_in(partition), id, priority, 0, 0, 0)
+            self.state.add(self.state.place_in(partition), id, priority, 0, deadline, 0)
 
     def get(self, count: int, *, settles: bool = True) -> str:
         """Return the tenants of the next messages."""
@@ -277,6 +278,44 @@ def test_empty_partitions_are_closed_after_their_messages_were_delivered() -> No
     queue.put("z")
     assert queue.partitions.by_key["z"].number == 1
     assert queue.get(2) == "z"
+
+
+def test_empty_partitions_that_wait_for_their_tokens_are_seldom_checked() -> None:
+    queue = Fair()
+    queue.state.partition(queue.partitions.rules, FlowRules(interval_ns=1 << 60, burst=1))
+    tenants = [chr(0x4E00 + number) for number in range(3000)]
+    queue.put("".join(tenants))
+    assert len(queue.get(3000)) == 3000
+    assert queue.partitions.closable(1) == []
+    assert queue.partitions.many_empty == 6000
+    assert len(queue.partitions.closable(1 << 62)) == 3000
+    assert queue.partitions.many_empty < 2000
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_the_oldest_message_and_the_expired_ones_are_found_without_a_look_at_all_partitions(is_cold: bool) -> None:
+    def lines(tenants: int) -> int:
+        queue = Fair(sizes=EngineSizes(loaded_buckets=1, partitioned_factor=0))
+        queue.put("".join(chr(0x4E00 + number) for number in range(tenants)), deadline=1000)
+        if is_cold:
+            store(queue.state)
+        queue.state.oldest()
+        queue.put("a", deadline=5)
+        return steps(queue.state.oldest) + steps(lambda: queue.state.expired(5))
+
+    assert lines(2000) < lines(200) + 50
+
+
+def test_an_eviction_looks_at_each_message_of_a_large_partition_a_few_times() -> None:
+    def lines(count: int) -> int:
+        queue = Fair(sizes=EngineSizes(bucket_entries=8, loaded_buckets=1, partitioned_factor=0))
+        queue.put("a" * count)
+        for bucket in queue.state.buckets.values():
+            bucket.stored = True
+        queue.state.dirty.clear()
+        return steps(lambda: queue.state.evict(1))
+
+    assert lines(8000) < 12 * lines(800)
 
 
 def test_a_short_cold_tail_is_continued_and_a_long_one_is_not() -> None:
