@@ -70,7 +70,7 @@ def unique_key_of(headers: Mapping[Any, Any]) -> UniqueKey | None:
     if key is None:
         return None
     until_ms, mode = UNTIL_DONE, OnConflict.RETURN
-    if isinstance(key, Mapping):
+    if not isinstance(key, str) and isinstance(key, Mapping):
         until, on_conflict = key.get("until", DEFAULTS[0]), key.get("on_conflict", DEFAULTS[1])
         key, until_ms, mode = key.get("key"), until_ms_of(until), on_conflict_of(on_conflict)
     if not isinstance(key, str):

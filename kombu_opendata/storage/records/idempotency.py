@@ -76,14 +76,16 @@ def name_of(exchange: str, routing_key: str, key: str) -> bytes:
 
 def unique_name_of(key: str, exchange: str = "", routing_key: str = "") -> bytes:
     """Return the hash that represents a unique key at its destination, which differs from that of :func:`name_of`."""
-    data = _destination(exchange, routing_key) + field_types.terminated(key.encode("utf-8", "surrogatepass"))
-    return hashlib.blake2b(data, digest_size=HASH_BYTES, person=b"unique").digest()
+    digest = _destination(exchange, routing_key).copy()
+    digest.update(field_types.terminated(key.encode("utf-8", "surrogatepass")))
+    return digest.digest()
 
 
 @lru_cache(maxsize=1024)
-def _destination(exchange: str, routing_key: str) -> bytes:
+def _destination(exchange: str, routing_key: str) -> hashlib.blake2b:
+    """Return the beginning of the hashes of unique keys with this destination."""
     parts = (part.encode("utf-8", "surrogatepass") for part in (exchange, routing_key))
-    return b"".join(map(field_types.terminated, parts))
+    return hashlib.blake2b(b"".join(map(field_types.terminated, parts)), digest_size=HASH_BYTES, person=b"unique")
 
 
 def encode(sending: Sending) -> bytes:
@@ -92,15 +94,21 @@ def encode(sending: Sending) -> bytes:
     version = field_types.VERSION if sending.hold is None else _UNIQUE_VERSION
     head = (version, len(sending.ids), sending.expires_at_ms, sending.digest)
     fixed = field_types.pack(_FIXED, "version, messages, expires at, digest", *head)
-    parts = [fixed, field_types.array_count(len(sending.queues), "destinations")]
-    for names in sending.queues:
-        parts += field_types.array_count(len(names), "queues"), *map(field_types.utf8, names)
-    parts.append(field_types.pack_column("q", sending.ids))
-    if sending.hold is not None:
-        until, is_replaceable, task_id, buckets = sending.hold
-        flags = field_types.pack(_UNTIL, "until, flags", until, is_replaceable)
-        parts += flags, field_types.utf8(task_id), field_types.pack_column("Q", buckets)
-    return b"".join(parts)
+    value = fixed + _encode_queues(sending.queues) + field_types.pack_column("q", sending.ids)
+    if sending.hold is None:
+        return value
+    until, is_replaceable, task_id, buckets = sending.hold
+    flags = field_types.pack(_UNTIL, "until, flags", until, is_replaceable)
+    return value + flags + field_types.utf8(task_id) + field_types.pack_column("Q", buckets)
+
+
+def _encode_queues(queues: tuple[tuple[str, ...], ...]) -> bytes:
+    return field_types.array_count(len(queues), "destinations") + b"".join(map(_encode_names, queues))
+
+
+@lru_cache(maxsize=256)
+def _encode_names(names: tuple[str, ...]) -> bytes:
+    return field_types.array_count(len(names), "queues") + b"".join(map(field_types.utf8, names))
 
 
 def decode(key: bytes, value: bytes) -> Sending:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from ...errors import CorruptRecord, InvalidMessage
@@ -55,7 +56,8 @@ class _EncodedPairs(dict[tuple[str, str], bytes]):
 
     def __missing__(self, pair: tuple[str, str]) -> bytes:
         name, text = pair
-        encoded = field_types.utf8(name) + field_types.utf8(text)
+        encode_name = _encode_name if len(name) <= _MAX_TEXT else field_types.utf8
+        encoded = encode_name(name) + field_types.utf8(text)
         if len(encoded) <= _MAX_TEXT:
             if len(self) >= _PAIRS_KEPT:
                 self.clear()
@@ -63,6 +65,7 @@ class _EncodedPairs(dict[tuple[str, str], bytes]):
         return encoded
 
 
+_encode_name = lru_cache(_PAIRS_KEPT)(field_types.utf8)
 _pairs = _EncodedPairs()
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
+
 _BITS_PER_NAME = 16
 _MIN_BITS = 20
-_SHIFTS = (0, 32, 64, 96)
+_words_of = struct.Struct("<4I").unpack
 
 
 class NameFilter:
@@ -31,23 +34,23 @@ class NameFilter:
         if not self._room:
             self._full.append((self._bits, self._mask))
             self._grow(2 * (self._mask + 1))
-        number, bits, mask = int.from_bytes(name, "little"), self._bits, self._mask
-        for shift in _SHIFTS:
-            place = number >> shift & mask
+        bits, mask = self._bits, self._mask
+        for word in _words_of(name):
+            place = word & mask
             bits[place >> 3] |= 1 << (place & 7)
         self._room -= 1
         self.count += 1
 
     def __contains__(self, name: bytes) -> bool:
-        number, bits, mask = int.from_bytes(name, "little"), self._bits, self._mask
-        for shift in _SHIFTS:
-            place = number >> shift & mask
-            if not bits[place >> 3] & 1 << (place & 7):
-                return bool(self._full) and self._is_in_full(number)
-        return True
+        words = _words_of(name)
+        if _has(self._bits, self._mask, words):
+            return True
+        return bool(self._full) and any(_has(*full, words) for full in self._full)
 
-    def _is_in_full(self, number: int) -> bool:
-        return any(
-            all(bits[(number >> shift & mask) >> 3] & 1 << (number >> shift & 7) for shift in _SHIFTS)
-            for bits, mask in self._full
-        )
+
+def _has(bits: bytearray, mask: int, words: Iterable[int]) -> bool:
+    for word in words:
+        place = word & mask
+        if not bits[place >> 3] & 1 << (place & 7):
+            return False
+    return True

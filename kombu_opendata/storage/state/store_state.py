@@ -191,9 +191,8 @@ class IdempotencyState(WriteBackCache[Sending]):
         self.added = 0
         self.unique: dict[int, bytes] = {}
 
-    def find(self, name: bytes) -> tuple[bool, Sending | None]:
-        is_known, sending = super().find(name)
-        return is_known or (self.stored is not None and name not in self.stored), sending
+    def _is_absent(self, name: bytes) -> bool:
+        return name in self._absent or (self.stored is not None and name not in self.stored)
 
     def remember(self, name: bytes, sending: Sending) -> None:
         """Add the publish under a key."""
@@ -210,7 +209,7 @@ class IdempotencyState(WriteBackCache[Sending]):
         """Delete the unique key of a message that its only queue no longer needs, if the key is in memory."""
         name = self.unique.pop(id, None)
         if name is not None:
-            _is_known, sending = super().find(name)
+            _is_known, sending = self.find(name)
             if sending is not None and sending.ids[0] == id:
                 self.put(name, None)
                 self.added -= 1

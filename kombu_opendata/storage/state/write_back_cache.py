@@ -46,7 +46,11 @@ class WriteBackCache(Generic[V]):
         """Return True if the value is known, and the value."""
         pending, hot, held, flushing = self._pending, self._hot, self._held, self._flushing
         item = pending.get(name) or hot.get(name) or held.get(name) or flushing.get(name)
-        return (name in self._absent, None) if item is None else (True, item[0])
+        return (self._is_absent(name), None) if item is None else (True, item[0])
+
+    def _is_absent(self, name: bytes) -> bool:
+        """Return True if the store is known to have no value, and none is in memory."""
+        return name in self._absent
 
     def is_pending(self, name: bytes) -> bool:
         """Return True if the next checkpoint writes a value of this name."""
