@@ -58,6 +58,7 @@ ALONE: dict[str, Callable[..., None]] = {
     "spark_job": spark_job.measure,
     "gap": celery_rows.gap,
     "added": celery_rows.added,
+    "fair": celery_rows.fair,
     "tracing": tracing.measure,
 }
 #: those that take the names of the chosen brokers

@@ -57,7 +57,7 @@ class Run:
 
 
 def make_app(run: Run) -> Any:
-    """Return the measured application, with the tasks ``bench.tick``, ``add``, ``row`` and ``total``."""
+    """Return the measured application, with the tasks ``bench.tick``, ``add``, ``nap``, ``row`` and ``total``."""
     if run.peer.url.startswith("opendata"):
         importlib.import_module("kombu_opendata")
     app = Celery("bench", set_as_current=False)
@@ -81,6 +81,10 @@ def make_app(run: Run) -> Any:
     @app.task(name="bench.add")
     def add(x: int, y: int) -> int:
         return x + y
+
+    @app.task(name="bench.nap")
+    def nap(x: int, y: int) -> None:
+        time.sleep(0.05)
 
     @app.task(name="bench.row")
     def row(**columns: Any) -> Any:

@@ -1,30 +1,39 @@
-"""Rows of Celery that are ours only: the gap that a killed broker makes, and the cost of a call in the caller."""
+"""Rows of Celery that are ours only: the gap of a killed broker, the cost of a call, and fair queues with limits."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
 from kombu_opendata import QueueClient
+from kombu_opendata.queue_client import QueueOptions
 
-from . import celery_app
+from . import celery_app, clients
 from .celery_app import LEDGER, Run
+from .clients import Content
 from .peers import Peer, our_broker, server_pid
 from .processes import BenchError, run_alone, wait_until
 from .results import Results
 from .targets import OURS
-from .workloads import Sizes, unconfirmed
+from .workloads import PUBLISHERS, Sizes, publish_together, unconfirmed
 
 WARM_UP = 200
+FOUR_THREADS = ("-P", "threads", "-c", "4", "--prefetch-multiplier=1")
+_WEIGHTS = range(1, 11)
+#: the tasks of tenant n have numbers from n times this
+_NUMBERS = 1_000_000
+_SHARED_SECONDS = 60.0
+_RATE, _MINUTE_MS = 100, 60_000
 Step = Callable[[str], None]
 
 
@@ -95,3 +104,80 @@ def _gap_round(name: str, count: int, results: Results, folder: Path) -> None:
     results.add("gap.time", OURS, max(b - a for a, b in pairwise(times)))
     results.add("gap.lost", OURS, count - len(ran))
     results.add("gap.twice", OURS, sum(times > 1 for times in ran.values()))
+
+
+def fair(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
+    """Measure the wait of a small tenant, the shares of ten, and the rate of three under kills."""
+    for measure in (_measure_wait, _measure_shares, _measure_rate):
+        name = measure.__name__.removeprefix("_measure_")
+        with our_broker(folder / name) as peer, QueueClient(peer.url, reconnect_timeout=60) as client:
+            run = Run(peer, "celery", sizes.fair_tasks, str(folder / name / "ledger.txt"), LEDGER)
+            client.create(run.queue, QueueOptions(partition_by="tenant"))
+            measure(run, client, sizes, results)
+        step(f"fair queue: {name}")
+
+
+def _worker(run: Run, number: int = 0) -> Any:
+    """A worker of a fair queue."""
+    return celery_app.worker(run, Path(f"{run.path}.worker{number}.log"), *FOUR_THREADS, *celery_app.QUIET)
+
+
+def _measure_wait(run: Run, client: QueueClient, sizes: Sizes, results: Results) -> None:
+    content = Content(headers={**clients.HEADERS, "task": "bench.nap", "tenant": "large"})
+    publish_together(unconfirmed(run.peer), run.queue, sizes.fair_backlog // PUBLISHERS, content=content)
+    send = celery_app.make_app(run).tasks["bench.tick"].apply_async
+    with _worker(run) as worker:
+        wait_until(lambda: client.metrics(run.queue).counts["delivered"] > WARM_UP, "deliveries", seconds=60.0)
+        for number in range(6):
+            sent_at = time.monotonic()
+            send((number,), headers={"tenant": "small"})
+            celery_app.wait_lines(run, worker, number + 1)
+            if number:  # the first one opens the connection
+                results.add("fair.wait", OURS, run.lines()[-1][1] - sent_at)
+
+
+def _measure_shares(run: Run, client: QueueClient, sizes: Sizes, results: Results) -> None:
+    sender = replace(run, peer=unconfirmed(run.peer))
+    for weight in _WEIGHTS:
+        tenant = replace(sender, tasks=weight * run.tasks, headers={"tenant": str(weight)})
+        run_alone(celery_app.send, tenant, weight * _NUMBERS)
+    client.alter(run.queue, QueueOptions(partition_weights={str(weight): weight for weight in _WEIGHTS}))
+    with _worker(run) as worker:
+        celery_app.wait_lines(run, worker, WARM_UP)
+        time.sleep(min(_SHARED_SECONDS, sizes.fair_seconds))
+        lines = run.lines()[WARM_UP:]
+        if not client.metrics(run.queue).ready:
+            raise BenchError("the tasks are too few for the time")
+    shares = Counter(number // _NUMBERS for number, _at in lines)
+    fair = len(lines) / sum(_WEIGHTS)
+    results.add("fair.share", OURS, 100 * max(abs(shares[weight] / weight / fair - 1) for weight in _WEIGHTS))
+
+
+def _measure_rate(run: Run, client: QueueClient, sizes: Sizes, results: Results) -> None:
+    """Kill the broker, a worker, the broker, … while three tenants have more tasks than the rate permits."""
+    tenants, seconds = ("a", "b", "c"), sizes.fair_seconds
+    sender = replace(run, peer=unconfirmed(run.peer), tasks=int(_RATE * (seconds / 60 + 2)))
+    for tenant in tenants:
+        run_alone(celery_app.send, replace(sender, headers={"tenant": tenant}))
+    client.alter(run.queue, QueueOptions(partition_rate=f"{_RATE}/m"))
+    with ExitStack() as stack:
+        numbers = count()
+        workers = [stack.enter_context(_worker(run, next(numbers))) for _ in range(2)]
+        start, kills = time.monotonic(), max(int(seconds / 60) - 1, 1)
+        for kill in range(kills):
+            time.sleep(max(start + seconds * (kill + 1) / (kills + 1) - time.monotonic(), 0))
+            if kill % 2:
+                os.killpg(workers.pop(0).pid, signal.SIGKILL)
+                workers.append(stack.enter_context(_worker(run, next(numbers))))
+            else:
+                os.kill(server_pid(run.peer), signal.SIGKILL)
+        time.sleep(max(start + seconds - time.monotonic(), 0))
+        end_ms = int(time.time() * 1000)
+        for tenant in tenants:
+            attempts = client.iter_attempts(headers={"tenant": tenant}, limit=1000)
+            claims = {(attempt.message_id, attempt.claimed_at_ms) for attempt in attempts}
+            times = sorted(at for _id, at in claims if at <= end_ms)
+            most = max(bisect_left(times, at + _MINUTE_MS) - place for place, at in enumerate(times))
+            results.add("fair.most", OURS, most)
+            tokens = _RATE // 10 + (end_ms - times[0]) * _RATE / _MINUTE_MS
+            results.add("fair.used", OURS, 100 * len(times) / tokens)

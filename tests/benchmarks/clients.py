@@ -50,13 +50,25 @@ class Content:
     priorities: Sequence[int] = (0,)
     """Of the messages, in turn."""
     headers: dict[str, Any] = field(default_factory=lambda: HEADERS)
+    tenants: int = 0
+    """The values of the header `tenant`, in turn; 0 for messages without it."""
+    unique: bool = False
+    """Each message has a unique key of its own."""
 
     def arguments(self) -> dict[str, Any]:
-        """Those of each publish, but for the body."""
-        given: dict[str, Any] = {"delivery_mode": 2, "headers": self.headers}
+        """Those of each publish, but for the body and the headers."""
+        given: dict[str, Any] = {"delivery_mode": 2}
         if not self.body_bytes:
             return given
         return {**given, "content_type": "application/octet-stream", "content_encoding": "binary"}
+
+    def all_headers(self) -> Iterator[dict[str, Any]]:
+        """Those of the publishes, without end."""
+        if self.unique:
+            return ({**self.headers, "x-opendata-unique": f"{os.getpid()}-{number}"} for number in itertools.count())
+        if self.tenants:
+            return itertools.cycle([{**self.headers, "tenant": f"t{number}"} for number in range(self.tenants)])
+        return itertools.repeat(self.headers)
 
     def bodies(self) -> Iterator[Any]:
         """Those of the publishes, without end."""
@@ -115,12 +127,15 @@ def publish(
     """
     content = content or Content()
     arguments = {"exchange": exchange, **content.arguments()}
-    turns = zip(itertools.cycle(keys or [name]), itertools.cycle(content.priorities), content.bodies(), strict=False)
+    turns = zip(
+        itertools.cycle(keys or [name]), itertools.cycle(content.priorities), content.all_headers(), content.bodies(),
+        strict=False,
+    )  # fmt: skip
     with connected(peer) as connection, connection.Producer(serializer="json") as producer:
 
         def send(number: int) -> None:
-            for key, priority, body in itertools.islice(turns, number):
-                producer.publish(body, routing_key=key, priority=priority, **arguments)
+            for key, priority, headers, body in itertools.islice(turns, number):
+                producer.publish(body, routing_key=key, priority=priority, headers=headers, **arguments)
 
         warm_up = min(WARM_UP, count // 10)
         send(warm_up)

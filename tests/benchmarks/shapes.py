@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from . import clients
@@ -11,8 +12,20 @@ from .kombu_api import Exchange, Queue
 from .peers import Peer, our_broker
 from .processes import BenchError, Waiter, run_alone
 from .results import Results
-from .targets import OURS, RABBITMQ, REDIS
-from .workloads import PUBLISHERS, Comparison, Sizes, a_queue, acks, consume_all, publish_together, rate, some_queues
+from .staged_backlog import Sample, sample
+from .targets import OURS, PLAIN, RABBITMQ, REDIS
+from .workloads import (
+    PUBLISHERS,
+    Comparison,
+    Sizes,
+    a_queue,
+    acks,
+    consume_all,
+    publish_together,
+    rate,
+    some_queues,
+    unconfirmed,
+)
 
 FAN = 10
 """The queues of a fan-out."""
@@ -119,6 +132,33 @@ def consume_priorities(barrier: Waiter, peer: Peer, name: str, count: int) -> tu
     return timing, seen
 
 
+def partitions(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    """Compare with a queue without partitions, which has the same messages; each partition has one before."""
+    count = sizes.consume
+    for key, tenants in zip(("one", "some", "most"), sizes.partitions, strict=True):
+        content = Content(tenants=tenants)
+        publish = partial(clients.publish, content=content)
+        for series, arguments in ((PLAIN, {}), (OURS, {"x-partition-by": "tenant"})):
+            with a_queue(replace(peer, arguments=arguments), "partitions") as name:
+                publish_together(unconfirmed(peer), name, tenants, 1, content)
+                _add(results, f"partitions.publish{{}}{key}", series, sample(unconfirmed(peer), publish, name, count))
+                _add(results, f"partitions.consume{{}}{key}", series, sample(peer, clients.consume, name, count))
+
+
+def unique(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    for series, content in ((PLAIN, Content()), (OURS, Content(unique=True))):
+        publish = partial(clients.publish, content=content)
+        with a_queue(peer, "unique") as name:
+            _add(results, "unique.publish{}", series, sample(peer, publish, name, sizes.publish))
+            _add(results, "unique.pipeline{}", series, sample(unconfirmed(peer), publish, name, sizes.consume))
+
+
+def _add(results: Results, key: str, series: str, measured: Sample) -> None:
+    """Add the rate, and the broker's CPU per message."""
+    results.add(key.format(""), series, measured.rate)
+    results.add(key.format("_cpu"), series, sum(measured.cpu.values()))
+
+
 COMPARED: dict[str, Comparison] = {
     "sizes": message_sizes,
     "prefetch": prefetch,
@@ -126,4 +166,6 @@ COMPARED: dict[str, Comparison] = {
     "queues": many_queues,
     "priorities": priorities,
     "acks": acks,
+    "partitions": partitions,
+    "unique": unique,
 }

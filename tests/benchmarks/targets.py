@@ -13,7 +13,7 @@ ALWAYS = "always"
 """A Redis that syncs its file before it answers."""
 
 # Series of our own broker that rows are compared with.
-EMPTY, TWO, ONE, UNTRACED = "empty", "two", "one", "untraced"
+EMPTY, TWO, ONE, UNTRACED, PLAIN = "empty", "two", "one", "untraced", "plain"
 
 TITLES = {
     OURS: "ours",
@@ -25,6 +25,7 @@ TITLES = {
     TWO: "two processes",
     ONE: "one producer",
     UNTRACED: "no tracing",
+    PLAIN: "plain messages or queues",
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import celery_app, clients
 from .celery_app import LEDGER, READY, Run
-from .clients import Timing
+from .clients import Content, Timing
 from .peers import Peer
 from .processes import BenchError, run_alone, run_together, wait_until
 from .results import Results
@@ -62,6 +62,10 @@ class Sizes:
     curve_sample_each: int = _size(1_000, 200)
     curve_latency: int = _size(500, 100)
     queues: int = _size(10_000, 1_000)
+    partitions: tuple[int, ...] = _size((1, 1_000, 100_000), (1, 100, 2_000))
+    fair_backlog: int = _size(1_000_000, 8_000)
+    fair_tasks: int = _size(1_200, 100)
+    fair_seconds: float = _size(600.0, 30.0)
     s3_seconds: float = _size(8.0, 2.0)
 
 
@@ -97,9 +101,11 @@ def cpu_microseconds(timing: Timing) -> float:
     return timing.cpu_seconds / timing.messages * 1e6
 
 
-def publish_together(peer: Peer, name: str, count_each: int, publishers: int = PUBLISHERS) -> list[Timing]:
+def publish_together(
+    peer: Peer, name: str, count_each: int, publishers: int = PUBLISHERS, content: Content | None = None
+) -> list[Timing]:
     """Publish with processes that start at one moment."""
-    return run_together(clients.publish, [(peer, name, count_each)] * publishers)
+    return run_together(clients.publish, [(peer, name, count_each, "", (), content)] * publishers)
 
 
 def publish_and_consume(peer: Peer, name: str, each: int) -> tuple[float, float]:
@@ -248,4 +254,6 @@ PARTICIPANTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("publish", "publish8", "publish64"), (*MAIN, QUORUM, ALWAYS)),
     "consume": (*MAIN, QUORUM),
     "latency": (OURS, RABBITMQ),
+    "partitions": (OURS,),
+    "unique": (OURS,),
 }
