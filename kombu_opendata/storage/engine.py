@@ -69,7 +69,8 @@ class Engine:
         self._files = files
         self._staged_folder = StagedFolder(store.location.url, store.location.name)
         state = self.state = StoreState(settings.sizes)
-        self.payloads = Payloads(store, PayloadReader(store, self._staged_folder), settings.payload_cache_bytes)
+        reader = PayloadReader(store, self._staged_folder)
+        self.payloads = Payloads(store, reader, settings.payload_cache_bytes, state.staged.object_of)
         self.metrics = EngineMetrics(settings.slow_commit_seconds)
         retention_ms = int(1000 * settings.history_retention_seconds)
         self.history = History(store, state, self.payloads, lambda: self.commits.checkpoint(), retention_ms)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ...errors import CorruptRecord, DamagedBatch
 from ..clock import LOOKS, TimeSlice
 from ..records import keys
 from ..records.payload import NewMessage
+from ..records.staged_jobs import StagedObject
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
 from .payload_reader import PayloadReader, Place, locate, require, size_of
@@ -54,12 +55,19 @@ async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
 class Payloads:
     """The payloads in memory, and reads of others.
 
-    ``pending`` are in the journal but not in the store, ``flushing`` are in the current checkpoint; both remain until
-    the store has them. The other payloads are in a cache of at most ``cache_bytes``, evicted in the order of insertion.
+    ``batch_of`` returns the batch object with the payload of a message, if there is one. ``pending`` are in the journal
+    but not in the store, ``flushing`` are in the current checkpoint; both remain until the store has them. The other
+    payloads are in a cache of at most ``cache_bytes``, evicted in the order of insertion.
     """
 
-    def __init__(self, store: SlateStore, reader: PayloadReader, cache_bytes: int) -> None:
-        self._store, self._reader = store, reader
+    def __init__(
+        self,
+        store: SlateStore,
+        reader: PayloadReader,
+        cache_bytes: int,
+        batch_of: Callable[[int], StagedObject | None] = lambda _id: None,
+    ) -> None:
+        self._store, self._reader, self._batch_of = store, reader, batch_of
         self._cache_bytes = cache_bytes
         self._size = 0
         self._mean_bytes = _CALL_BYTES // _SCAN_ROWS  # average of the records of the last read
@@ -118,7 +126,7 @@ class Payloads:
 
     def shrink(self) -> None:
         self._hot.clear()
-        self._reader.frames.clear()
+        self._reader.clear()
         self._size = 0
 
     async def read(self, id: int) -> bytes | None:
@@ -154,20 +162,24 @@ class Payloads:
         hot = self._hot
         flushing = self.flushing
         ids = [id for id in ids if id not in hot and id not in pending and id not in flushing]
-        records = await self._scan(sorted(ids))
+        batches = self._batches(ids)
+        in_batches = await self._reader.places_in(batches.items()) if batches else {}
+        records = await self._scan(sorted(id for id in ids if id not in in_batches))
         room = self._cache_bytes // 2
         errors: dict[int, CorruptRecord] = {}
         places: dict[int, Place] = {}
         piece = TimeSlice()
         for number, id in enumerate(ids):
             if number % LOOKS == 0:
-                await piece.pause()  # decoding the places of 2,000 messages in batches takes ten milliseconds
-            record = records.get(id) or self._unstored_uri(id) or await self._store.get(keys.payload_key(id))
-            try:
-                place = locate(id, record)
-            except CorruptRecord as exc:
-                errors[id] = exc
-                continue
+                await piece.pause()
+            place: Place | None = in_batches.get(id)
+            if place is None:
+                record = records.get(id) or self._unstored_uri(id) or await self._store.get(keys.payload_key(id))
+                try:
+                    place = locate(id, record)
+                except CorruptRecord as exc:
+                    errors[id] = exc
+                    continue
             room -= len(place) if type(place) is bytes else size_of(place)
             if room < 0 and places:
                 break  # it would evict the first payload, for which a delivery waits
@@ -180,6 +192,17 @@ class Payloads:
             else:
                 errors[id] = envelope
         return errors
+
+    def _batches(self, ids: list[int]) -> dict[StagedObject, list[int]]:
+        """Return those of the messages that are in batch objects, by the object."""
+        batches: dict[StagedObject, list[int]] = {}
+        batch: StagedObject | None = None
+        for id in ids:
+            if batch is None or not 0 <= id - batch.first_id < batch.rows:  # else it is in that of the one before
+                batch = self._batch_of(id)
+            if batch is not None:
+                batches.setdefault(batch, []).append(id)
+        return batches
 
     def _unstored_uri(self, id: int) -> bytes | None:
         """Return the payload record of a staged message, if the store does not have it yet."""
