@@ -98,9 +98,8 @@ class AckEffect(MessagesEffect, tag=4):
                 run = runs[3 * place : 3 * place + 3] if runs else ()
                 history.ended(entry, names.get(entry.session, ""), at, ACKED, *run)
             acknowledge(state, queue, entry, at)
-        if state.staged.active:
-            for place, id in enumerate(self.pairs[::2]):
-                state.staged.ended(self.queue, id, DONE, runs[3 * place] if runs else 0, at)
+        if state.staged.active and self.pairs:
+            state.staged.acknowledged(self.queue, self.pairs[::2], runs, at)
         if state.idempotency.unique:
             for id in self.pairs[::2]:
                 state.idempotency.ended(id)

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import repeat
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -176,6 +177,29 @@ class StagedState:
         if job is not None:
             self._end_task(job, id, state, at)
 
+    def acknowledged(self, queue: str, ids: list[int], runs: Sequence[int], at: int) -> None:
+        """Count acknowledged messages and the ends of their tasks, as :meth:`ended` does.
+
+        ``runs`` is as in :class:`.AckEffect`. Consumers mostly acknowledge several messages of one job together.
+        """
+        states = runs[::3] or repeat(0, len(ids))
+        job = self._active_job(ids[0])
+        if (
+            job is None
+            or self.reported
+            or self.tasks.followers
+            or not job.first_id <= min(ids) <= max(ids) < job.first_id + job.rows
+            or job.tasks - sum(job.ended) < len(ids)  # some of them do not count
+        ):
+            for id, state in zip(ids, states, strict=True):
+                self.ended(queue, id, DONE, state, at)
+            return
+        counts = job.counts(queue)
+        if counts is not None:
+            counts[DONE] += len(ids)
+        self.tasks.end_rows(job, ids, states)
+        self._count_ends(job, len(ids), at)
+
     def left(self, queue: str, id: int, kind: int) -> StagedJob | None:
         """Count a message that left a queue, while its task may run; return its job."""
         job = self._active_job(id)
@@ -194,15 +218,19 @@ class StagedState:
 
     def _end_task(self, job: StagedJob, id: int, state: int, at: int) -> None:
         self.tasks.end(job, id, state)
+        self._count_ends(job, 1, at)
+
+    def _count_ends(self, job: StagedJob, count: int, at: int) -> None:
+        """Count the ends of tasks for the rate of their job, which may be over."""
         self._dirty_jobs.add(job.id)
         seconds = self._recent.get(job.id)
         if seconds is None:
             seconds = self._recent[job.id] = deque(maxlen=RATE_SECONDS)
         second = (at or self._newest_ms) // 1000
         if seconds and seconds[-1][0] >= second:
-            seconds[-1][1] += 1
+            seconds[-1][1] += count
         else:
-            seconds.append([second, 1])
+            seconds.append([second, count])
         self._settle_if_over(job, at)
 
     def joined(self, queue: str, id: int, *, more: bool = True) -> None:

@@ -56,13 +56,6 @@ class StagedTasks:
     # ------------------------------------------------------------------ transitions
     def end(self, job: StagedJob, id: int, state: int) -> None:
         """Count the end of a message in one of its queues."""
-        place = (id - job.first_id) % ENDS_ROWS
-        block = self._blocks.get(id - place)
-        if type(block) is bytearray and not self.followers and self._is_row(job, id) and block[place] != _REPLACED:
-            job.ended[state] += 1  # as below, for nearly all messages
-            block[place] = 1 + state
-            self._changed_blocks.add(id - place)
-            return
         follower = self.followers.get(id)
         if follower is not None:
             follower.open -= 1
@@ -74,6 +67,19 @@ class StagedTasks:
             job.ended[state] += 1
             self._set_code(job, id, 1 + state)
         self._release(id, job)
+
+    def end_rows(self, job: StagedJob, ids: Iterable[int], states: Iterable[int]) -> None:
+        """Count the ends of rows of a job, each in its only queue, as :meth:`end` does; no message has followers."""
+        blocks, first_id, ended = self._blocks, job.first_id, job.ended
+        for id, state in zip(ids, states, strict=True):
+            place = (id - first_id) % ENDS_ROWS
+            block = blocks.get(id - place)
+            if type(block) is bytearray and block[place] != _REPLACED:
+                ended[state] += 1
+                block[place] = 1 + state
+                self._changed_blocks.add(id - place)
+            else:
+                self.end(job, id, state)
 
     def add(self, job: StagedJob, id: int) -> None:
         """Count a message that joined another queue, or is in a queue again after its end."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -228,3 +229,44 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
     assert state.rate("job", 1_005_000) == 10
     assert state.rate("job", 1_005_000 + 1000 * RATE_SECONDS) == 0
     assert state.rate("other", 1_005_000) == 0
+
+
+@pytest.mark.parametrize("with_followers", [False, True])
+def test_messages_that_are_acknowledged_together_count_as_individually(with_followers: bool) -> None:
+    """The messages of three jobs, one of which has ended, and perhaps one that follows another."""
+    random = Random(7)
+
+    def prepared() -> StagedState:
+        state = StagedState()
+        for name, first in (("a", 10), ("b", 20), ("c", 30)):
+            state.commit(name, 1000, first, [StagedBatch("", 10, 1, 1)], NO_OPTIONS)
+            state.routed(name, 10, 0, False, 1000)
+            state.jobs[name].add_routed("q", 10)
+        state.ended("q", 12, REMOVED, REMOVED_TASK, 1001)
+        if with_followers:
+            state.follow(40, 14, ["q"])
+        return state
+
+    for _ in range(50):
+        alone, together = prepared(), prepared()
+        ids = [id for id in range(10, 41) if id != 12]
+        random.shuffle(ids)
+        at, stores = 2000, ({}, {})
+        while ids:
+            some, ids = ids[: (size := random.randrange(1, 12))], ids[size:]
+            runs = [part for _id in some for part in (random.choice(list(TaskState)), 5, 1)]
+            runs = random.choice(([], runs))
+            at += random.choice((0, 900))
+            for place, id in enumerate(some):
+                alone.ended("q", id, DONE, runs[3 * place] if runs else 0, at)
+            together.acknowledged("q", some, runs, at)
+            assert [described(alone, name, at) for name in "abc"] == [described(together, name, at) for name in "abc"]
+            if random.random() < 0.3:
+                for state, store in zip((alone, together), stores, strict=True):
+                    flush(state, store)
+                assert stores[0] == stores[1]
+
+
+def described(state: StagedState, name: str, now_ms: int) -> Any:
+    job = state.existing(name)
+    return job.queues, job.tasks, job.ended, job.settled_at_ms, state.rate(name, now_ms)
