@@ -90,8 +90,11 @@ class StoredQueue(BrokerQueue):
                 self.repartition()
                 is_loading = entry is None
             return entry, is_loading
-        entry = None if messages.cold else messages.peek(now)
-        if entry is None or entry.deadline:
+        cold = messages.cold
+        if cold and self.stored.at_hand <= self._loader.load_below:
+            return self._loader.next_entry(self.stored, now, self._wake)
+        entry = messages.peek(now)
+        if entry is None or entry.deadline or (cold and cold.wanted(now, entry) is not None):
             return self._loader.next_entry(self.stored, now, self._wake)
         if entry.id not in payloads.pending and payloads.find(entry.id) is None:
             return self._loader.next_entry(self.stored, now, self._wake)

@@ -78,7 +78,7 @@ class QueueLoader(EngineService):
 
     def __init__(self, parts: EngineParts, operations: Operations) -> None:
         super().__init__(parts)
-        self._operations, self._load_below = operations, self._sizes.load_below
+        self._operations, self.load_below = operations, self._sizes.load_below
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     def next_entry(self, queue: Queue, now: int, wake: Wake = lambda _queue: None) -> tuple[QueueEntry | None, bool]:
@@ -90,7 +90,7 @@ class QueueLoader(EngineService):
         """
         messages = queue.messages
         queue.at_hand -= 1
-        if queue.at_hand < self._load_below and queue.name not in self._loading and messages.has_cold_ready:
+        if queue.at_hand < self.load_below and queue.name not in self._loading and messages.has_cold_ready:
             self._load(queue, wake)  # ahead of need
         while True:
             entry, cold_bucket = messages.next(now)

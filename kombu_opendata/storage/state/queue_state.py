@@ -8,7 +8,7 @@ module changes memory only: it reads no clock and does no I/O.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from operator import attrgetter
@@ -473,7 +473,7 @@ class QueueState:
             self.dropped.add(number)
 
     # ------------------------------------------------------------------ loading
-    def restore(self, number: int, available: Iterable[Row], in_flight: Iterable[Row], now: int) -> None:
+    def restore(self, number: int, available: Sequence[Row], in_flight: Iterable[Row], now: int) -> None:
         """Load a bucket from the rows of its record."""
         waiting = self.cold[number].messages if number in self.cold else 0
         sizes = self.cold.take(number)
@@ -487,15 +487,8 @@ class QueueState:
         was_dirty = number in self.dirty
         self._changed.add(self.name)
         self.available_bytes -= sum(sizes or ())
-        all_entries, entries, name, ready = self.available, bucket.available, self.name, self._ready
-        is_plain = self.partitions is None and self._oldest is None and not self.counts_bytes
-        for (id, priority, visible_at, deadline, attempts), size in zip(available, sizes or repeat(0)):  # noqa: B905
-            entry = QueueEntry(name, number, id, priority, visible_at, deadline, attempts, size)
-            if is_plain and not deadline and visible_at <= now:  # as `_make_available`, in a third of the time
-                all_entries[id] = entries[id] = entry
-                heappush(ready, (priority, id))
-            else:
-                self._make_available(entry, now)
+        if available:
+            self._restore_available(number, available, sizes, now)
         for id, priority, claimed_at, lease_until, attempts in in_flight:
             entry = QueueEntry(
                 self.name, number, id, priority, 0, 0, attempts, claimed_at=claimed_at, lease_until=lease_until
@@ -507,6 +500,21 @@ class QueueState:
                 self.partitions.came(partition, 0)
         if not was_dirty:
             self.dirty.discard(number)
+
+    def _restore_available(self, number: int, rows: Sequence[Row], sizes: Iterable[int] | None, now: int) -> None:
+        ids, priorities, visible, deadlines, attempts = zip(*rows, strict=True)
+        columns = ids, priorities, visible, deadlines, attempts, sizes or repeat(0)
+        entries = list(map(QueueEntry, repeat(self.name), repeat(number), *columns))
+        is_plain = self.partitions is None and self._oldest is None and not self.counts_bytes
+        if not is_plain or any(deadlines) or max(visible) > now:
+            for entry in entries:
+                self._make_available(entry, now)
+            return
+        by_id = dict(zip(ids, entries, strict=True))  # as `_make_available`, in a fifth of the time
+        self.available.update(by_id)
+        self.buckets[number].available.update(by_id)
+        for pair in zip(priorities, ids, strict=True):
+            heappush(self._ready, pair)
 
     def note_cold(self, number: int, summary: Summary) -> None:
         """Register a bucket that remains in the store."""
