@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ..records import history_index, history_trail, keys
 from ..records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, IndexHead, PostingRun
-from ..records.history_trail import BLOCK_BITS, TrailEvent
+from ..records.history_trail import BLOCK_BITS, ROUTED, TrailEvent
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 
@@ -52,6 +52,27 @@ class Part:
             positions_by_hash = self._single[space]
             for hash in single:
                 positions_by_hash.setdefault(hash, []).append(position)
+
+    def add_all(self, space: int, positions: Sequence[int], values: Iterable[tuple[Group, Sequence[int]]]) -> None:
+        """Add the values of several messages or attempts, as :meth:`add` does."""
+        positions_by_hash, groups, last_group = self._single[space], self._groups, None
+        for position, (group, single) in zip(positions, values, strict=True):
+            if group is not last_group:
+                last_group, together = group, groups.setdefault(group, ([], []))[space]
+            together.append(position)
+            for hash in single:
+                others = positions_by_hash.get(hash)
+                if others is None:
+                    positions_by_hash[hash] = [position]
+                else:
+                    others.append(position)
+
+    def add_routed(self, ids: Sequence[int], queue: str, group: Group) -> None:
+        """Add messages that were routed to a queue, which is the value of the group."""
+        self._groups.setdefault(group, ([], []))[MESSAGES].extend(ids)
+        events = self.events
+        for id in ids:
+            events.setdefault(id >> BLOCK_BITS, []).append(TrailEvent(id, queue, ROUTED))
 
     def event(self, event: TrailEvent) -> None:
         self.events.setdefault(event[0] >> BLOCK_BITS, []).append(event)

@@ -19,7 +19,7 @@ from ..read.stored_messages import read_metadata
 from ..records import history_log, keys
 from ..records.history_index import ATTEMPTS, MESSAGES, PostingRun
 from ..records.history_log import DETAILED, MANUAL, OUTCOMES, SETTLED_BY
-from ..records.history_trail import LEFT, ROUTED, TrailEvent
+from ..records.history_trail import LEFT, TrailEvent
 from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HeaderColumns, HistoryLog, LogChunk, Place
 from . import value_hashes
@@ -33,6 +33,8 @@ _MAX_FROZEN = 2
 PIECE_SECONDS = 0.004
 #: steps between two readings of the clock
 _STEPS = 16
+#: messages that were routed to one queue and are indexed in one step
+_RUN = 256
 #: the widest gap between the ids of metadata records that are read together
 _MAX_GAP = 16
 _NOTHING = Values((), ())
@@ -169,36 +171,35 @@ class Indexer:
             for id, pairs in (await self._collected.find(chunk_headers.missing)).items():
                 chunk_headers.values[id] = self.hashes.headers(dict(pairs))
 
-    def _remember(self, id: int, values: Values) -> Values:
-        cache = self._header_cache
-        cache[id] = values
-        if len(cache) > self._max_known:
-            cache.popitem(last=False)
-        return values
-
     # ------------------------------------------------------------------ indexing
     def _index_chunk(self, chunk: LogChunk, read: dict[int, Values]) -> Iterator[bool]:
-        """Index one chunk, a row at each step; yield True if the step was a long one."""
-        part = self._index.open
-        values_of = self.hashes.headers
+        """Index one chunk, a row or some hundred similar ones at each step; yield True if the step was a long one."""
+        part, cache, values_of = self._index.open, self._header_cache, self.hashes.headers
         columns: HeaderColumns | None = None
+        ids: list[int] = []  # messages with headers in these columns
         for id, headers in chunk.headers.items():
-            is_next_block = False
+            if columns is not None and headers is not columns:
+                self._index_columns(part, columns, ids, read)
+                columns, ids = None, []
+                yield True
             if isinstance(headers, HeaderColumns):
-                if is_next_block := headers is not columns:
-                    columns, rows = headers, self.hashes.columns(headers)
-                values = rows[id - headers.first_id]
-            else:
-                values = values_of(headers) if headers is not None else read.get(id, _NOTHING)
-            read[id] = self._remember(id, values)
+                columns = headers
+                ids.append(id)
+                continue
+            values = values_of(headers) if headers is not None else read.get(id, _NOTHING)
+            cache[id] = read[id] = values
+            if len(cache) > self._max_known:
+                cache.popitem(last=False)
             part.add(MESSAGES, id, *values)
-            yield is_next_block
+            yield False
+        if columns is not None:
+            self._index_columns(part, columns, ids, read)
+            yield True
         for queue, ids in chunk.routed.items():
             group = (self.hashes(value_hashes.QUEUE, queue),)
-            for id in ids:
-                part.add(MESSAGES, id, group)
-                part.event(TrailEvent(id, queue, ROUTED))
-                yield False
+            for start in range(0, len(ids), _RUN):
+                part.add_routed(ids[start : start + _RUN], queue, group)
+                yield True
         for row in chunk.left:
             part.event(TrailEvent(row.message_id, row.queue, LEFT + row.reason, 0, row.at_ms))
             yield False
@@ -208,6 +209,17 @@ class Indexer:
         self._log.indexed(self.place)
         if part.rows >= self._part_rows:
             yield from self._freeze(part)
+
+    def _index_columns(self, part: Part, columns: HeaderColumns, ids: list[int], read: dict[int, Values]) -> None:
+        rows = self.hashes.columns(columns)
+        values = [rows[id - columns.first_id] for id in ids]
+        by_id = dict(zip(ids, values, strict=True))
+        read.update(by_id)
+        cache = self._header_cache
+        cache.update(by_id)
+        while len(cache) > self._max_known:
+            cache.popitem(last=False)
+        part.add_all(MESSAGES, ids, values)
 
     def _index_attempts(self, part: Part, chunk: LogChunk, read: dict[int, Values]) -> Iterator[bool]:
         groups: dict[tuple[str, str, int, int, str], tuple[Group, Group]] = {}
