@@ -48,6 +48,8 @@ MAX_PROPERTIES_BYTES = 64 << 10
 _MORE_HEADERS, _MORE_BYTES = 16, 64 << 10
 #: limit for an envelope that is decoded in one pass, and for headers whose arrays and maps are decoded
 SMALL_BYTES = 2048
+#: with up to this number of headers, a small envelope is within all limits for headers
+_FEW_HEADERS = 100
 #: offset of the items of a msgpack array of seven, by its first byte
 _ARRAYS = {0x97: 1, 0xDC: 3, 0xDD: 5}
 #: bytes of the length of msgpack bytes or text, by its first byte
@@ -370,6 +372,19 @@ def metadata_headers(
             _check_length(name, "")
         texts[name] = text
     return _with_own_headers(texts, exchange, routing_key, priority, content_type)
+
+
+def check_headers(
+    envelope: bytes,
+    headers: Mapping[Any, Any],
+    exchange: str,
+    routing_key: str,
+    priority: int,
+    content_type: str | None,
+) -> None:
+    """Raise what the broker would raise for the headers of an envelope; it derives the metadata itself."""
+    if len(envelope) > SMALL_BYTES or len(headers) > _FEW_HEADERS:
+        metadata_headers(headers, exchange, routing_key, priority, content_type)
 
 
 def header_text(value: Any) -> str | None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..errors import InvalidMessage, RequestError
-from ..protocol.envelope import encode_envelope, metadata_headers
+from ..protocol.envelope import check_headers, encode_envelope
 from ..protocol.message_properties import MAX_PRIORITY
 from ..protocol.messages import Item, Outgoing
 from . import body_codec
@@ -116,10 +116,10 @@ def outgoing(
         envelope = encode_envelope(raw, content_type, content_encoding, header_values, values, exchange, routing_key)
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidMessage(f"the headers or properties can't be encoded: {exc}", name="headers") from exc
-    texts = metadata_headers(header_values, exchange, routing_key, priority, content_type)
+    check_headers(envelope, header_values, exchange, routing_key, priority, content_type)
     data = raw.encode() if isinstance(raw, str) else raw
     digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES, person=content_type[-16:].encode()).digest()
-    return (envelope, texts, priority, due_ms, ttl_ms), digest
+    return (envelope, {}, priority, due_ms, ttl_ms), digest
 
 
 def outgoing_batch(

@@ -12,15 +12,7 @@ from kombu.transport import virtual
 from ..client.session.unconfirmed import TaskRun, content_of
 from ..errors import InvalidMessage
 from ..protocol import revocation
-from ..protocol.envelope import (
-    SMALL_BYTES,
-    SPARK_JOB,
-    SPARK_MESSAGE,
-    decode,
-    encode_envelope,
-    encode_fields,
-    metadata_headers,
-)
+from ..protocol.envelope import SPARK_JOB, SPARK_MESSAGE, check_headers, decode, encode_envelope, encode_fields
 from ..protocol.message_properties import priority_of, ttl_ms_of, visible_at_ms_of
 from ..protocol.messages import Delivery, Publish
 from ..protocol.task_reports import TaskReport
@@ -28,8 +20,6 @@ from ..protocol.unique_key import HEADER as UNIQUE
 from ..protocol.unique_key import unique_key_of
 
 DELIVERY_COUNT = "x-delivery-count"
-#: with up to this number of headers, a small envelope is within all limits for headers
-_FEW_HEADERS = 100
 
 #: return value of ``prepare_message`` and argument of ``basic_publish`` in Kombu's virtual transports: ``body``,
 #: ``content-type``, ``content-encoding``, ``headers``, ``properties``
@@ -155,8 +145,7 @@ def publish_request(
     ttl_ms = ttl_ms_of(expiration) if expiration is not None else -1
     encoding = message.get("content-encoding")
     envelope = encode(message["body"], content_type, encoding, headers, properties, exchange, routing_key)
-    if len(envelope) > SMALL_BYTES or len(headers) > _FEW_HEADERS:
-        metadata_headers(headers, exchange, routing_key, priority, content_type)  # raises what the broker would
+    check_headers(envelope, headers, exchange, routing_key, priority, content_type)
     return Publish(
         0,
         0,

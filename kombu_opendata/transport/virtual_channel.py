@@ -151,7 +151,7 @@ class VirtualChannel(TopologyChannel):
                 "",
                 queue,
                 encode(body, content_type, content_encoding, headers, properties, exchange, routing_key),
-                metadata_headers(headers, "", queue, priority, content_type),
+                {},
                 priority,
                 int(connection.clock.wall() * 1000),
                 visible_at_ms_of(headers),
