@@ -38,11 +38,10 @@ class SystemClock:
     def now_ms(self) -> int:
         now_ns = self._monotonic_ns()
         if now_ns >= self._next_ns:
-            monotonic = now_ns // 1_000_000
-            if monotonic != self._monotonic:
-                expected = self._wall + monotonic - self._monotonic
-                self._monotonic = monotonic
-                self._wall = max(self._wall_ns() // 1_000_000, expected)
+            monotonic, wall = now_ns // 1_000_000, self._wall_ns() // 1_000_000
+            expected = self._wall + monotonic - self._monotonic
+            self._monotonic = monotonic
+            self._wall = wall if wall > expected else expected
             self._next_ns = (monotonic + 1) * 1_000_000
         return self._wall
 

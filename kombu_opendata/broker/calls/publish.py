@@ -175,8 +175,9 @@ class PublishCalls(BrokerCalls):
             raise InvalidMessage(f"priority {msg.priority} is not within 0–255", priority=msg.priority)
         if not 0 < msg.seq < 1 << 63:
             raise InvalidMessage(f"publish number {msg.seq} is out of range", seq=msg.seq)
-        times = msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms
-        if min(times) < -1 or max(times) >= _TIMES_END_MS:
+        created_at, visible_at, ttl, end = msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms, _TIMES_END_MS
+        if not (-1 <= created_at < end and -1 <= visible_at < end and -1 <= ttl < end):
+            times = created_at, visible_at, ttl
             value = next(value for value in times if not -1 <= value < _TIMES_END_MS)
             raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
         if not session.rights.permits_all:
@@ -264,7 +265,7 @@ class PublishCalls(BrokerCalls):
             if numbered is not None:
                 numbered.note_transient(msg.seq)
         for queue in targets:
-            if isinstance(queue, TransientQueue):
+            if queue.stored is None and isinstance(queue, TransientQueue):
                 queue.put(id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
             if queue.consumers or queue.getters:  # as Queues.wake, without a call for each message
                 queues.waiting[queue] = None

@@ -124,9 +124,21 @@ class MessageDelivery:
     def deliver_all(self) -> None:
         """Deliver from all woken queues, and from queues that waited for capacity of a channel."""
         queues = self._queues
-        sessions, self._over_limit = self._over_limit, {}
-        for session in sessions:
-            queues.wake_session(session)
+        if self._over_limit:
+            sessions, self._over_limit = self._over_limit, {}
+            for session in sessions:
+                queues.wake_session(session)
+        if queues.refilled:
+            self._deliver_to_refilled()
+        if queues.waiting:
+            pending, queues.waiting = queues.waiting, {}
+            for queue in pending:
+                if not queue.deleting:
+                    self.deliver(queue)
+
+    def _deliver_to_refilled(self) -> None:
+        """Deliver from the queues that waited for capacity of channels."""
+        queues = self._queues
         refilled, queues.refilled = queues.refilled, {}
         for channel in refilled:
             # A channel may consume from thousands of queues: check only as many as can fill it.
@@ -135,10 +147,6 @@ class MessageDelivery:
                 del channel.starved[queue]
                 if not queue.deleting:
                     self.deliver(queue)
-        pending, queues.waiting = queues.waiting, {}
-        for queue in pending:
-            if not queue.deleting:
-                self.deliver(queue)
 
     def deliver(self, queue: ConsumedQueue) -> None:
         """Deliver from one queue."""

@@ -162,8 +162,7 @@ class Commits:
     def stage(self, id: int, metadata: bytes, envelope: bytes) -> None:
         """Add a new message's metadata and payload to the batch of the next checkpoint."""
         batch, payloads = self.batch, self._payloads
-        for key, value in message_rows(id, metadata, envelope):
-            batch.put(key, value)
+        batch.put_all(message_rows(id, metadata, envelope))
         payloads.pending[id] = envelope
         payloads.pending_metadata[id] = metadata
         if batch.nbytes >= FULL_BATCH_BYTES:

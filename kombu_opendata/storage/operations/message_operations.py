@@ -138,7 +138,7 @@ class Operations:
             retention = retention_of(ttl_ms)
             if not is_exact(ttl_ms):
                 headers = {**headers, TTL_HEADER: str(ttl_ms)}
-        visible_at = max(visible_at, now)
+        visible_at = visible_at if visible_at > now else now
         value = metadata.encode(id, created_at, now, visible_at, retention, headers)
         commits = self._commits
         if place is None and len(envelope) >= commits.large_bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,11 @@ class WriteBatch:
         self.raw.put(key, value)
         self._count += 1
         self.nbytes += len(key) + len(value)
+
+    def put_all(self, rows: Iterable[Pair]) -> None:
+        """Put several rows."""
+        for key, value in rows:
+            self.put(key, value)
 
     def delete(self, key: bytes) -> None:
         self.raw.delete(key)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from .ffi import Range, ScanSettings, SlateBinding, WriteBatch, public, stock_scan_options
@@ -20,7 +20,8 @@ from .ffi_polls import Polls, Wait
 from .rows import LENGTH, Pair, Rows, decode_pairs, decode_rows
 
 _PACK = LENGTH.pack
-LARGEST = 2**31 - 1 - LENGTH.size
+_PREFIX = LENGTH.size  # bytes before a key or a value
+LARGEST = 2**31 - 1 - _PREFIX
 _SYMBOL = "uniffi_slatedb_uniffi_fn_"
 _RUNTIME = "ffi_slatedb_uniffi_"
 
@@ -210,25 +211,31 @@ class FastBatch(WriteBatch):
         self._reset_status()
 
     def put(self, key: bytes, value: bytes) -> None:
-        size = len(key) + len(value)
-        if size > LARGEST:
-            raise ValueError(f"{size} bytes are too many for one row: at most {LARGEST}")
-        native, reference, first, second = self._native, self._reference, self._key, self._value
-        first.data = key = _PACK(len(key)) + key
-        first.len = len(key)
-        second.data = value = _PACK(len(value)) + value
-        second.len = len(value)
-        from_bytes = native.from_bytes
-        native.batch_put(
-            native.clone_batch(self._handle, reference),
-            from_bytes(first, reference),
-            from_bytes(second, reference),
-            reference,
-        )
-        if self._status.code:
-            self._raise()
-        self._count += 1
-        self.nbytes += size
+        self.put_all(((key, value),))
+
+    def put_all(self, rows: Iterable[Pair]) -> None:
+        native, handle, reference, first, second = self._native, self._handle, self._reference, self._key, self._value
+        clone_batch, from_bytes, batch_put = native.clone_batch, native.from_bytes, native.batch_put
+        count = total = 0
+        for key, value in rows:
+            size = len(value)
+            if size > LARGEST:
+                raise ValueError(f"{size} bytes are too many for one value: at most {LARGEST}")
+            second.data = value = _PACK(size) + value  # the native call does not keep the bytes
+            second.len = size + _PREFIX
+            total += size
+            size = len(key)
+            first.data = key = _PACK(size) + key
+            first.len = size + _PREFIX
+            total += size
+            count += 1
+            batch_put(
+                clone_batch(handle, reference), from_bytes(first, reference), from_bytes(second, reference), reference
+            )
+            if self._status.code:
+                self._raise()
+        self._count += count
+        self.nbytes += total
 
     def delete(self, key: bytes) -> None:
         native, reference = self._native, self._reference

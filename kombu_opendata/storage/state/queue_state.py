@@ -103,7 +103,10 @@ class QueueState:
         self, bucket: int, id: int, priority: int, visible_at: int, deadline: int, now: int, size: int = 0
     ) -> QueueEntry:
         """Add a new message, available from ``visible_at``."""
-        self._open_bucket(bucket, now)
+        if bucket == self.tail:
+            self.tail_used += 1
+        else:
+            self._open_bucket(bucket, now)
         entry = QueueEntry(self.name, bucket, id, priority, visible_at, deadline, size=size)
         self._make_available(entry, now)
         return entry

@@ -251,7 +251,7 @@ def test_messages_that_are_acknowledged_together_count_as_individually(with_foll
         alone, together = prepared(), prepared()
         ids = [id for id in range(10, 41) if id != 12]
         random.shuffle(ids)
-        at, stores = 2000, ({}, {})
+        at, stores = 2000, (dict[bytes, bytes](), dict[bytes, bytes]())
         while ids:
             some, ids = ids[: (size := random.randrange(1, 12))], ids[size:]
             runs = [part for _id in some for part in (random.choice(list(TaskState)), 5, 1)]
