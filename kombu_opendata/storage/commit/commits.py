@@ -14,7 +14,7 @@ from typing import Protocol
 
 from ...errors import OpenDataError, StoreError, StoreFull, StoreUnwritable
 from ...file_system import remedy
-from ..clock import Clock
+from ..clock import Clock, TimeSlice
 from ..effects import Effect, codec
 from ..effects.publishes import SyncedTimeEffect
 from ..messages.payloads import Payloads
@@ -336,7 +336,7 @@ class Commits:
             self._metrics.checkpointed(seconds, batch.nbytes, self._clock.now_ms())
             if self._journal is None:
                 self._measure(seconds, count, batch.nbytes)
-            self._end_flush(touched, now)
+            await self._end_flush(touched, now)
             if self._batch_bytes < FULL_BATCH_BYTES:
                 self._on_full(False)
             if self._journal is not None and position is not None and not self._sync:
@@ -360,10 +360,13 @@ class Commits:
         await self._store.flush_wal()
         return dirty.touched
 
-    def _end_flush(self, touched: Iterable[Queue], now: int) -> None:
+    async def _end_flush(self, touched: list[Queue], now: int) -> None:
+        piece = TimeSlice()
+        for queue in touched:
+            for _ in queue.messages.evict(now):
+                await piece.pause()
         available_ids: list[int] = []
         for queue in touched:
-            queue.messages.evict(now)
             available_ids += queue.messages.available.keys() & self._payloads.flushing.keys()
         self._payloads.end_flush(available_ids)
         self._state.results.end_flush()

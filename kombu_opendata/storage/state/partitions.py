@@ -480,8 +480,7 @@ class Partitions(dict[int, Partition]):
     def forget(self, numbers: Iterable[int]) -> None:
         """Remove the pairs of messages that are no longer loaded from these partitions."""
         available = self._available
-        for number in numbers:
-            partition = self[number]
+        for partition in filter(None, map(self.get, numbers)):
             partition.ready = [pair for pair in partition.ready if pair[1] in available]
             heapify(partition.ready)
 

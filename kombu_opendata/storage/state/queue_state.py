@@ -549,8 +549,11 @@ class QueueState:
         self.available_bytes += sum(sizes) - sum(self.cold.sizes.get(number, ()))
         self.cold.sizes[number] = array("I", sizes)
 
-    def evict(self, now: int) -> None:
-        """Evict clean buckets that are far from the head, if many buckets are loaded."""
+    def evict(self, now: int) -> Iterator[None]:
+        """Evict clean buckets that are far from the head, if many buckets are loaded: one with each step.
+
+        The queue may change between two steps.
+        """
         partitions = self.partitions
         if len(self.buckets) <= self._loaded_buckets or (
             partitions is not None and len(self.available) <= self._loaded_entries
@@ -559,11 +562,7 @@ class QueueState:
         idle = [
             (min([(e.priority, e.id) for e in bucket.available.values()]), number)
             for number, bucket in self.buckets.items()
-            if bucket.available
-            and not bucket.in_flight
-            and bucket.stored
-            and number not in (0, self.tail)
-            and number not in self.dirty
+            if self._is_idle(number, bucket)
         ]
         if partitions is None:
             idle.sort(reverse=True)
@@ -572,21 +571,31 @@ class QueueState:
             idle = partitions.farthest(idle, self.buckets)
             excess = len(self.buckets) // 2
         for _best, number in idle[:excess]:
-            bucket = self.buckets.pop(number)
-            for id in bucket.available:
-                del self.available[id]
-            for watcher in self.watchers:
-                watcher(number, bucket.available)
-            rows = bucket.rows()[0]
-            if partitions is not None:
-                partitions.evicted(number, rows)
-            self.note_cold(number, Summary.of(rows, now))
-            if self.counts_bytes:
-                self.cold.sizes[number] = array("I", [entry.size for entry in bucket.available.values()])
-        if partitions is not None:
-            partitions.forget({number >> PARTITION_BITS for _best, number in idle[:excess]})
+            if number in self.buckets and self._is_idle(number, self.buckets[number]):
+                self._evict(number, now)
+            yield
+        if self.partitions is not None:
+            self.partitions.forget({number >> PARTITION_BITS for _best, number in idle[:excess]})
         self._rebuild_heaps()
         self._oldest = None
+
+    def _is_idle(self, number: int, bucket: QueueBucket) -> bool:
+        """Return True if a loaded bucket can be evicted."""
+        is_clean = bucket.stored and number not in self.dirty
+        return is_clean and bool(bucket.available) and not bucket.in_flight and number not in (0, self.tail)
+
+    def _evict(self, number: int, now: int) -> None:
+        bucket = self.buckets.pop(number)
+        for id in bucket.available:
+            del self.available[id]
+        for watcher in self.watchers:
+            watcher(number, bucket.available)
+        rows = bucket.rows()[0]
+        if self.partitions is not None:
+            self.partitions.evicted(number, rows)
+        self.note_cold(number, Summary.of(rows, now))
+        if self.counts_bytes:
+            self.cold.sizes[number] = array("I", [entry.size for entry in bucket.available.values()])
 
     # ------------------------------------------------------------------ expiry and maximum length
     def expired(self, now: int) -> list[QueueEntry]:

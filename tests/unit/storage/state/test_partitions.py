@@ -227,7 +227,7 @@ def test_a_cold_returned_message_keeps_the_only_slot() -> None:
     queue.state.put_back(first, 2, costs_attempt=True, visible_at=500)
     stored = store(queue.state)
     for _ in range(5):
-        queue.state.evict(1)
+        list(queue.state.evict(1))
     assert first.bucket in queue.state.cold
     tenants = ""
     for now in (499, 499, 500, 500):
@@ -313,7 +313,7 @@ def test_an_eviction_looks_at_each_message_of_a_large_partition_a_few_times() ->
         for bucket in queue.state.buckets.values():
             bucket.stored = True
         queue.state.dirty.clear()
-        return steps(lambda: queue.state.evict(1))
+        return steps(lambda: list(queue.state.evict(1)))
 
     assert lines(8000) < 12 * lines(800)
 
@@ -325,7 +325,7 @@ def test_a_short_cold_tail_is_continued_and_a_long_one_is_not() -> None:
         bucket.stored = True
     queue.state.dirty.clear()
     for _ in range(3):
-        queue.state.evict(1)
+        list(queue.state.evict(1))
     assert len(queue.state.cold) == 6
     queue.put("ab")
     long, short = (queue.partitions.by_key[tenant] for tenant in "ab")
@@ -366,7 +366,7 @@ def store(state: QueueState) -> dict[int, tuple[list[Row], list[Row]]]:
         stored[number] = bucket.rows()
         bucket.stored = True
     state.dirty.clear()
-    state.evict(1)
+    list(state.evict(1))
     assert len(state.cold) > 5
     return stored
 
@@ -392,7 +392,7 @@ def test_a_cold_tail_is_loaded_by_the_next_message() -> None:
     for bucket in queue.state.buckets.values():
         bucket.stored = True
     queue.state.dirty.clear()
-    queue.state.evict(1)
+    list(queue.state.evict(1))
     assert queue.state.cold
     cold = next(iter(queue.state.cold))
     tenant = queue.partitions.of_bucket(cold).key

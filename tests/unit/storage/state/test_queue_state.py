@@ -102,7 +102,7 @@ def test_evicted_messages_come_back_in_order() -> None:
     queue = filled(12)
     stored(queue)
     rows = {number: bucket.rows() for number, bucket in queue.buckets.items()}
-    queue.evict(0)
+    list(queue.evict(0))
     assert len(queue) == 12
     assert sorted(queue.cold) == [1, 2, 3, 4]  # not the first, not the tail
     found: list[int] = []
@@ -124,11 +124,25 @@ def test_what_is_in_use_stays_loaded() -> None:
     stored(queue)
     queue.claim(queue.available[4], SESSION, 0, 1)  # makes its bucket dirty
     queue.remove(queue.available[6])
-    queue.evict(0)
+    list(queue.evict(0))
     assert sorted(queue.cold) == [1, 4]
     stored(queue)
-    queue.evict(0)
+    list(queue.evict(0))
     assert 2 in queue.buckets
+
+
+def test_what_changes_during_an_eviction_stays_loaded() -> None:
+    queue = filled(12)
+    stored(queue)
+    evictions = queue.evict(0)
+    next(evictions)
+    assert sorted(queue.cold) == [4]
+    queue.claim(queue.available[2], SESSION, 0, 1)
+    queue.remove(queue.available[4])
+    queue.remove(queue.available[5])
+    assert list(evictions)
+    assert sorted(queue.cold) == [3, 4]
+    assert order(queue, 0) == [0, 1, 3, 10, 11]
 
 
 def test_a_cold_bucket_is_wanted_when_something_in_it_becomes_visible() -> None:
