@@ -47,7 +47,10 @@ class UniqueKey(msgspec.Struct, array_like=True, gc=False):
 
     def check(self) -> None:
         """Raise InvalidMessage for values out of range."""
-        size = len(self.key.encode("utf-8", "surrogatepass"))
+        try:
+            size = len(self.key.encode())
+        except UnicodeEncodeError as exc:
+            raise _invalid("key", ascii(self.key), "a text with a UTF-8 form") from exc
         if not 0 < size <= MAX_KEY_BYTES:
             text = f"a unique key has {size} bytes; it must have 1 to {MAX_KEY_BYTES}: use a hash of a longer text"
             raise InvalidMessage(text, name="key", size=size, limit=MAX_KEY_BYTES)

@@ -90,9 +90,11 @@ class PartitionRules(NamedTuple):
         if by is None:
             return NO_PARTITIONS
         try:
-            return cls(by, compile_expression(by), weights if isinstance(weights, dict) else {})
+            value_of = compile_expression(by)
         except RequestError:
             return NO_PARTITIONS
+        weights = weights if isinstance(weights, dict) else {}
+        return cls(by, value_of, {bounded_key(key): weight for key, weight in weights.items()})
 
     def key_of(self, headers: Mapping[str, str]) -> str:
         """Return the key of the partition of a message with these headers."""

@@ -160,7 +160,7 @@ def test_a_retry_is_never_refused_and_does_not_prolong_a_time() -> None:
 
 @pytest.mark.parametrize(
     "header",
-    ["", {}, 7, ["k"], {"until": 5}, {"key": b"k"}, {"key": "k" * 256}, {"key": "k", "until": 0},
+    ["", "\ud800", {}, 7, ["k"], {"until": 5}, {"key": b"k"}, {"key": "k" * 256}, {"key": "k", "until": 0},
      {"key": "k", "until": True}, {"key": "k", "until": 1e9}, {"key": "k", "until": []},
      {"key": "k", "on_conflict": None}],
 )  # fmt: skip

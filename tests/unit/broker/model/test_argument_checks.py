@@ -47,7 +47,11 @@ VALUES: list[tuple[str, list[Any], list[Any]]] = [
         [{}, {"a": 0}, {"a": -1}, {"a": True}, {"a": 1.5}, {"a": 1001}, {1: 1}, [], "a", None],
     ),
     ("x-partition-concurrency", [1, 100], [0, -1, True, "1"]),
-    ("x-partition-rate", ["1/s", "100/m", "5/h", "7/d", "100/m:20"], ["0/m", "100", "1/w", "-1/s", "1/s:0", 5, None]),
+    (
+        "x-partition-rate",
+        ["1/s", "100/m", "5/h", "7/d", "100/m:20", "1/d:3650"],
+        ["0/m", "100", "1/w", "-1/s", "1/s:0", "1/d:3651", 5, None],
+    ),
     ("x-concurrency", [1, 100], [0, -1, True, "1"]),
     ("x-rate", ["1/s", "100/m"], ["0/s", "", 1, None]),
     ("x-max-priority", [1, 10, 255], [0, 256, 300, True, "high"]),

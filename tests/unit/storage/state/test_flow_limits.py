@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kombu_opendata.protocol.rate import Rate
-from kombu_opendata.storage.records.definitions import QueueOverrides
+from kombu_opendata.storage.records import partition
+from kombu_opendata.storage.records.definitions import FlowRecord, QueueOverrides, decode_flow, encode_flow
+from kombu_opendata.storage.records.partition import PartitionRecord
 from kombu_opendata.storage.state.flow_limits import NO_LIMITS, FlowLimits, FlowRules, limited
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.store_state import QueueSettings
@@ -74,6 +76,14 @@ def test_slots_and_the_reason_for_a_wait() -> None:
     assert (flow.room(0, START_MS + 4999), flow.reason(0, START_MS + 4999)) == (0, ("delay", START_MS + 5000))
     assert flow.opens_at_ms(START_MS) == START_MS + 5000
     assert flow.room(0, START_MS + 5000) == 2
+
+
+@pytest.mark.parametrize("rate", ["1/d:3650", "1/d:999999999", "1000/s:999999999"])
+def test_the_time_at_which_the_largest_burst_is_saved_fits_in_its_record(rate: str) -> None:
+    flow = FlowLimits(rules(rate))
+    flow.take(min(flow.room(0, START_MS), 1_000_000_000), START_MS)
+    assert partition.decode(b"", partition.encode(PartitionRecord("t", "k", *flow.state)))[2:] == flow.state
+    assert decode_flow(b"", encode_flow(FlowRecord(*flow.state))) == flow.state
 
 
 def test_a_lower_rate_starts_with_an_empty_bucket_at_most() -> None:

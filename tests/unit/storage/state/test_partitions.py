@@ -418,6 +418,12 @@ def test_a_long_or_unprintable_key_has_a_digest(text: str) -> None:
     assert bounded_key(text + "x") != key
 
 
+@pytest.mark.parametrize("key", ["x" * 256, "a\nb", "*", ""])
+def test_a_weight_is_that_of_the_key_as_it_is_represented(key: str) -> None:
+    rules = PartitionRules.of(BY_TENANT | {"x-partition-weights": {key: 7}})
+    assert rules.weight_of(rules.key_of({"tenant": key})) == 7
+
+
 def test_an_expression_that_is_null_is_no_key() -> None:
     rules = PartitionRules.of({"x-partition-by": "n / m"})
     assert [rules.key_of(headers) for headers in ({}, {"n": "6", "m": "0"}, {"n": "6", "m": "2"}, {"n": "x"})] == [
