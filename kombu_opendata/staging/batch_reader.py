@@ -94,11 +94,9 @@ def path_of(info: BatchInfo, job_id: str) -> str:
 
 def _check_same(tail: Tail, info: BatchInfo, instance: str, job_id: str) -> None:
     for name, actual, ours in (
-        ("instance", tail.instance, instance),
-        ("job id", tail.job_id, job_id),
-        ("rows", tail.rows, info.rows),
+        ("instance", tail.instance, instance), ("job id", tail.job_id, job_id), ("rows", tail.rows, info.rows),
         ("checksum", tail.checksum, info.checksum),
-    ):
+    ):  # fmt: skip
         if actual != ours:
             raise RequestError(f"batch {info.uri}: its {name} is {actual!r}, the commit has {ours!r}", uri=info.uri)
 

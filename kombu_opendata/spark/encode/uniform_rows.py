@@ -174,12 +174,9 @@ def _encoded(column_values: Iterable[Any]) -> pa.Array:
 
 # ---- envelopes: common parts are encoded once, and the envelope of a row is a join of bytes
 def _envelope_pieces(
-    template: Template,
-    bodies: pa.Array,
-    ids: pa.Array,
-    headers: Mapping[str, pa.Array],
+    template: Template, bodies: pa.Array, ids: pa.Array, headers: Mapping[str, pa.Array],
     properties: Mapping[str, pa.Array],
-) -> list[Piece]:
+) -> list[Piece]:  # fmt: skip
     """Return the pieces of the envelopes of some rows.
 
     Args:

@@ -38,7 +38,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 from ...errors import StoreError
 from ...offline import OfflineStore
-from ...storage.records import history_index, history_log, keys, staged_jobs
+from ...storage.records import history_index, history_log, keys, staged_jobs, store_records
 from ...storage.records.keys import RecordKind
 from . import store_scan, table_rows
 from .table_reader import LAST_ROW, KeyRange, TableReader, message_range
@@ -128,10 +128,12 @@ class TableStream(DataSourceStreamReader, _AVAILABLE_NOW):
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
         """Return the newest position within the limit; PySpark 4.1 gives no arguments."""
-        newest = self._target or self._visible()
+        earlier = Position(**(start or {}))
+        if self._target and self._target.end < earlier.end:
+            self._target = self._run(self._end, earlier.end)
+        newest = self._target or self._visible(earlier.end)
         if start is None:
             return asdict(newest)
-        earlier = Position(**start)
         if newest.end < earlier.end:
             self._lost(f"the store ends at {newest.end}, before the checkpoint's position {earlier.end}: another store")
             return start
@@ -144,11 +146,11 @@ class TableStream(DataSourceStreamReader, _AVAILABLE_NOW):
             newest = newest if number is None else newest.until(earlier, number)
         return asdict(newest)
 
-    def _visible(self) -> Position:
-        """Return the position of the newest row, which may be a second old."""
+    def _visible(self, least: int) -> Position:
+        """Return the position of the newest row, which may be a second old, as :meth:`_end` does."""
         now = time.monotonic()
         if self._newest is None or now >= self._read_at + POLL_SECONDS:
-            self._newest, self._read_at = self._run(self._end), now
+            self._newest, self._read_at = self._run(self._end, least), now
         return self._newest
 
     def _run(self, function: Any, *arguments: Any) -> Any:
@@ -159,13 +161,17 @@ class TableStream(DataSourceStreamReader, _AVAILABLE_NOW):
         numbers = await store_scan.number_range(store, kind)
         return Position(numbers[0], {}, store.clock.now_ms()) if numbers else await self._end(store)
 
-    async def _end(self, store: OfflineStore) -> Position:
+    async def _end(self, store: OfflineStore, least: int = 0) -> Position:
+        """Return the position of the newest row; from ``least`` on, if the newest messages up to there are deleted."""
         now_ms = store.clock.now_ms()
         if self._table == "attempts":
             return Position(await _next_attempt(store), {}, now_ms)
         gaps: dict[str, int] = {}
         key = await store.last_key(*keys.kind_range(RecordKind.METADATA))
         end = store_scan.number_of(key) + 1 if key is not None else 0
+        block = await store.get(keys.SEQ_BLOCK_KEY)
+        if block is not None and sum(store_records.decode_seq_block(keys.SEQ_BLOCK_KEY, block)) >= least:
+            end = max(end, least)  # the store has used, or may use, all ids below
         async for rows in store.scan_batches(*keys.kind_range(RecordKind.STAGED_JOB)):
             for pair in rows:
                 job = staged_jobs.decode_job(*pair)

@@ -141,6 +141,39 @@ def test_rows_of_the_journal_and_messages_of_a_job_that_is_being_routed(tmp_path
     assert attempts == [0, 1, 1]
 
 
+@pytest.mark.parametrize("is_target", [False, True])
+def test_the_newest_messages_are_deleted(tmp_path: Path, is_target: bool) -> None:
+    """As when a store is idle for longer than its retention. Rows of a job that are not routed yet stay a gap."""
+    copies: list[Path] = []
+
+    async def steps(world: World) -> None:
+        engine = world.engine
+
+        async def copy() -> None:
+            await engine.commits.checkpoint()
+            copies.append(tmp_path / f"copy{len(copies)}")
+            copy_store(world.root, copies[-1])
+
+        world.publish("q")
+        engine.staging.commit("j", [StagedBatch("j/0", rows=4, bytes=10, checksum=0)])
+        entries = [world.queue("q").messages.buckets[0].available[world.publish("q")]]
+        await copy()
+        engine.operations.remove(world.queue("q"), entries)
+        await copy()
+        world.publish("q")
+        await copy()
+
+    run(tmp_path / "s", steps)
+    start = stream(copies[0]).latestOffset(Position().__dict__, None)
+    assert [high - low for low, high in Position(**start).ranges] == [4]
+    reader = stream(copies[1])
+    if is_target:
+        reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(start, None) == start
+    last = stream(copies[2])
+    assert len(batch(last, start, last.latestOffset(start, None))) == 1
+
+
 def test_a_stream_of_a_store_without_rows(tmp_path: Path) -> None:
     write_store(tmp_path, "q", [])
     for table in NAMES:
