@@ -99,7 +99,8 @@ class _JobWriter:
         rate_limit, on_complete = plan.rate_limit, b""
         if plan.on_complete is not None:
             entities |= {repr(entity): entity for entity in plan.on_complete.declared()}
-            on_complete = completion_envelope(plan.on_complete, job_id, now_ms())
+            now = now_ms()
+            on_complete = completion_envelope(plan.on_complete.at(now), job_id, now)
 
         def commit() -> JobInfo:
             with self._access.connect() as broker:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
 from celery import Celery, chain
 
+from kombu_opendata import find_job
+from kombu_opendata.celery_integration.broker_access import BrokerAccess
 from kombu_opendata.errors import InvalidMessage, RequestError
 from kombu_opendata.spark import submit_tasks
+from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
 from kombu_opendata.spark.write.completion import completion_plan
+from kombu_opendata.spark.write.task_writers import TaskWriter
 
 from ...support.processes import wait_until
 from ...support.spark import taken
@@ -41,6 +46,21 @@ def test_what_can_not_be_sent_on_completion() -> None:
     plan = completion_plan(report.s("a").set(queue="reports"), app(), "")
     assert plan is not None
     assert [entity.name for entity in plan.declared()] == ["reports"]
+
+
+def test_the_times_of_the_task_count_from_the_commit(broker_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from the plan, which a stream makes once for all of its micro-batches."""
+    now = dt.datetime.now(dt.UTC)
+    with monkeypatch.context() as patch:
+        patch.setattr(Celery, "now", lambda self: now - dt.timedelta(days=1))
+        report = app().tasks["shop.report"].s("a").set(queue="reports", expires=7200)
+        plan = JobPlan(ColumnNames(), "proj.add", on_complete=completion_plan(report, app(), ""))
+    TaskWriter(plan, BrokerAccess(broker_url), "day", "").commit([])
+    job = find_job("day", broker_url=broker_url)
+    wait_until(lambda: job.status().completed_at_ms, 60, lambda: repr(job.status()))
+    (message,) = taken(broker_url, "reports")
+    expires = dt.datetime.fromisoformat(message.headers["expires"])
+    assert abs(expires - now - dt.timedelta(hours=2)) < dt.timedelta(minutes=10)
 
 
 def test_a_task_on_completion_and_a_rate_limit(spark: Any, broker_url: str) -> None:
