@@ -30,16 +30,21 @@ class NameFilter:
     def _grow(self, size: int) -> None:
         self._bits, self._mask, self._room = bytearray(size >> 3), size - 1, size // _BITS_PER_NAME
 
-    def add(self, name: bytes) -> None:
+    def add(self, name: bytes) -> bool:
+        """Add a name; return True if the set surely lacked it."""
         if not self._room:
             self._full.append((self._bits, self._mask))
             self._grow(2 * (self._mask + 1))
-        bits, mask = self._bits, self._mask
+        bits, mask, is_new = self._bits, self._mask, False
         for word in _words_of(name):
-            place = word & mask
-            bits[place >> 3] |= 1 << (place & 7)
+            place, bit = (word & mask) >> 3, 1 << (word & 7)
+            byte = bits[place]
+            if not byte & bit:
+                bits[place] = byte | bit
+                is_new = True
         self._room -= 1
         self.count += 1
+        return is_new and not self._full
 
     def __contains__(self, name: bytes) -> bool:
         words = _words_of(name)

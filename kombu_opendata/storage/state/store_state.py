@@ -189,6 +189,7 @@ class IdempotencyState(WriteBackCache[Sending]):
         self.stored: NameFilter | None = None
         self._next_stored = NameFilter()  # all that were added since the last sweep began, and those that it found
         self.added = 0
+        self._unstored: set[bytes] = set()  # pending, and surely without a record: their end needs no deletion
         self.unique: dict[int, bytes] = {}
 
     def _is_absent(self, name: bytes) -> bool:
@@ -198,10 +199,13 @@ class IdempotencyState(WriteBackCache[Sending]):
         """Add the publish under a key."""
         self.used = True
         self.added += 1
+        is_absent = name in self._absent
         self.put(name, sending)
-        self._next_stored.add(name)
-        if self.stored is not None and self.stored is not self._next_stored:
-            self.stored.add(name)
+        is_new = self._next_stored.add(name)
+        if self.stored is not None:
+            is_absent |= is_new if self.stored is self._next_stored else self.stored.add(name)
+        if is_absent:
+            self._unstored.add(name)
         if sending.hold is not None and sending.hold.until != Until.TIME and len(sending.hold.buckets) == 1:
             self.unique[sending.ids[0]] = name
 
@@ -211,7 +215,11 @@ class IdempotencyState(WriteBackCache[Sending]):
         if name is not None:
             _is_known, sending = self.find(name)
             if sending is not None and sending.ids[0] == id:
-                self.put(name, None)
+                if name in self._unstored:
+                    self.discard(name)
+                    self._keep(name, None, 0)
+                else:
+                    self.put(name, None)
                 self.added -= 1
 
     def evicted(self, value: Sending) -> None:
@@ -233,6 +241,7 @@ class IdempotencyState(WriteBackCache[Sending]):
 
     def snapshot(self, batch: WriteBatch) -> None:
         """Add the changes to a checkpoint's batch."""
+        self._unstored.clear()
         for name, sending in self.begin_flush().items():
             value = None if sending is None else idempotency.encode(sending)
             batch.put_or_delete(keys.idempotency_key(name), value)

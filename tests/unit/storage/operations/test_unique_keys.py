@@ -317,6 +317,32 @@ def test_a_new_key_needs_no_read_once_the_stored_names_are_known(tmp_path: Path)
     run(tmp_path / "s", steps)
 
 
+def test_a_key_whose_message_ends_before_a_checkpoint_leaves_no_record_and_no_deletion(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        find, state = world.engine.unique_keys.find, world.engine.state.idempotency
+        await holder(world)
+        for _ in range(3):
+            publish(world)
+            await acknowledge(world, "q")
+            assert (find(NAME), state.is_dirty) == ((True, None), False)
+        publish(world)
+        await world.engine.commits.checkpoint()
+        await acknowledge(world, "q")
+        assert (find(NAME), state.is_dirty) == ((True, None), True)
+        publish(world)
+        await acknowledge(world, "q")
+        assert state.is_dirty
+        await world.engine.commits.checkpoint()
+        assert not await world.engine.store.scan(*keys.kind_range(keys.RecordKind.IDEMPOTENCY))
+        assert await holder(world) is None
+        id = publish(world)
+        await world.engine.commits.commit()
+        await world.crash()
+        assert await holder(world) == id
+
+    run(tmp_path / "s", steps)
+
+
 def test_a_key_that_is_being_written_while_a_sweep_reads_is_known_afterwards(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         await holder(world)
