@@ -15,8 +15,8 @@ from ...protocol.task_reports import STATES
 from ..clock import TimeSlice
 from ..engine_sizes import EngineSizes
 from ..messages.payloads import Payloads
-from ..read.stored_messages import read_metadata
-from ..records import history_log, keys
+from ..read.stored_messages import read_metadata_records
+from ..records import history_log, keys, metadata
 from ..records.history_index import ATTEMPTS, MESSAGES, PostingRun
 from ..records.history_log import DETAILED, MANUAL, OUTCOMES, SETTLED_BY
 from ..records.history_trail import LEFT, TrailEvent
@@ -31,6 +31,8 @@ from .value_hashes import Hashes, Values
 _MAX_FROZEN = 2
 #: time for which the event loop is blocked
 PIECE_SECONDS = 0.004
+#: time for which the loop is blocked after headers were read
+_READ_SLICE_SECONDS = 0.0005
 #: steps between two readings of the clock
 _STEPS = 16
 #: messages that were routed to one queue and are indexed in one step
@@ -164,8 +166,10 @@ class Indexer:
             raise
 
     async def _read(self, chunk_headers: _ChunkHeaders, ids: list[int]) -> None:
-        for id, record in (await read_metadata(self._store, self._payloads, ids)).items():
-            chunk_headers.values[id] = self.hashes.headers(record.headers)
+        records = await read_metadata_records(self._store, self._payloads, ids)
+        async for id, record in TimeSlice(_READ_SLICE_SECONDS).over(records.items()):
+            headers = metadata.decode(keys.metadata_key(id), record).headers
+            chunk_headers.values[id] = self.hashes.headers(headers)
         chunk_headers.missing.update(id for id in ids if id not in chunk_headers.values)
         if not chunk_headers.wanted and chunk_headers.missing:
             for id, pairs in (await self._collected.find(chunk_headers.missing)).items():
