@@ -32,8 +32,8 @@ Invariants:
 * A ring of n rows has the last n - 1 complete samples, and the row of the sample in progress. ``_number`` is the last
   complete one, so readers may read during a sample.
 * Sample 0 has the values at startup, so what was counted before is no growth. It is not shown.
-* A sample before ``known_from`` was deleted with its row; it is unknown, and a gap in a chart. Before its declaration,
-  a queue has zeros.
+* A sample before ``known_from`` was deleted with its row; it is unknown, and a gap in a chart. The samples of the last
+  minute are always known. Before its declaration, a queue has zeros.
 * The counters of the total of all queues are sums of differences, so they do not fall when a queue is deleted. Its past
   is deleted with it: a queue that is declared again begins at zero.
 
@@ -119,9 +119,8 @@ class QueuePast:
         else:
             size = self.slots if slots == RESTING else min(self.slots, slots)
             self.known_from = max(self.known_from, last - size + 1)
-            numbers = range(last, last + 1) if slots == RESTING else range(max(last - size + 1, 0), last + 1)
             rows = self.row(last) * slots
-            for number in numbers:
+            for number in range(self.known_from, last + 1):
                 at = number % slots * WIDTH
                 rows[at : at + WIDTH] = self.row(number)
             self._rows = rows
@@ -129,7 +128,7 @@ class QueuePast:
 
     def activity(self, last: int) -> int:
         """Return the sum of the counters' growth in the last minute."""
-        first = max(last - MINUTE_SAMPLES, self.known_from)
+        first = max(last - MINUTE_SAMPLES, 0)
         return sum(counted(self.row(first), self.row(last)))
 
 
@@ -212,7 +211,7 @@ class MetricsMemory:
         counters = _counters(queue)
         if past is not None and past.slots == RESTING and past.row(last)[: len(COUNTERS)].tolist() == counters:
             return dict.fromkeys(_RATES, 0.0)
-        first = max(last - MINUTE_SAMPLES, 0 if past is None else past.known_from)
+        first = max(last - MINUTE_SAMPLES, 0)
         # samples may be missing: begin with the oldest one of this minute
         while first < last and now - self._time(first) > SAMPLE_MS * (MINUTE_SAMPLES + 1):
             first += 1

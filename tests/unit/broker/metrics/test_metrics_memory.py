@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import tracemalloc
 import uuid
+from array import array
 from collections.abc import Awaitable, Callable
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
+
+import pytest
 
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.metrics.metrics_memory import (
@@ -16,8 +20,10 @@ from kombu_opendata.broker.metrics.metrics_memory import (
     POINTS,
     SAMPLE_MS,
     SHORT,
+    WIDTH,
     ClientRates,
     MetricsMemory,
+    QueuePast,
     Series,
 )
 from kombu_opendata.broker.model.sessions import Session
@@ -130,6 +136,19 @@ def test_messages_that_become_ready() -> None:
     run(test)
 
 
+def test_delayed_messages_are_ready_when_their_time_has_come() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q")
+        memory.clock.not_before(memory.instance.engine.clock.now_ms())
+        memory.send("q", 4, due_in_ms=3_600_000)
+        await memory.sample()
+        memory.clock.not_before(memory.instance.engine.clock.now_ms() + 3_600_000)
+        await memory.sample()
+        assert (memory.of("q")["ready"], memory.of("q")["delayed"]) == ([0, 4], [4, 0])
+
+    run(test)
+
+
 def test_messages_that_were_delayed_at_startup_are_not_ready() -> None:
     async def test(memory: Memory) -> None:
         memory.declare("q")
@@ -158,6 +177,53 @@ def test_ten_minutes_are_kept_and_a_queue_at_rest_has_all_of_them() -> None:
         await memory.sample()
         assert memory.of("rests")["ready"] == [7] * (POINTS - 1) + [12]
         assert memory.of("rests")["published_per_second"] == [0.0] * (POINTS - 1) + [1.0]
+
+    run(test)
+
+
+def test_a_queue_that_comes_to_rest_keeps_its_points() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q")
+        await memory.sample()
+        memory.send("q", 3)
+        ready = [0.0]
+        for _ in range(LONG + 3):
+            await memory.sample()
+            ready.append(3)
+            assert memory.of("q")["ready"] == ready[-POINTS:]
+
+    run(test)
+
+
+def test_a_queue_with_few_rows_has_all_of_them_when_it_comes_to_rest() -> None:
+    async def test(memory: Memory) -> None:
+        memory.figures = MetricsMemory(memory.instance.queues, memory.clock, max_long=0)
+        memory.declare("q")
+        memory.send("q")
+        for number in range(1, 2 * LONG):
+            await memory.sample()
+            known = min(number, SHORT - 1) if number <= LONG else min(SHORT + number - LONG, POINTS)
+            points = memory.of("q")["ready"]
+            assert points == [None] * (len(points) - known) + [1] * known
+
+    run(test)
+
+
+def test_the_rates_change_until_a_minute_after_the_last_change_of_the_queue() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q", "rests")
+        queue, rests = (memory.instance.queues[name] for name in ("q", "rests"))
+        await memory.sample(3)
+        assert memory.figures.recent_in(queue) == 0
+        memory.send("q")
+        for number in range(4, 4 + MINUTE_SAMPLES + 1):
+            await memory.sample()
+            assert memory.figures.recent_in(queue) == number
+            assert memory.figures.recent_in(rests) == 0
+        await memory.sample()
+        assert memory.figures.recent_in(queue) == 0
+        memory.declare("new")
+        assert memory.figures.recent_in(memory.instance.queues["new"]) == 0
 
     run(test)
 
@@ -227,6 +293,84 @@ def test_the_rates_of_the_last_minute_include_what_came_since_the_last_sample() 
         memory.count("q", acked=120)
         rates = {"published_per_second": 0, "delivered_per_second": 0, "acked_per_second": 2, "failed_per_second": 0}
         assert memory.figures.rates(queue) == rates
+
+    run(test)
+
+
+def test_the_rates_are_those_of_a_minute_when_samples_are_late_or_missing() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q")
+        queue = memory.instance.queues["q"]
+        published = [0]  # at each sample
+        for number in range(1, 2 * MINUTE_SAMPLES):
+            memory.count("q", published=number)
+            await memory.sample()
+            published.append(queue.counts.published)
+
+        def expected(samples: int, seconds: float) -> float:
+            return round((published[-1] - published[-1 - samples]) / seconds, 3)
+
+        memory.clock.advance(SAMPLE_MS)
+        assert memory.figures.rates(queue)["published_per_second"] == expected(MINUTE_SAMPLES, 65)
+        memory.clock.advance(1)
+        assert memory.figures.rates(queue)["published_per_second"] == expected(MINUTE_SAMPLES - 1, 60.001)
+        memory.clock.advance(3_600_000)
+        memory.count("q", published=720)
+        assert memory.figures.rates(queue)["published_per_second"] == 0.2, "since the newest sample"
+
+    run(test)
+
+
+def test_points_are_true_or_unknown_and_those_of_a_minute_are_known() -> None:
+    async def test(memory: Memory) -> None:
+        dice = random.Random(5)
+        memory.figures = MetricsMemory(memory.instance.queues, memory.clock, max_long=2)
+        names = [f"q{number}" for number in range(6)]
+        memory.declare(*names)
+        published: dict[str, list[float]] = {name: [] for name in names}
+        speeds = dict.fromkeys(names, 0)
+        for number in range(1, 3 * LONG):
+            for name in names:
+                if dice.random() < 0.05:
+                    speeds[name] = dice.choice((0, 0, 1, 10, 100))
+                count = dice.randint(0, speeds[name])
+                memory.count(name, published=count)
+                published[name].append(count / 5)
+            await memory.sample()
+            for name in names if number % 5 == 0 else ():
+                points = memory.of(name)["published_per_second"]
+                true = published[name][-POINTS:]
+                assert [point for point in points if point is not None] == [
+                    rate for rate, point in zip(true, points, strict=True) if point is not None
+                ]
+                assert points[-MINUTE_SAMPLES:] == true[-MINUTE_SAMPLES:]
+
+    run(test)
+
+
+@pytest.mark.parametrize("slots", [SHORT, LONG])
+def test_the_activity_is_the_growth_of_a_minute(slots: int) -> None:
+    past = QueuePast(slots=slots)
+    for number in range(1, 3 * MINUTE_SAMPLES):
+        past.put(number, array("I", [number**2, number, 0, 0, *[7] * (WIDTH - 4)]))
+        first = max(number - MINUTE_SAMPLES, 0)
+        assert past.activity(number) == number**2 - first**2 + number - first
+
+
+@pytest.mark.parametrize("order", list(permutations(("busy", "slow", "late"))))
+def test_a_queue_replaces_the_least_busy_of_those_with_all_points(order: tuple[str, ...]) -> None:
+    async def test(memory: Memory) -> None:
+        memory.figures = MetricsMemory(memory.instance.queues, memory.clock, max_long=2)
+        memory.declare(*order)
+        memory.count("busy", published=30)
+        memory.count("slow", published=5)
+        await memory.sample()
+        for _ in range(2 * SHORT):
+            for name, count in (("busy", 30), ("slow", 5), ("late", 21)):
+                memory.count(name, published=count)
+            await memory.sample()
+        known = {name: sum(value is not None for value in memory.of(name)["ready"]) for name in order}
+        assert known == {"busy": 2 * SHORT + 1, "slow": SHORT - 1, "late": 2 * SHORT + 1}
 
     run(test)
 
