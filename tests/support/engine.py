@@ -12,7 +12,7 @@ from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
-from tests.support.clock import HastyLoop, ManualClock
+from tests.support.clock import AdvancedLoop, HastyLoop, ManualClock
 from tests.support.store_copy import copy_store
 
 SESSION = b"s" * 16
@@ -74,7 +74,7 @@ def run(
     steps: Callable[[World], Awaitable[None]],
     settings: EngineSettings = SETTINGS,
     *,
-    loop: type[HastyLoop] | None = None,
+    loop: type[AdvancedLoop | HastyLoop] | None = None,
 ) -> World:
     """Run ``steps`` on a store with the queue ``q`` and close it."""
     world = World(root, settings)

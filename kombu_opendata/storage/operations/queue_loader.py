@@ -151,7 +151,7 @@ class QueueLoader(EngineService):
             task.add_done_callback(lambda ended_task: self._load_done(queue, ended_task, wake))
 
     def _load_done(self, queue: Queue, task: asyncio.Task[None], wake: Wake) -> None:
-        self._loading.pop(queue.name, None)
+        del self._loading[queue.name]
         if not task.cancelled():
             exc = task.exception()
             if exc is not None:

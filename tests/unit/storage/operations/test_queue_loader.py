@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from kombu_opendata.errors import CorruptRecord, StoreError
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.slatedb.rows import Pair
 from kombu_opendata.storage.state.cold_summaries import ColdSummaries, Summary
 from kombu_opendata.storage.state.store_state import QueueSettings
+from tests.support.clock import AdvancedLoop
 from tests.support.engine import SMALL_BUCKETS, World, run, sized
+from tests.support.waiting import turns, until
 
 LITTLE_AHEAD = sized(SMALL_BUCKETS, load_messages=8, load_first=2, load_below=2)
 
@@ -109,6 +112,7 @@ def test_buckets_that_left_during_their_scan_are_not_loaded(tmp_path: Path, monk
             nonlocal loads
             found = await scan(first, *arguments, **options)
             if first.startswith(keys.active_key("q")):
+                assert options["in_thread"], "the rows of dozens of buckets must not block the event loop"
                 loads += 1
                 for number in list(queue.messages.cold):
                     queue.messages.cold.take(number)
@@ -147,6 +151,105 @@ def test_the_buckets_that_follow_end_at_another_priority_a_gap_and_when_there_ar
     cold.take(7)
     assert cold.next() == 9
     assert cold.following(9, 100) == list(range(9, 21)), "no more than stay in memory"
+
+
+def test_a_load_begins_before_the_loaded_messages_are_delivered(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for _ in range(400):
+            world.publish("q")
+        await world.engine.commits.checkpoint()
+        queue, loader = world.queue("q"), world.engine.loader
+        woken: list[str] = []
+
+        async def deliver() -> list[str]:
+            """Deliver a message without a wait; return the wakes of the load that this began."""
+            woken.clear()
+            entry, is_loading = loader.next_entry(queue, world.clock.now_ms(), woken.append)
+            assert entry is not None
+            assert not is_loading
+            world.engine.operations.claim(queue, (entry,), bytes(16))
+            await asyncio.gather(*loader._loading.values())
+            await turns()
+            return list(woken)
+
+        assert await deliver() == ["q", "q"], "a first part, and then the rest"
+        assert queue.at_hand == 8
+        for left in (7, 6, 5, 4, 3, 2):
+            assert await deliver() == []
+            assert queue.at_hand == left
+        assert await deliver() == ["q"]
+        assert queue.at_hand == 8
+
+    run(tmp_path / "s", steps, LITTLE_AHEAD)
+
+
+def test_a_load_beside_an_urgent_message_has_all_messages(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for _ in range(400):
+            world.publish("q")
+        await world.engine.commits.checkpoint()
+        urgent, queue = world.publish("q", priority=0), world.queue("q")
+        queue.at_hand = 2
+        entry, _is_loading = world.engine.loader.next_entry(queue, world.clock.now_ms())
+        assert entry is not None
+        assert entry.id == urgent
+        before = len(queue.messages.available)
+        await asyncio.gather(*world.engine.loader._loading.values())
+        assert 79 <= len(queue.messages.available) - before < 79 + 4
+
+    run(tmp_path / "s", steps, sized(LITTLE_AHEAD, load_messages=80))
+
+
+def test_an_expired_message_is_removed_when_it_would_be_next(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        first, second = world.publish("q", ttl_ms=1000), world.publish("q")
+        for passed_ms, id, expired in ((0, first, 0), (999, first, 0), (1, second, 1)):
+            world.clock.advance(passed_ms)
+            entry = await world.next("q")
+            assert (entry and entry.id, world.engine.operations.expired) == (id, expired)
+        world.queue("q").messages.fresh.add(world.publish("q", ttl_ms=0, priority=0))
+        assert await world.next("q") != entry, "it may be delivered immediately"
+
+    run(tmp_path / "s", steps)
+
+
+@pytest.mark.parametrize(
+    ("error", "woken"),
+    [
+        (StoreError("no answer"), ["q"]),
+        (CorruptRecord("damaged", key=b"key", offset=1), []),
+        (RuntimeError("unforeseen"), []),
+    ],
+)
+def test_only_a_store_that_fails_is_read_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    woken: list[str],
+) -> None:
+    async def steps(world: World) -> None:
+        ids = [world.publish("q") for _ in range(40)]
+        await world.engine.commits.checkpoint()
+        loop, names = asyncio.get_running_loop(), list[str]()
+
+        async def fail(*_arguments: Any, **_options: Any) -> None:
+            raise error
+
+        assert isinstance(loop, AdvancedLoop)
+        queue = world.queue("q")
+        queue.at_hand = 2
+        with monkeypatch.context() as patch:
+            for method in ("get", "scan"):
+                patch.setattr(world.engine.store, method, fail)
+            world.engine.loader.next_entry(queue, world.clock.now_ms(), names.append)
+            await until(lambda: f"queue 'q' can't be read: {error}" in caplog.text)
+            loop.advance(1.0)
+            await turns(2)
+            assert names == woken
+        assert [(await world.claim("q")).id for _ in ids] == ids
+
+    run(tmp_path / "s", steps, sized(LITTLE_AHEAD, load_messages=80), loop=AdvancedLoop)
 
 
 def test_messages_by_their_ids_load_their_own_buckets(tmp_path: Path) -> None:
@@ -190,23 +293,45 @@ def test_partitions_take_turns_from_cold_buckets(tmp_path: Path) -> None:
     run(tmp_path / "s", steps, LITTLE_AHEAD)
 
 
+def test_a_load_of_partitions_ends_when_it_has_enough(tmp_path: Path) -> None:
+    async def publish(world: World) -> None:
+        world.engine.definitions.declare_queue("tenants", QueueSettings(arguments={"x-partition-by": "tenant"}))
+        await world.engine.commits.commit()
+        for number in range(80):
+            world.publish("tenants", headers={"tenant": "abcd"[number % 4]}, envelope=b"payload" * 1000)
+
+    async def load(world: World) -> None:
+        queue = world.queue("tenants")
+        queue.at_hand = 2
+        assert world.engine.loader.next_entry(queue, world.clock.now_ms()) == (None, True)
+        await asyncio.gather(*world.engine.loader._loading.values())
+        assert queue.at_hand == 8
+
+    run(tmp_path / "s", publish, LITTLE_AHEAD)
+    run(tmp_path / "s", load, LITTLE_AHEAD)
+
+
 def test_a_message_whose_payload_is_lost_fails_and_the_others_are_delivered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ids: list[int] = []
 
     async def publish(world: World) -> None:
-        ids.extend(world.publish("q", envelope=b"payload" * 1000) for _ in range(8))
+        settings = QueueSettings(arguments={"x-dead-letter-exchange": "dead"})
+        world.engine.definitions.declare_queue("letters", settings)
+        await world.engine.commits.commit()
+        ids.extend(world.publish("letters", envelope=b"payload" * 1000) for _ in range(8))
 
     async def deliver(world: World) -> None:
         batch = world.engine.store.batch()
         batch.delete(keys.payload_key(ids[2]))
         await world.engine.store.write(batch)
-        queue = world.queue("q")
-        assert [(await world.claim("q")).id for _ in range(7)] == [*ids[:2], *ids[3:]]
-        assert await world.next("q") is None
+        queue = world.queue("letters")
+        assert [(await world.claim("letters")).id for _ in range(7)] == [*ids[:2], *ids[3:]]
+        assert await world.next("letters") is None
         assert queue.counts.rejected == 1
-        assert f"message {ids[2]} of queue 'q' can't be delivered" in caplog.text
+        assert not world.engine.state.dead_letters
+        assert f"message {ids[2]} of queue 'letters' can't be delivered" in caplog.text
 
     run(tmp_path / "s", publish, SMALL_BUCKETS)
     run(tmp_path / "s", deliver, SMALL_BUCKETS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kombu_opendata.storage.state.cold_summaries import PARTITION_BITS, ColdSummaries, Summary
@@ -76,3 +78,26 @@ def test_the_buckets_of_a_partition_in_their_order(partition: int) -> None:
     assert (cold.best(partition), cold.all_of(partition)) == ((7, 5, start + 1), [(7, 5, start + 1)])
     cold.take(start + 1)
     assert (cold.best(partition), cold.all_of(partition), cold.messages) == (None, [], 1)
+
+
+class CountedSummaries(ColdSummaries):
+    """Summaries that count how often one of them is looked up."""
+
+    __slots__ = ("lookups",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lookups = 0
+
+    def get(self, *arguments: Any) -> Any:
+        self.lookups += 1
+        return super().get(*arguments)
+
+
+@pytest.mark.parametrize(("partition", "lookups"), [(0, 0), (1, 128 + 256 + 512)])
+def test_valid_pairs_are_seldom_checked(partition: int, lookups: int) -> None:
+    cold = CountedSummaries()
+    for number in range(1000):
+        cold.note((partition << PARTITION_BITS) + number, Summary.of(rows((number, 0, 0, 0)), NOW))
+    assert cold.lookups == lookups
+    assert len(cold.all_of(partition)) == 1000
