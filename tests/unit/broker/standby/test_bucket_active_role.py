@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import selectors
 import ssl
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,16 +36,18 @@ from kombu_opendata.broker.standby.bucket_active_role import (
 )
 from kombu_opendata.broker.wire.standby_connections import Gate, Standby, Standbys
 from kombu_opendata.errors import NewerFormat, OpenDataError, StoreError, StoreFenced, StoreInUse
+from kombu_opendata.protocol.framing import PREAMBLE, PREAMBLE_BYTES, FrameReader, client_messages, frame
 from kombu_opendata.protocol.messages import Prepare, StandbyHello, TakeOver, prove
 
 #: no broker listens there
 HERE, THERE, OTHER = "/nowhere/here", "/nowhere/there", "/nowhere/other"
+KEY = "5ec4e7"
 RENEW_SECONDS = 1.0
 LEASE_SECONDS = 3.0
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose time passes only when it waits for a timer."""
+    """A loop whose time passes only when it waits for a timer, and no socket is ready."""
 
     def __init__(self) -> None:
         loop = self
@@ -52,8 +55,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
         class Selector(selectors.DefaultSelector):
             def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-                loop.now += timeout or 0.0
-                return super().select(0)
+                events = super().select(0)
+                if not events:
+                    loop.now += timeout or 0.0
+                return events
 
         super().__init__(Selector())
 
@@ -106,6 +111,32 @@ class Connection:
         self.sent += outgoing
 
 
+class Socket(asyncio.Protocol):
+    """A connection to a broker that listens for other brokers."""
+
+    def __init__(self, standbys: Standbys) -> None:
+        self.slot: Any = SimpleNamespace(logged_in=lambda: None)
+        self._standbys = standbys
+        self._reader: FrameReader[Any] = FrameReader(client_messages)
+        self._preamble_bytes = PREAMBLE_BYTES
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        transport.write(PREAMBLE)
+
+    def data_received(self, data: bytes) -> None:
+        rest = data[self._preamble_bytes :]
+        self._preamble_bytes = max(self._preamble_bytes - len(data), 0)
+        for message in self._reader.feed(rest):
+            self._standbys.takes(self, message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._standbys.discard(self)
+
+    def send_all(self, outgoing: list[Any]) -> None:
+        self._transport.write(b"".join(map(frame, outgoing)))
+
+
 class Broker:
     """What an active role controls, and has caused."""
 
@@ -114,7 +145,8 @@ class Broker:
         self.read_ahead: list[set[str]] = []
         self.gate = Gate()
         self.lease = ActiveLease(asyncio.get_running_loop().time)
-        self.standbys = Standbys(lambda: True, lambda _addresses: None, time.monotonic)
+        self.successors: list[list[str]] = []
+        self.standbys = Standbys(lambda: True, self.successors.append, asyncio.get_running_loop().time)
         self.settings = ActiveRoleSettings(
             standby, take_over, RENEW_SECONDS, ("default",), ssl.create_default_context, **more
         )
@@ -139,6 +171,17 @@ class Broker:
         finally:
             task.cancel()
 
+    @asynccontextmanager
+    async def listening(self, address: Path) -> AsyncIterator[None]:
+        """Take the role, and listen for other brokers."""
+        await self.take(str(address))
+        await self.role.announce((str(address),))
+        server = await asyncio.get_running_loop().create_unix_server(lambda: Socket(self.standbys), address)
+        try:
+            yield
+        finally:
+            server.close()
+
 
 def run(steps: Callable[[Record], Awaitable[None]]) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
@@ -147,10 +190,10 @@ def run(steps: Callable[[Record], Awaitable[None]]) -> None:
 
 def test_the_first_broker_takes_the_role_without_a_wait() -> None:
     async def steps(record: Record) -> None:
-        broker = Broker(record, key="5ec4e7", serves_tls=True, id="me")
+        broker = Broker(record, key=KEY, serves_tls=True, id="me")
         assert await broker.take(HERE, OTHER) == 0
         content = record.content
-        assert (content.id, content.state, content.key, content.tls) == ("me", ACTIVE, "5ec4e7", True)
+        assert (content.id, content.state, content.key, content.tls) == ("me", ACTIVE, KEY, True)
         assert (content.addresses, content.instances) == ([HERE, OTHER], ["default"])
         assert (content.lease_seconds, content.process) == (UNGUARDED_LEASE_SECONDS, own_process())
         assert broker.role.instances == ("default",)
@@ -245,6 +288,62 @@ def test_a_live_broker_ends_by_a_forced_claim() -> None:
     run(steps)
 
 
+def test_a_broker_that_answers_is_not_replaced(store_folder: Path) -> None:
+    async def steps(record: Record) -> None:
+        active = Broker(record, id="active", key=KEY)
+        async with active.listening(store_folder / "active.sock"):
+            writes = record.writes
+            with pytest.raises(StoreInUse, match=f"at {store_folder}"):
+                await Broker(record).take()
+            assert (asyncio.get_running_loop().time(), record.writes) == (0, writes), "without a claim"
+
+    run(steps)
+
+
+def test_a_replaced_broker_that_cannot_reach_the_store_is_notified(store_folder: Path) -> None:
+    async def steps(record: Record) -> None:
+        active = Broker(record, id="active", key=KEY)
+        async with active.listening(store_folder / "active.sock"):
+            await Broker(record, take_over=True, id="successor").take(OTHER)
+            await asyncio.sleep(1)
+            assert active.successors == [[OTHER]]
+
+    run(steps)
+
+
+def test_a_standby_gets_prepared_and_takes_over_through_its_connection(store_folder: Path) -> None:
+    async def steps(record: Record) -> None:
+        loop = asyncio.get_running_loop()
+        active = Broker(record, standby=True, id="active", key=KEY)
+        standby = Broker(record, standby=True, id="standby")
+        async with active.listening(store_folder / "active.sock"), active.watching():
+            waiting = asyncio.ensure_future(standby.take(OTHER))
+            await asyncio.sleep(60)
+            assert (standby.gate.sends_away, record.content.claim, record.writes) == (True, None, 1)
+            (connected,) = active.standbys.ready
+            await active.role.prepare(connected)
+            assert standby.read_ahead == [{"default"}]
+            await active.role.hand_over(connected)
+            handed_over_at = loop.time()
+            async with asyncio.timeout(10):
+                await waiting
+            assert (record.content.id, record.writes, loop.time()) == ("standby", 2, handed_over_at)
+
+    run(steps)
+
+
+def test_a_standby_waits_for_the_end_of_the_lease_after_the_record_was_deleted() -> None:
+    async def steps(record: Record) -> None:
+        await record.set(lease_seconds=10.0)
+        waiting = asyncio.ensure_future(Broker(record, standby=True, id="standby").take())
+        await asyncio.sleep(0.1)
+        record.newest = None
+        assert 11.0 < await waiting < 13.0
+        assert record.content.id == "standby"
+
+    run(steps)
+
+
 def test_a_second_claim_waits_for_the_first() -> None:
     async def steps(record: Record) -> None:
         await record.set(lease_seconds=10.0, claim=TakeOverClaim(id="first"))
@@ -310,7 +409,9 @@ def test_a_deleted_record_is_written_again_by_the_active_broker_before_a_standby
     run(steps)
 
 
-def test_the_active_broker_reads_its_record_and_extends_its_lease() -> None:
+def test_the_active_broker_reads_its_record_and_extends_its_lease(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
     async def steps(record: Record) -> None:
         active = Broker(record, standby=True)
         await active.take()
@@ -325,6 +426,11 @@ def test_the_active_broker_reads_its_record_and_extends_its_lease() -> None:
             record.error = None
             await asyncio.sleep(1)
             assert not active.lease.is_over, "it serves again"
+        texts = [log.getMessage() for log in caplog.records if "active" in log.getMessage()]
+        assert texts == [
+            "the active record can't be read: no answer",
+            "the store shows again which broker is active: this one",
+        ], "not at each failure"
 
     run(steps)
 
@@ -352,6 +458,7 @@ def test_a_broker_ends_when_a_newer_version_wrote_the_record_and_does_not_replac
         record.error = NewerFormat("newer", version=9, supported=1)
         await active.role.watch()
         assert [type(error) for error in active.errors] == [StoreFenced]
+        assert str(active.errors[0]) == "another broker has taken over the store: this one ends"
         with pytest.raises(NewerFormat):
             await Broker(record, standby=True).take()
 
@@ -360,7 +467,7 @@ def test_a_broker_ends_when_a_newer_version_wrote_the_record_and_does_not_replac
 
 def test_the_lease_becomes_shorter_with_the_first_standby() -> None:
     async def steps(record: Record) -> None:
-        active = Broker(record, key="5ec4e7")
+        active = Broker(record, key=KEY)
         await active.take()
         await active.role.announce((HERE, OTHER))
         assert record.content.addresses == [HERE, OTHER]
@@ -370,7 +477,7 @@ def test_the_lease_becomes_shorter_with_the_first_standby() -> None:
         async with active.watching():
             await asyncio.sleep(UNGUARDED_PERIOD_SECONDS + 1)
             assert (record.content.lease_seconds, active.lease.ends_at) == (UNGUARDED_LEASE_SECONDS, math.inf)
-            proof = prove("5ec4e7", "standby", "new", b"", [])
+            proof = prove(KEY, "standby", "new", b"", [])
             assert active.standbys.takes(Connection(), StandbyHello(1, "new", [], b"", proof))
             await asyncio.sleep(0.1)
             assert record.content.lease_seconds == LEASE_SECONDS
