@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import logging
 import socket
 import threading
 from pathlib import Path
@@ -12,10 +14,10 @@ import pytest
 from kombu_opendata.client.client_clock import ClientClock
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.client.session.session_link import Outlasting, outlasts_outage
-from kombu_opendata.errors import AccessRefused, ConnectionLost, TooManyConnections
+from kombu_opendata.client.session.session_link import LinkState, Outlasting, outlasts_outage
+from kombu_opendata.errors import AccessRefused, ConnectionLost, FailedPublish, ProtocolError, TooManyConnections
 from kombu_opendata.protocol import messages as m
-from kombu_opendata.protocol.framing import PREAMBLE, frame
+from kombu_opendata.protocol.framing import PREAMBLE, PREAMBLE_BYTES, frame
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.url import Address
 
@@ -338,6 +340,72 @@ def test_when_nobody_comes_back_the_connection_is_lost(store_folder: Any, new_cl
     assert 60 <= timer.now < 62
 
 
+def test_the_time_until_an_attempt_and_until_the_last_one_counts_from_the_loss(
+    store_folder: Path, peer: Any, new_client: Any
+) -> None:
+    timer, path = _Timer(), store_folder / "broker.sock"
+    connection = BrokerConnection(
+        Address("unix", host=str(path)), clock=ClientClock(monotonic=lambda: timer.now, sleep=timer.advance)
+    )
+    connecting = new_client().start(connection.connect)
+    broker = peer.accept()
+    broker.welcome()
+    connecting.result(10)
+    link = connection.link
+    assert [link.resume_after(seconds) for seconds in (0.25, 0.0)] == [0.25, 0.0], "it is connected"
+    broker.close()
+    path.unlink()
+    link.lost(ConnectionResetError(), resume=False)
+    timer.now = 0.125
+    assert link.resume_after(0.25) == 0.125
+    timer.now = 0.25
+    assert link.resume_after(0.25) == link.backoff > 0, "an attempt has failed"
+    timer.now = 59.9
+    assert not link.resume_once()
+    timer.now = 60
+    with pytest.raises(ConnectionLost, match=r"was lost and not resumed within 60 s: no broker listens"):
+        link.resume_once()
+    assert connection.closed
+    assert link.resume_after(0.25) is None
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["first connection", "later connection"])
+def test_the_log_has_the_beginning_and_the_end_of_an_outage(
+    store_folder: Path, peer: Any, new_client: Any, caplog: pytest.LogCaptureFixture, is_known: bool
+) -> None:
+    timer, path, away, client = _Timer(), store_folder / "broker.sock", store_folder / "away.sock", new_client()
+
+    def sleep(seconds: float) -> None:
+        timer.advance(seconds)
+        if timer.now > 300 and away.exists():
+            away.rename(path)
+
+    connection = BrokerConnection(
+        Address("unix", host=str(path)), clock=ClientClock(monotonic=lambda: timer.now, sleep=sleep)
+    )
+    if is_known:
+        connecting = client.start(connection.connect)
+        broker = peer.accept()
+        broker.welcome()
+        connecting.result(10)
+        broker.close()
+    path.rename(away)
+    context = contextvars.copy_context()
+    context.run(outlasts_outage.set, Outlasting(lambda: True))
+    calling = client.start(context.run, connection.call, m.PurgeQueue(0, "q"))
+    broker = peer.accept()
+    broker.welcome()
+    broker.send(m.Count(broker.receive(m.PurgeQueue).rid, 0))
+    calling.result(10)
+    reason = f"no broker listens on {path}"
+    lost = f"the connection to {connection.address} is lost, resuming it: {reason}"
+    unreachable = f"the broker at {connection.address} is unreachable; the result of a task waits for it: {reason}"
+    back = f"the connection to {connection.address} is back after {timer.now:.1f} s"
+    texts = [log.getMessage().partition(": start it")[0] for log in caplog.records if log.levelno == logging.WARNING]
+    assert texts == [*([lost] if is_known else []), unreachable, back]
+    connection.abandon()
+
+
 @pytest.mark.parametrize("is_known", [False, True], ids=["first connection", "later connection"])
 def test_a_call_may_outlast_any_outage(store_folder: Path, peer: Any, is_known: bool) -> None:
     now = 0.0
@@ -386,12 +454,18 @@ def test_a_signal_handler_does_not_wait_within_a_call_that_does(store_folder: Pa
     assert handled == ["once"]
 
 
-def test_a_broker_that_has_too_many_connections_is_not_hammered(new_client: Any) -> None:
+@pytest.mark.parametrize("kind", ["tcp", "embedded"])
+def test_a_broker_that_has_too_many_connections_is_not_hammered(store_folder: Path, new_client: Any, kind: str) -> None:
     timer, refused = _Timer(), m.Failed(1, "too_many_connections", "no place", {"limit": 1})
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    is_local = kind == "embedded"
+    listener = socket.socket(socket.AF_UNIX if is_local else socket.AF_INET)
+    with listener:
+        listener.bind(str(store_folder / "broker.sock") if is_local else ("127.0.0.1", 0))
+        listener.listen()
+        port = 0 if is_local else listener.getsockname()[1]
         connection = BrokerConnection(
-            Address("tcp", host="127.0.0.1", port=listener.getsockname()[1]),
-            Options(connect_timeout=4),
+            Address("embedded", folder=str(store_folder)) if is_local else Address("tcp", host="127.0.0.1", port=port),
+            Options(connect_timeout=4, start_timeout=6),
             clock=ClientClock(monotonic=lambda: timer.now, sleep=timer.advance),
         )
         connecting = new_client().start(connection.connect)
@@ -410,8 +484,20 @@ def test_a_broker_that_has_too_many_connections_is_not_hammered(new_client: Any)
                     pass
         with pytest.raises(TooManyConnections, match="no place"):
             connecting.result(10)
-    assert 4 <= timer.now < 5
-    assert attempts < 12
+    limit = 6 if is_local else 4
+    assert limit <= timer.now < limit + 1
+    assert attempts < 14
+
+
+def test_an_embedded_broker_of_another_protocol_is_tried_once(store_folder: Path, peer: Any, new_client: Any) -> None:
+    connection = BrokerConnection(
+        Address("embedded", folder=str(store_folder)),
+        clock=ClientClock(sleep=lambda _seconds: pytest.fail("the client tries again")),
+    )
+    connecting = new_client().start(connection.connect)
+    peer.accept().preamble(b"x" * PREAMBLE_BYTES)
+    with pytest.raises(ProtocolError):
+        connecting.result(10)
 
 
 def test_a_close_ends_the_attempts_to_connect(new_client: Any) -> None:
@@ -432,6 +518,32 @@ def test_a_close_ends_the_attempts_to_connect(new_client: Any) -> None:
         with pytest.raises(BlockingIOError):
             listener.accept()
     assert connection.closed
+
+
+def test_publishes_in_flight_fail_with_the_connection(met: Any) -> None:
+    client, broker = met
+    failures: list[FailedPublish] = []
+    client.connection.pipeline.publish(publish(), failures)
+    broker.receive(m.Publish)
+    client.connection.abandon()
+    assert [str(failure.error) for failure in failures] == ["the connection ended before the broker confirmed it"]
+    assert client.connection.closed
+
+
+def test_a_forked_child_has_the_limits_of_the_broker_and_the_end_of_its_parent(peer: Any, new_client: Any) -> None:
+    client = new_client()
+    connection = client.connection
+    connecting = client.start(connection.connect)
+    peer.accept().welcome(max_message_bytes=5000, task_outcomes=True)
+    connecting.result(10)
+    assert connection.link.welcome.max_message_bytes == 5000
+    for is_closed in (False, True):
+        parent = connection.link
+        connection.after_fork_in_child()
+        assert parent.is_closed
+        assert (connection.link.welcome, connection.takes_reports) == (parent.welcome, True)
+        assert connection.closed == is_closed
+        connection.abandon()
 
 
 class _Observer:
@@ -536,6 +648,18 @@ def test_the_reconnect_thread_resumes_while_nobody_uses_the_connection(met: Any,
         broker.send(m.Ok(broker.receive(m.Consume).rid))
     client.connection.settle(1, m.Outcome.ACK, [("q", 1, 7)])
     assert broker.receive(m.Settle).seq == 1
+
+
+def test_a_hang_up_that_the_thread_noticed_is_handled_once(met: Any, caplog: pytest.LogCaptureFixture) -> None:
+    client, _broker = met
+    link = client.connection.link
+    broken = link.current
+    caplog.set_level(logging.DEBUG)
+    for _ in range(2):
+        link.hung_up(broken)
+        assert (link.current, link.state) == (None, LinkState.LOST)
+        (text,) = [log.getMessage() for log in caplog.records if " lost: " in log.getMessage()]
+        assert text == f"connection to {client.connection.address} lost: the broker closed the connection"
 
 
 def test_the_reconnect_thread_ends_with_its_connection(met: Any, peer: Any) -> None:
