@@ -375,7 +375,8 @@ def test_a_standby_waits_while_the_bucket_fails_and_a_starting_broker_does_not()
     async def steps(record: Record) -> None:
         record.error = StoreError("no answer", url="memory:///")
         with pytest.raises(StoreError, match="no answer"):
-            await Broker(record).take()
+            async with asyncio.timeout(60):
+                await Broker(record).take()
         record.error = None
         await record.set(lease_seconds=10.0)
         standby = Broker(record, standby=True, id="standby")
