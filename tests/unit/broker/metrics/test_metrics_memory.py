@@ -397,14 +397,14 @@ def test_only_the_busiest_have_all_points() -> None:
     run(test)
 
 
-def test_ten_thousand_busy_queues_take_less_than_ten_megabytes() -> None:
+def test_a_thousand_busy_queues_take_less_than_a_megabyte() -> None:
     async def test(memory: Memory) -> None:
-        queues = 10_000
+        queues = 1000
         memory.declare(*(f"q{number}" for number in range(queues)))
         tracemalloc.start()
         try:
             before, _peak = tracemalloc.get_traced_memory()
-            memory.figures = MetricsMemory(memory.instance.queues, memory.clock)
+            memory.figures = MetricsMemory(memory.instance.queues, memory.clock, max_long=queues // 10)
             at_rest, _peak = tracemalloc.get_traced_memory()
             for _ in range(3):
                 for queue in memory.instance.queues.values():
@@ -413,8 +413,8 @@ def test_ten_thousand_busy_queues_take_less_than_ten_megabytes() -> None:
             busy, _peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert at_rest - before < 4_000_000
-        assert busy - before < 10_000_000
+        assert at_rest - before < 400_000
+        assert busy - before < 1_000_000
 
     run(test)
 
