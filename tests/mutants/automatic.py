@@ -3,6 +3,9 @@
 mutmut changes one expression at a time in a copy, and runs the tests of TESTS that call the changed function. A mutant
 that they don't find survives. Survivors that no test can find are in `survivors.toml` with the reason: the changed
 lines name them, since mutmut's numbers change with the code. Any other survivor is printed, and the program fails.
+
+The tests of a mutant run in a process that is forked from one that has run no test (`forkserver`): SlateDB's threads
+end with a fork, so behind a test that has opened a store, every test of a store would hang and count as a find.
 """
 
 from __future__ import annotations
@@ -61,6 +64,7 @@ only_mutate = ["kombu_opendata/{module}"]
 do_not_mutate_patterns = {unchanged}
 pytest_add_cli_args = ["-p", "no:cacheprovider", "--hypothesis-profile=unshrunk", "-m", "not slow"]
 pytest_add_cli_args_test_selection = {tests}
+process_isolation = "forkserver"
 timeout_multiplier = {times}
 timeout_constant = {timeout}
 type_check_command = [
