@@ -117,10 +117,14 @@ CODES: dict[str, Code] = {
     "payload-missing": Code(_D, "the message can't be delivered", _RESTORE),
     "payload-uri": Code(_D, "the message can't be delivered", _RESTORE),
     "batch-missing": Code(
-        _D, "the message can't be delivered; it will move to its queue's failed list", "restore the batch object"
+        _D,
+        "the message can't be delivered, and will move to its queue's failed list, or the result can't be read",
+        "restore the batch object",
     ),
     "batch-damaged": Code(
-        _D, "messages in it can't be delivered; they will move to their queue's failed list", "restore the batch object"
+        _D,
+        "messages in it can't be delivered, and will move to their queue's failed list, or results can't be read",
+        "restore the batch object",
     ),
     "chunks-wrong": Code(_D, "the message can't be delivered", _RESTORE),
     "message-orphan": Code(_I, "it will never be delivered or collected, and takes space indefinitely", _REPORT),
@@ -149,7 +153,7 @@ CODES: dict[str, Code] = {
     # ---- results
     "result-expiry": Code(_I, "the result is never removed", _REPORT),
     "result-implausible": Code(_I, "the result is kept too long, or not found", _REPORT),
-    "result-chunks": Code(_I, "the result can't be read, or chunks without a result are never removed", _REPORT),
+    "result-chunks": Code(_I, "the result can't be read, or a value without a result is never removed", _REPORT),
     "chord-wrong": Code(_I, "the chord's callback is sent too early, or never", _REPORT),
 }
 

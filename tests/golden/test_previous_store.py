@@ -13,6 +13,8 @@ from pathlib import Path
 from celery import Celery
 
 from kombu_opendata import QueueClient
+from kombu_opendata.client.result_client import ResultClient
+from kombu_opendata.url import parse
 
 from ..support.apps.fill_store import STAGED
 from ..support.backups import back_up, bodies, command
@@ -79,6 +81,9 @@ def test_what_the_engine_stored(store_folder: Path) -> None:
     store = unpacked("rich", store_folder)
     assert assert_verified(store).messages == 68
     broker = EmbeddedBroker(store)
+    results = ResultClient([parse(f"opendata://{store}")])
+    assert results.get([b"large"]) == [bytes(2_500_000)]
+    results.close()
     with QueueClient(f"opendata://{store}") as client:
         assert client.metrics("settled").failed + client.metrics("settled").done <= 24
         assert b"shared" in bodies(store, "a")

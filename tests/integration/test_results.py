@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -34,6 +35,7 @@ from ..support.broker import EmbeddedBroker
 from ..support.processes import wait_until
 from ..support.raw import RawClient
 from ..support.ticks import wait_expired
+from ..support.verified import assert_verified
 from .conftest import Reach
 
 pytestmark = pytest.mark.contract(11)
@@ -162,6 +164,25 @@ def test_what_is_stored_survives_a_kill_and_watches_go_on(folder: Path, stack: E
     storing.store(store(b"later", b"3"))
     assert take_all(waiting, 1) == [(b"later", b"3")]
     assert storing.get([b"early", b"meanwhile", b"later"]) == [b"1", b"2", b"3"]
+
+
+def test_a_large_result_over_kills_until_it_expires(folder: Path, stack: ExitStack) -> None:
+    broker, client = EmbeddedBroker(folder), a_client(f"opendata://{folder}", stack)
+    first, second = (random.Random(number).randbytes(1 << 20) for number in range(2))
+    client.store(store(b"task", first, READY))
+    assert client.get([b"task"]) == [first]
+    broker.kill()
+    assert client.get([b"task"]) == [first]
+    client.store(StoreResult(0, b"task", READY, second, 30_000))
+    broker.kill()
+    assert client.get([b"task"]) == [second]
+    files = folder / "default.staged" / "segments"
+    assert sum(file.stat().st_size for file in files.glob("*")) <= 2 << 20
+    wait_until(lambda: client.get([b"task"]) == [None], 60, "the end of the result")
+    wait_until(lambda: not any(files.glob("*")), 120, "the end of its file")
+    client.close()
+    broker.terminate()
+    assert_verified(folder)
 
 
 def test_a_task_id_that_is_used_again_after_a_restart(folder: Path, stack: ExitStack) -> None:

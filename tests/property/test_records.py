@@ -32,6 +32,7 @@ from kombu_opendata.storage.records import (
     staged_jobs,
     store_records,
 )
+from kombu_opendata.storage.records.payload_places import EnvelopePlace, segment_path
 
 pytestmark = pytest.mark.contract(15)
 
@@ -40,6 +41,7 @@ u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 u31 = st.integers(0, 2**31 - 1)
+segment_paths = u31.map(lambda number: segment_path("0123456789abcdef", number))
 holes = st.integers(0, (1 << session_records.WINDOW) - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
 message_ids = st.integers(0, keys.MAX_MESSAGE_ID - 1)
@@ -138,7 +140,7 @@ FORMATS = {
     "flow": Format(keys.flow_key("q"), st.builds(definitions.FlowRecord, u64, i64), definitions.encode_flow),
     "result": Format(
         keys.result_key(b"k"),
-        st.builds(results.Result, st.integers(0, 2), i64, st.binary(max_size=20)),
+        st.builds(results.Result, st.integers(0, 2), i64, st.binary(max_size=20), st.none()),
         results.encode_result,
     ),
     "result expiry": Format(keys.result_expiry_key(1, b"k"), st.none(), lambda _value: field_types.VERSION_ONLY),
@@ -157,7 +159,8 @@ FORMATS = {
     ),
     "large value": Format(
         keys.large_value_key(b"k"),
-        st.builds(payload.Chunks, u32, st.integers(0, 2**64 - 1)),
+        st.builds(payload.Chunks, u32, st.integers(0, 2**64 - 1))
+        | st.builds(EnvelopePlace, segment_paths, u31, u31, u32, st.integers(1, 2**31 - 1), st.just(0)),
         results.encode_large_value,
     ),
     "chord part": Format(keys.chord_part_key(b"g", 1, b"m"), st.binary(max_size=20), results.encode_part),

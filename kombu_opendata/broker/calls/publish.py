@@ -226,7 +226,7 @@ class PublishCalls(BrokerCalls):
 
         Args:
             session: the session whose publish it is; None for a message of the broker, which has no publish number.
-            place: of the envelope, if :meth:`.Operations.write_large` was called before.
+            place: of the envelope, if :meth:`.Commits.write_large` was called before.
 
         Raises:
             QueueFull, QueuePaused, StoreFull: nothing was stored.

@@ -109,7 +109,7 @@ class ResultCalls(BrokerCalls):
         size = 0
         for name in msg.names:
             is_known, result = self._results.find(name, msg.age_ms)
-            if not is_known:
+            if not is_known or (result is not None and result.place is not None):
                 call.run(msg.rid, self._read(msg))
                 return
             values.append(None if result is None else result.value)
@@ -122,9 +122,10 @@ class ResultCalls(BrokerCalls):
         values: list[bytes | None] = []
         size = 0
         for start in range(0, len(msg.names), _READS):
-            for result in await asyncio.gather(*map(self._results.get, msg.names[start : start + _READS])):
+            names = msg.names[start : start + _READS]
+            for name, result in zip(names, await asyncio.gather(*map(self._results.get, names)), strict=True):
                 if size < PAGE_BYTES:
-                    values.append(None if result is None else result.value)
+                    values.append(None if result is None else await self._results.value(name, result))
                     size += len(values[-1] or b"")
             if size >= PAGE_BYTES:
                 break
@@ -220,10 +221,10 @@ class ResultCalls(BrokerCalls):
         for start in range(max(msg.start, 0), len(order), _READS):
             keys = order[start : start + _READS]
             values = await asyncio.gather(*(self._results.part(chord.parts[key]) for key in keys))
-            for (_index, member), value in zip(keys, values, strict=True):
+            for key, value in zip(keys, values, strict=True):
                 if size < PAGE_BYTES:
-                    parts.append((member, value))
-                    size += len(value)
+                    parts.append((key[1], await self._results.part_value(chord.parts[key], value)))
+                    size += len(parts[-1][1])
             if size >= PAGE_BYTES:
                 break
         return m.ChordParts(msg.rid, chord.header, parts, len(order))

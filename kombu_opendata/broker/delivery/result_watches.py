@@ -78,5 +78,6 @@ class ResultWatches:
         else:
             self._watched[session][name] = True
         connection = session.connection
-        fits = connection is not None and connection.writable and len(result.value) <= _PUSH_BYTES
+        is_small = result.place is None and len(result.value) <= _PUSH_BYTES
+        fits = connection is not None and connection.writable and is_small
         self._outbox.reply(session, ResultsChanged([(name, result.value if fits else None, ends)]))

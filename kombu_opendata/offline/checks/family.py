@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from ...errors import CorruptRecord
+from ...staging.folder import LocalFolder
+from ...storage.messages.payload_reader import NO_MESSAGE, read_place
 from ...storage.records import keys
 from ...storage.records.definitions import NO_OVERRIDES, QueueConfig, QueueOptionsRecord, QueueOverrides
 from ...storage.records.keys import ParsedKey, RecordKind
+from ...storage.records.payload import SegmentUse
+from ...storage.records.payload_places import EnvelopePlace, is_segment
 from ..files.store_location import running_broker
 from ..findings import Report, finding
 from ..records.message_facts import MessageFacts, Span
@@ -50,6 +55,7 @@ class CheckContext:
         spans: summaries of all buckets, for the pass over the messages.
         in_flight: the queue and the message id of every message in flight.
         blind: the kinds with an unreadable record, so that data of these kinds may only seem to be missing.
+        segment_uses: the messages and values of results in each payload segment, by the records that refer to it.
     """
 
     store: OfflineStore
@@ -60,6 +66,7 @@ class CheckContext:
     spans: list[Span] = field(default_factory=list)
     in_flight: set[tuple[str, int]] = field(default_factory=set)
     blind: set[RecordKind] = field(default_factory=set)
+    segment_uses: dict[str, SegmentUse] = field(default_factory=dict)
 
     def add(self, code: str, text: str, **subject: Any) -> None:
         """Report a finding, as :func:`~..findings.finding` returns it."""
@@ -69,6 +76,40 @@ class CheckContext:
     def is_running(self) -> bool:
         """True if a broker of this host runs on the store; False for a bucket, for which that is unknown."""
         return running_broker(self.store.location.root) is not None
+
+    def check_place(self, place: EnvelopePlace, subject: str, id: int, **named: Any) -> None:
+        """Check that a batch object exists and is large enough, or that the payload in a segment is undamaged.
+
+        ``StagedFamily`` reads batches.
+
+        Args:
+            subject: the payload or value at this place; ``named`` is as in :meth:`add`.
+            id: the id of its message, or ``NO_MESSAGE``.
+        """
+        folder = self.store.location.staged
+        if folder is None:
+            return  # in a bucket, each object would cost a request
+        end = place.offset + place.stored_bytes
+        try:
+            size = (folder / place.path).stat().st_size
+        except OSError as exc:
+            if not self.is_running:  # else the message may have been settled since, and the object removed
+                text = f"{subject} is in batch {place.path}, which can't be read: {exc.strerror}"
+                self.add("batch-missing", text, **named)
+            return
+        if end > size:
+            text = f"{subject} ends at byte {end} of batch {place.path}, which has {size}"
+            self.add("batch-missing", text, **named)
+        elif is_segment(place.path):
+            read = read_place(LocalFolder(folder), id, place)
+            if isinstance(read, CorruptRecord) and not (self.is_running and not (folder / place.path).exists()):
+                self.add("batch-damaged", f"{subject}: {read.text}" if id == NO_MESSAGE else read.text, **named)
+
+    def use_segment(self, place: EnvelopePlace) -> None:
+        """Count a message, or a value of a result, if it is in a segment."""
+        if is_segment(place.path):
+            use = self.segment_uses.get(place.path, SegmentUse(0, 0))
+            self.segment_uses[place.path] = use.plus(1, place.stored_bytes)
 
     def queue(self, name: str) -> QueueFacts:
         return self.queues.setdefault(name, QueueFacts(name))

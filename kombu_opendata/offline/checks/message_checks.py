@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ...errors import CorruptRecord
-from ...staging.folder import LocalFolder
-from ...storage.messages.payload_reader import read_place
 from ...storage.records import keys, payload
 from ...storage.records.keys import RecordKind
 from ...storage.records.payload import CHUNK_BYTES, PayloadURI
-from ...storage.records.payload_places import is_segment, parse_payload_uri
+from ...storage.records.payload_places import parse_payload_uri
 from ..records.message_facts import ARCHIVED, AVAILABLE, BUCKETS, FAILED, IN_FLIGHT, MessageFacts, QueueMembership
 from .family import SLACK_MS, CheckContext
 
@@ -141,33 +138,13 @@ class MessageChecks:
         self._add("chunks-wrong", text, keys.chunk_key(id, wrong[0]))
 
     def _check_batch(self, uri: str) -> None:
-        """Check that the batch object exists and is large enough, or that the payload in a segment is undamaged.
-
-        ``StagedFamily`` reads batches.
-        """
-        place, folder = parse_payload_uri(uri), self._context.store.location.staged
+        """Check that the payload is at its place in a batch object or a segment."""
+        id, place = self._facts.id, parse_payload_uri(uri)
         if place is None:
             self._add_uri(uri, "which is not a position in a staged batch")
             return
-        if folder is None:
-            return  # in a bucket, each object would cost a request
-        subject, end = f"the payload of message {self._facts.id}", place.offset + place.stored_bytes
-        try:
-            size = (folder / place.path).stat().st_size
-        except OSError as exc:
-            if not self._context.is_running:  # else the message may have been settled since, and the object removed
-                text = f"{subject} is in batch {place.path}, which can't be read: {exc.strerror}"
-                self._add("batch-missing", text, self._payload_key)
-            return
-        if end > size:
-            text = f"{subject} ends at byte {end} of batch {place.path}, which has {size}"
-            self._add("batch-missing", text, self._payload_key)
-        elif is_segment(place.path):
-            read = read_place(LocalFolder(folder), self._facts.id, place)
-            if isinstance(read, CorruptRecord) and not (
-                self._context.is_running and not (folder / place.path).exists()
-            ):
-                self._add("batch-damaged", read.text, self._payload_key)
+        self._context.use_segment(place)
+        self._context.check_place(place, f"the payload of message {id}", id, key=self._payload_key, message_id=id)
 
     def routes(self) -> None:
         """Check that a message that several queues need, or that is in chunks, has a count of its uses."""

@@ -7,10 +7,12 @@ from collections import Counter
 from typing import Any
 
 from ...errors import CorruptRecord
+from ...storage.messages.payload_reader import NO_MESSAGE
 from ...storage.records import keys
 from ...storage.records import results as records
 from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.payload import Chunks
+from ...storage.records.payload_places import EnvelopePlace
 from ...storage.records.results import Chord
 from .family import CheckContext, Family
 
@@ -32,7 +34,7 @@ class ResultFamily(Family):
         super().__init__(context)
         self._chords: dict[bytes, Chord] = {}
         self._parts: Counter[bytes] = Counter()
-        self._large: dict[bytes, Chunks] = {}
+        self._large: dict[bytes, Chunks | EnvelopePlace] = {}
         self._chunks: Counter[bytes] = Counter()
         self._chunk_bytes: Counter[bytes] = Counter()
 
@@ -46,6 +48,9 @@ class ResultFamily(Family):
             self._parts[key.chord or b""] += 1
         elif key.kind is RecordKind.LARGE_VALUE:
             self._large[key.owner or b""] = value
+            if isinstance(value, EnvelopePlace):
+                self.context.use_segment(value)
+                self.context.check_place(value, f"the value of {_label(key.owner or b'')}", NO_MESSAGE, key=raw)
         elif key.kind is RecordKind.VALUE_CHUNK:
             self._chunks[key.owner or b""] += 1
             self._chunk_bytes[key.owner or b""] += len(value)
@@ -68,16 +73,17 @@ class ResultFamily(Family):
             await self._expiries()
 
     async def _large_values(self) -> None:
-        """Check that a value in chunks has all its chunks, and belongs to a record."""
+        """Check that a large value is at its place or has all its chunks, and belongs to a record."""
         for owner in sorted(self._large.keys() | self._chunks.keys()):
             large = self._large.get(owner)
             chunks = self._chunks[owner]
             size = self._chunk_bytes[owner]
-            if large != Chunks(chunks, size):
+            if large != Chunks(chunks, size) and (chunks or not isinstance(large, EnvelopePlace)):
                 text = f"the value of {owner.hex()} has {chunks} chunks of {size} bytes, but its record has {large}"
                 self.add("result-chunks", text, key=keys.large_value_key(owner))
             elif await self.context.store.get(owner) is None:
-                text = f"there are {chunks} chunks of the value of {owner.hex()}, which does not exist"
+                where = f"there are {chunks} chunks of" if chunks else "a segment has"
+                text = f"{where} the value of {owner.hex()}, which does not exist"
                 self.add("result-chunks", text, key=keys.large_value_key(owner))
 
     async def _expiries(self) -> None:
@@ -103,6 +109,15 @@ def _expiry(key: bytes, value: bytes) -> tuple[bytes, bytes] | None:
     except CorruptRecord:
         return None
     return (key, keys.result_expiry_key(result.expires_at_ms, name)) if result.expires_at_ms > 0 else None
+
+
+def _label(key: bytes) -> str:
+    """Return the name of the result or chord with this key."""
+    try:
+        owner = keys.parse(key)
+    except CorruptRecord:
+        return key.hex()
+    return f"result {_text(owner.result)}" if owner.chord is None else f"a part of chord {_text(owner.chord)}"
 
 
 def _text(name: bytes | None) -> str:

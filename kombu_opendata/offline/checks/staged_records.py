@@ -12,8 +12,7 @@ from ...errors import StoreError
 from ...staging.folder_url import StagedFolder
 from ...storage.records import keys
 from ...storage.records.keys import ParsedKey, RecordKind
-from ...storage.records.payload import PayloadURI, SegmentUse
-from ...storage.records.payload_places import is_segment, parse_payload_uri
+from ...storage.records.payload import SegmentUse
 from ...storage.records.staged_jobs import StagedJob, StagedObject
 from ..records.message_facts import MessageFacts
 from .batch_objects import check_object
@@ -38,7 +37,6 @@ class StagedFamily(Family):
         self._starts: list[int] = []
         self._live_counts: Counter[int] = Counter()
         self._segments: dict[str, SegmentUse] = {}
-        self._segment_uses: dict[str, SegmentUse] = {}  # by the payload records of the messages
 
     def record(self, key: ParsedKey, raw: bytes, value: Any) -> None:
         if key.kind is RecordKind.STAGED_OBJECT:
@@ -113,10 +111,6 @@ class StagedFamily(Family):
         if place >= 0 and facts.metadata is not None:
             first_id = self._starts[place]
             self._live_counts[first_id] += facts.id < first_id + self._objects[first_id].rows
-        segment = parse_payload_uri(facts.payload.uri) if isinstance(facts.payload, PayloadURI) else None
-        if segment is not None and is_segment(segment.path):
-            use = self._segment_uses.get(segment.path, SegmentUse(0, 0))
-            self._segment_uses[segment.path] = use.plus(1, segment.stored_bytes)
 
     def end(self) -> None:
         self._check_segments()
@@ -129,10 +123,11 @@ class StagedFamily(Family):
                 self.add("staged-wrong", text, key=keys.staged_object_key(first_id))
 
     def _check_segments(self) -> None:
-        if not self.context.sees(RecordKind.PAYLOAD, RecordKind.SEGMENT):
+        if not self.context.sees(RecordKind.PAYLOAD, RecordKind.LARGE_VALUE, RecordKind.SEGMENT):
             return
-        for path in self._segments.keys() | self._segment_uses.keys():
-            count, use = self._segments.get(path), self._segment_uses.get(path)
+        uses = self.context.segment_uses
+        for path in self._segments.keys() | uses.keys():
+            count, use = self._segments.get(path), uses.get(path)
             if count != use and self.context.store.can_tell(keys.segment_key(path)):
                 text = f"segment {path} has {use or 'no messages'}, but its record has {count or 'none'}"
                 self.add("staged-wrong", text, key=keys.segment_key(path))

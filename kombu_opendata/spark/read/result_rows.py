@@ -16,8 +16,11 @@ from celery.states import EXCEPTION_STATES
 from ...errors import NotFound
 from ...offline import OfflineStore
 from ...protocol import revocation
+from ...staging.folder_url import StagedFolder
+from ...storage.messages.payload_reader import PayloadReader
 from ...storage.records import keys, results, staged_jobs
 from ...storage.records.keys import RecordKind
+from ...storage.records.payload_places import EnvelopePlace
 from ...storage.records.results import Result
 from . import metadata_columns
 from .store_scan import ROWS, Columns, Source
@@ -127,6 +130,11 @@ async def _columns(store: OfflineStore, rows: list[_Row]) -> Columns:
 
 
 async def _large_value(store: OfflineStore, key: bytes) -> bytes:
+    record = await store.get(keys.large_value_key(key))
+    place = None if record is None else results.decode_large_value(keys.large_value_key(key), record)
+    if isinstance(place, EnvelopePlace):
+        folder = StagedFolder(store.location.url, store.location.instance)
+        return await PayloadReader(store, folder).read_value(place)
     low, high = keys.prefix_range(keys.value_chunk_key(key))
     return b"".join([value async for rows in store.scan_batches(low, high, batch=16) for _key, value in rows])
 

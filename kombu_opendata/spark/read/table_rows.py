@@ -14,9 +14,10 @@ from ...offline import OfflineStore
 from ...protocol import task_reports
 from ...protocol.envelope import open_envelope
 from ...staging.folder_url import StagedFolder
-from ...storage.messages.payload_reader import PayloadReader, Place, locate, require
+from ...storage.messages.payload_reader import PayloadReader, locate, require
 from ...storage.records import active, definitions, failures, field_types, history_log, keys, settled
 from ...storage.records.keys import RecordKind
+from ...storage.records.payload_places import Place
 from . import metadata_columns
 from .store_scan import ROWS, Columns, Source, number_of
 from .tables import MAX_ID, Bounds

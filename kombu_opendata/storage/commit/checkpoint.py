@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from ...errors import CorruptRecord
 from ..clock import TimeSlice
-from ..messages.payload_reader import Place, locate
+from ..messages.payload_reader import locate
 from ..records import (
     active,
     dead_letter,
@@ -29,7 +29,7 @@ from ..records import (
 from ..records.definitions import NO_OVERRIDES, FlowRecord, QueueConfig
 from ..records.partition import PartitionRecord
 from ..records.payload import Chunks, NewMessage
-from ..records.payload_places import EnvelopePlace, is_segment
+from ..records.payload_places import EnvelopePlace, Place, is_segment
 from ..records.routes_block import KEPT, KEPT_IN_CHUNKS
 from ..records.session_records import SessionLeases
 from ..slatedb.ffi import WriteBatch
@@ -74,10 +74,10 @@ def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: in
         _put_or_delete(batch, keys.flow_key(name), record, definitions.encode_flow)
     _put_topology(state, dirty, batch)
     _put_sessions(state, dirty, batch, now)
+    state.segments.snapshot()
     state.results.snapshot(batch)
     state.idempotency.snapshot(batch)
     state.staged.snapshot(batch)
-    state.segments.snapshot()
     state.running.snapshot(batch)
     state.handled.snapshot(batch)
     for queue_name, id in dirty.dead_letters:

@@ -20,6 +20,7 @@ from ..effects.publishes import SyncedTimeEffect
 from ..messages.payloads import Payloads
 from ..records import keys
 from ..records.payload import NewMessage, message_rows
+from ..records.payload_places import EnvelopePlace
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_writer import SlateStore
 from ..state.store_state import Queue, StoreState
@@ -151,8 +152,18 @@ class Commits:
             self.check_room(self.journal_bytes(envelope))
 
     def journal_bytes(self, envelope: bytes) -> int:
-        """Return about the size of a new message in the journal: of a large one, only its place is there."""
+        """Return about the size of a new message or result in the journal: of a large one, only its place is there."""
         return min(len(envelope), self.large_bytes)
+
+    def write_large(self, envelope: bytes) -> EnvelopePlace | None:
+        """Write a large envelope, or value of a result, to a segment; return its place, None for a small one.
+
+        Raises:
+            StoreFull, StoreError: it can't be written; nothing was changed.
+        """
+        if len(envelope) < self.large_bytes or self.segments is None:
+            return None
+        return self.segments.append(envelope)
 
     def apply(self, effect: Effect) -> None:
         """Apply an effect to the state; the next commit makes it durable."""
@@ -252,6 +263,11 @@ class Commits:
             await self.checkpoint()
 
     # ------------------------------------------------------------------ the store
+    @property
+    def has_unused_segment(self) -> bool:
+        """True if :meth:`release_segments` would release one. Results expire without a journal record."""
+        return self._state.segments.has_unused
+
     def release_segments(self) -> None:
         """Let segments be deleted whose messages were all deleted. If the open one is among them, end it."""
         segments, state = self.segments, self._state

@@ -1,8 +1,8 @@
-"""Payload segments: files, or objects of a bucket, with the envelopes of large messages (docs/rfcs/0001-records.md).
+"""Payload segments: files, or objects of a bucket, with large envelopes (docs/rfcs/0001-records.md).
 
 An envelope of at least :attr:`Segments.large_bytes` is written once, to the open segment, and its payload record is a
-URI with its place there. It passes through neither the journal nor SlateDB, which would write it four times: to the
-journal, to the WAL, to a table, and again with each compaction.
+URI with its place there; so is the value of a result, with a large value record. It passes through neither the journal
+nor SlateDB, which would write it four times: to the journal, to the WAL, to a table, and again with each compaction.
 
 Invariants:
 
@@ -86,6 +86,10 @@ class Segments(ABC):
     @abstractmethod
     def _write(self, data: bytes) -> None:
         """Write at the offset of the open segment, or at the beginning of a new one."""
+
+    def has(self, path: str) -> bool:
+        """Return True if the envelopes of a segment can be read."""
+        return True
 
     def sync(self) -> None:  # noqa: B027 - an object is durable when it exists
         """Make all appended envelopes durable, before the journal has their places.
@@ -199,11 +203,16 @@ class BucketSegments(Segments):
         super().__init__(token, large_bytes)
         self._folder = folder
         self._parts: list[bytes] = []
+        self._unwritten: set[str] = set()
 
     def _write(self, data: bytes) -> None:
         self.path = self.path or next(self._paths)
+        self._unwritten.add(self.path)
         self._parts.append(data)
         self.waiting_bytes += len(data)
+
+    def has(self, path: str) -> bool:
+        return path not in self._unwritten
 
     def begin_flush(self) -> Callable[[], None] | None:
         if not self._parts:
@@ -215,3 +224,4 @@ class BucketSegments(Segments):
 
     def _upload(self, path: str, parts: list[bytes]) -> None:
         self._folder.open().write(path, parts)
+        self._unwritten.discard(path)

@@ -54,8 +54,8 @@ class ReserveIdsEffect(Effect, tag=1):
         state.dirty.block = (self.base, self.size)
 
 
-class PublishEffect(Effect):
-    """A message was added to queues; ``priority`` is the stored one, lower first.
+class PublishEffect(Effect, tag=2):
+    """A message was added to queues, with its envelope; ``priority`` is the stored one, lower first.
 
     ``queues`` is the number of queues that received it, transient ones included, for the reply to the session's publish
     ``seq``.
@@ -112,10 +112,6 @@ class PublishEffect(Effect):
         )
         uri = b"" if self.place is None else encode_uri(self.place.segment_uri)
         return (NewMessage(self.id, value, uri, self.envelope),)
-
-
-class PublishInlineEffect(PublishEffect, tag=2):
-    """A message was added to queues, with its envelope."""
 
 
 class PublishLargeEffect(PublishEffect, tag=96):

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from ...protocol.task_reports import TaskReport
 from ..records.failures import Handled
+from ..records.payload_places import EnvelopePlace
 from ..records.results import Result
 from ..records.session_records import MAX_WAITED_MS, RunningTask
 from ..state.staged_state import DONE
@@ -124,15 +125,22 @@ class StoreResultEffect(Effect, tag=50):
     index: int
     member: bytes
     chord_expires_at_ms: int
+    place: ClassVar[EnvelopePlace | None] = None
 
     def apply(self, state: StoreState) -> None:
         results = state.results
         at = state.newest_ms
         expires_at = self.chord_expires_at_ms
         if self.name:
-            results.store(self.name, Result(self.kind, self.expires_at_ms, self.value), at)
+            results.store(self.name, Result(self.kind, self.expires_at_ms, self.value, self.place), at)
         if self.group:
-            results.add_part(self.group, self.index, self.member, self.value, at, expires_at)
+            results.add_part(self.group, self.index, self.member, self.place or self.value, at, expires_at)
+
+
+class StoreLargeResultEffect(StoreResultEffect, tag=97):
+    """As :class:`StoreResultEffect`, with a value that is in a payload segment; ``value`` is empty."""
+
+    place: EnvelopePlace  # type: ignore[misc]  # a field of this form
 
 
 class ForgetResultsEffect(Effect, tag=51):
@@ -142,7 +150,7 @@ class ForgetResultsEffect(Effect, tag=51):
 
     def apply(self, state: StoreState) -> None:
         for name in self.names:
-            state.results.results.put(name, None)
+            state.results.forget(name)
 
 
 class OpenChordEffect(Effect, tag=52):

@@ -30,7 +30,7 @@ a tidy syncs files, which commits wait for on the same disk, and it writes a tab
 compactions. An idle store would never come to rest. So a tidy is due
 
 ===================  ====================================================================================
-store                due if something was written since the last tidy, and
+store                due if something was written since the last tidy, or a payload segment is unused, and
 ===================  ====================================================================================
 with a journal       more than one segment waits, or six intervals have passed
 bucket, memory       64 WAL files have accumulated (a broker that opens the store reads each), or
@@ -259,7 +259,7 @@ class Upkeep:
     def _is_untidy(self, seconds: float) -> bool:
         """Return True if a tidy is due, ``seconds`` after the last one; see the table above."""
         position = self._commits.stored
-        if position == self._tidied_position:
+        if position == self._tidied_position and not self._commits.has_unused_segment:
             return False
         if (journal := self._journal) is not None:
             has_full = journal.waiting_bytes > journal.segment_bytes

@@ -1,4 +1,4 @@
-"""The reader of stored payloads: inline, in chunks, and in batch objects."""
+"""The reader of stored payloads: inline, in chunks, in batch objects and in segments, also for values of results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ...staging.folder import Folder
 from ...staging.folder_url import StagedFolder
 from ..records import keys, payload
 from ..records.payload import Chunks
-from ..records.payload_places import EnvelopePlace, parse_payload_uri
+from ..records.payload_places import EnvelopePlace, Place, parse_payload_uri
 from ..records.staged_jobs import StagedObject
 
 K = TypeVar("K")
@@ -54,10 +54,8 @@ _MAX_SEGMENTS = 4096
 #: segments whose places remain in memory, and directories: of some jobs that are consumed at the same time
 _RECENT = 8
 
-#: the place of a payload: inline, in chunk records, or in a batch object
-Place = bytes | Chunks | EnvelopePlace
-
-
+#: instead of a message id: the value of a result
+NO_MESSAGE = -1
 #: the payloads that were read, and the errors of the others, by message id
 Envelopes = dict[int, bytes | CorruptRecord]
 
@@ -294,6 +292,15 @@ class PayloadReader:
             await asyncio.to_thread(_read_batches, self._folder.open(), list(parts.values()), envelopes, self.frames)
         return envelopes
 
+    async def read_value(self, place: EnvelopePlace) -> bytes:
+        """Return the value of a result in a segment.
+
+        Raises:
+            DamagedBatch: it is missing or damaged.
+            StoreError: the segment can't be read now; a retry may help.
+        """
+        return require((await self.read({NO_MESSAGE: place}))[NO_MESSAGE])
+
     async def _join(self, id: int, chunks: Chunks, envelopes: Envelopes) -> None:
         parts: list[bytes | None] = []
         for start in range(0, chunks.records, _CHUNKS_AT_ONCE):
@@ -383,5 +390,6 @@ def _runs(parts: list[_Part]) -> list[list[_Part]]:
 
 
 def _damaged(id: int, place: EnvelopePlace, error: str) -> DamagedBatch:
-    text = f"the payload of message {id} in batch {place.path} at byte {place.offset} is damaged: {error}"
-    return DamagedBatch(text, key=place.path.encode(), offset=place.offset, batch=place.path, message_id=id)
+    message_id, subject = (None, "a value") if id == NO_MESSAGE else (id, f"the payload of message {id}")
+    text = f"{subject} in batch {place.path} at byte {place.offset} is damaged: {error}"
+    return DamagedBatch(text, key=place.path.encode(), offset=place.offset, batch=place.path, message_id=message_id)

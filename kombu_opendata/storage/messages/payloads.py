@@ -9,10 +9,11 @@ from ...errors import CorruptRecord, DamagedBatch
 from ..clock import LOOKS, TimeSlice
 from ..records import keys
 from ..records.payload import NewMessage
+from ..records.payload_places import EnvelopePlace, Place
 from ..records.staged_jobs import StagedObject
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
-from .payload_reader import PayloadReader, Place, locate, require, size_of
+from .payload_reader import PayloadReader, locate, require, size_of
 
 #: widest gap between the ids of one scan
 _MAX_GAP = 64
@@ -123,6 +124,18 @@ class Payloads:
             hot[id] = envelope
         while self._size > self._cache_bytes and len(hot) > 1:
             self._size -= len(hot.popitem(last=False)[1])
+
+    def keep_value(self, place: EnvelopePlace, value: bytes) -> None:
+        """Cache the value of a result that was written to a segment, for a client that waits for it."""
+        self._reader.frames.put(place.path, place.offset, value)
+
+    def find_value(self, place: EnvelopePlace) -> bytes | None:
+        """Return the value of a result, if it is in memory."""
+        return self._reader.frames.get(place.path, place.offset)
+
+    async def read_value(self, place: EnvelopePlace) -> bytes:
+        """Return the value of a result in a segment, as :meth:`.PayloadReader.read_value`."""
+        return await self._reader.read_value(place)
 
     def shrink(self) -> None:
         self._hot.clear()

@@ -33,7 +33,7 @@ from ..effects.publishes import (
     DeadLetterSentEffect,
     ForgetSessionEffect,
     NameSessionEffect,
-    PublishInlineEffect,
+    PublishEffect,
     PublishLargeEffect,
     ReserveIdsEffect,
 )
@@ -90,17 +90,6 @@ class Operations:
         last = self._state.producers.get(session)
         return last if last is not None and seq <= last.last_sequence and last.has(seq) else None
 
-    def write_large(self, envelope: bytes) -> EnvelopePlace | None:
-        """Write the envelope of a large message to a segment; return its place, None for a small one.
-
-        Raises:
-            StoreFull, StoreError: it can't be written; nothing was changed.
-        """
-        commits = self._commits
-        if len(envelope) < commits.large_bytes or commits.segments is None:
-            return None
-        return commits.segments.append(envelope)
-
     def publish(
         self,
         queues: list[Queue],
@@ -122,7 +111,7 @@ class Operations:
             priority: the stored one, lower first.
             ttl_ms: the time for which it may be delivered, -1 for no limit.
             total: the number of queues that receive it, transient ones included.
-            place: of the envelope, if :meth:`write_large` was called before.
+            place: of the envelope, if :meth:`.Commits.write_large` was called before.
 
         Raises:
             InvalidMessage: the headers are too large for a metadata record; nothing was changed.
@@ -142,12 +131,12 @@ class Operations:
         value = metadata.encode(id, created_at, now, visible_at, retention, headers)
         commits = self._commits
         if place is None and len(envelope) >= commits.large_bytes:
-            place = self.write_large(envelope)
+            place = commits.write_large(envelope)
         inline, places = b"" if place else envelope, [(queue.name, self.place(queue, headers)) for queue in queues]
         values = (
             id, created_at, now, visible_at, deadline, retention, headers, inline, priority, places, session, seq, total
         )  # fmt: skip
-        effect = PublishInlineEffect(*values) if place is None else PublishLargeEffect(*values, place)
+        effect = PublishEffect(*values) if place is None else PublishLargeEffect(*values, place)
         effect.apply(self._state)
         self._effects.append(effect)
         commits.needs_sync = True

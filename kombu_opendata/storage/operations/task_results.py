@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
+from ...errors import CorruptRecord
 from ..effects import Effect
 from ..effects.tasks import (
     AddToChordEffect,
     CloseChordEffect,
     ForgetResultsEffect,
     OpenChordEffect,
+    StoreLargeResultEffect,
     StoreResultEffect,
 )
 from ..engine_parts import EngineParts, EngineService
 from ..records import keys
 from ..records import results as records
+from ..records.payload import Chunks
+from ..records.payload_places import EnvelopePlace, Place
 from ..records.results import FINAL, Result
 from ..state.result_state import HAS_REVOCABLE
 
@@ -50,7 +55,7 @@ class ResultStore(EngineService):
         return is_known, _alive(result, now)
 
     async def get(self, name: bytes) -> Result | None:
-        """Return the result, or None."""
+        """Return the result, or None; :meth:`value` reads its value if that is elsewhere."""
         is_known, result = self.find(name)
         if is_known:
             return result
@@ -64,34 +69,71 @@ class ResultStore(EngineService):
     async def _read(self, name: bytes) -> Result | None:
         """Return the stored result; undefined if the result changes during the read."""
         result = await self._record(name)
-        if result is None or result.value:
+        if result is None or result.value or result.place is not None:
             return result
-        key = keys.result_key(name)
-        async with self._commits.checkpointing:
-            if self.find(name)[0]:
-                return result
-            result = await self._record(name)  # it may have been deleted or replaced before
-            if result is None or result.value or key not in self.state.large:
-                return result
-            return result._replace(value=await self.state.large.read(self._store, key))
+        async with self._commits.checkpointing:  # one that began before may delete a record and knew its place last
+            return result if self.find(name)[0] else await self._record(name)
 
     async def _record(self, name: bytes) -> Result | None:
-        """Return the stored result, without a value in chunks."""
+        """Return the stored result, with the place of its value if that is elsewhere."""
         key = keys.result_key(name)
         value = await self._store.get(key)
-        return None if value is None else records.decode_result(key, value)
+        if value is None:
+            return None
+        result = records.decode_result(key, value)
+        return result if result.value else result._replace(place=self.state.large.get(key))
 
-    async def part(self, key: bytes) -> bytes:
-        """Return the value of a chord's part; empty if it does not exist."""
+    async def value(self, name: bytes, result: Result) -> bytes | None:
+        """Return the value of a result, which :meth:`get` has returned; None if the result was deleted since.
+
+        Raises:
+            CorruptRecord: the value is missing or damaged. Only this result is affected.
+        """
+
+        async def current() -> Place | None:
+            result = await self.get(name)
+            return None if result is None else result.place or result.value
+
+        label = f"the result {name.decode('utf-8', 'backslashreplace')!r}"
+        return await self._load(keys.result_key(name), label, result.place or result.value, current)
+
+    async def part(self, key: bytes) -> Place:
+        """Return the value of a chord's part, or its place; empty if it does not exist."""
         is_known, part = self.state.parts.find(key)
         if not is_known:
             value = await self._store.get(key)
-            part = None if value is None else records.decode_part(key, value)
-            if not part and key in self.state.large:
-                async with self._commits.checkpointing:
-                    if key in self.state.large:
-                        part = await self.state.large.read(self._store, key)
+            part = None if value is None else records.decode_part(key, value) or self.state.large.get(key)
         return part or b""
+
+    async def part_value(self, key: bytes, part: Place) -> bytes:
+        """Return the value of a chord's part, which :meth:`part` has returned. Errors are those of :meth:`value`."""
+        return await self._load(key, "a part of a chord", part, lambda: self.part(key)) or b""
+
+    async def _load(
+        self, key: bytes, label: str, place: Place | None, current: Callable[[], Awaitable[Place | None]]
+    ) -> bytes | None:
+        """Return a value; ``current`` returns its place again, as it may be deleted or replaced during a read."""
+        while place is not None and not isinstance(place, bytes):
+            try:
+                return await self._read_place(key, place)
+            except CorruptRecord as exc:
+                before, place = place, await current()
+                if place == before:
+                    raise CorruptRecord(f"{label} can't be read: {exc.text}", key=key, offset=exc.offset) from exc
+        return place
+
+    async def _read_place(self, key: bytes, place: Chunks | EnvelopePlace) -> bytes:
+        if isinstance(place, EnvelopePlace):
+            value = self._payloads.find_value(place)
+            if value is not None:
+                return value
+            if (segments := self._commits.segments) is not None and not segments.has(place.path):
+                await self._commits.catch_up()
+            return await self._payloads.read_value(place)
+        async with self._commits.checkpointing:  # else the chunks may be those of two values
+            if self.state.large.get(key) != place:
+                raise CorruptRecord("its chunks were replaced", key=key, offset=0)
+            return await self.state.large.read(self._store, key, place)
 
     # ------------------------------------------------------------------ writing
     def store(
@@ -107,7 +149,8 @@ class ResultStore(EngineService):
     ) -> bool:
         """Store a result, a chord's part, or both; return True if the result was stored.
 
-        Does not replace a final result that is in memory. A TTL of 0 means no limit.
+        Does not replace a final result that is in memory. A TTL of 0 means no limit. Errors are those of
+        :meth:`.Commits.check_room` and :meth:`.Commits.write_large`; nothing was changed.
         """
         now = self._clock.now_ms()
         is_stored = bool(name)
@@ -120,11 +163,24 @@ class ResultStore(EngineService):
             group = b""
         if not name and not group:
             return is_stored
-        self._commits.check_room(len(value))
+        self._commits.check_room(self._commits.journal_bytes(value))
+        place = self._commits.write_large(value)
         self._state.time(now)
-        expires_at, chord_expires_at = _until(now, ttl_ms), _until(now, chord_ttl_ms)
-        effect = StoreResultEffect(name, kind, expires_at, value, group, index, member, chord_expires_at)
-        self._apply(effect, len(value))
+        values = (
+            name,
+            kind,
+            _until(now, ttl_ms),
+            b"" if place else value,
+            group,
+            index,
+            member,
+            _until(now, chord_ttl_ms),
+        )
+        if place is None:
+            self._apply(StoreResultEffect(*values), len(value))
+        else:
+            self._payloads.keep_value(place, value)
+            self._apply(StoreLargeResultEffect(*values, place))
         self.stored += is_stored
         return is_stored
 
@@ -194,7 +250,7 @@ class ResultStore(EngineService):
         return removed_count
 
     async def _peek(self, name: bytes) -> Result | None:
-        """Return the result as :meth:`get`, but without chunks, and without a change of the cache."""
+        """Return the result as :meth:`get`, but without a change of the cache."""
         is_known, result = self.state.results.find(name)
         return result if is_known else await self._record(name)
 

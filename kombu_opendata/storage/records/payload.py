@@ -16,7 +16,7 @@ schemes are defined here.
 segment    type   key: ``01 3f <path TB>``, in the folder of staged batches
 =========  =====  ======================================================================
 version    u8     1
-messages   u64    payload records that refer to the segment, at least 1
+messages   u64    payload and large value records that refer to it, at least 1
 bytes      u64    that they take in it
 =========  =====  ======================================================================
 """

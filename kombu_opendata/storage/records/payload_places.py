@@ -23,6 +23,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ...staging.batch_format import BATCH, SCHEME, SEGMENT
+from .payload import Chunks
 
 _SEGMENT_SCHEME, SEGMENT_SUFFIX = "segment:", ".segment"
 _FRAME = re.compile(rf"{SCHEME}({BATCH}):([0-9]{{1,18}}):([0-9]{{1,10}})", re.ASCII)
@@ -73,6 +74,10 @@ class EnvelopePlace(NamedTuple):
         """The URI of an envelope in a payload segment."""
         frame = f"{self.frame_bytes}:{self.start}:" if self.frame_bytes else ""
         return f"{_SEGMENT_SCHEME}{self.path}:{self.offset}:{frame}{self.length}:{self.checksum:08x}"
+
+
+#: the place of a payload, or of the value of a result: inline, in chunk records, or in a batch object or a segment
+Place = bytes | Chunks | EnvelopePlace
 
 
 def parse_payload_uri(uri: str) -> EnvelopePlace | None:

@@ -37,15 +37,16 @@ version           u8       1
 value             bytes    a u32 length, then the value
 ================  =======  =====================================================
 
-Large value, ``01 30 <key TB>``, of the result or part with this key. Its value is in chunks, ``01 31 <key TB> <number
-u32>``, raw bytes of 1 MiB but for the last; the value in its own record is empty:
+Large value, ``01 30 <key TB>``, of the result or part with this key, in whose own record the value is empty. The value
+is in a payload segment (version 2) or in chunks, ``01 31 <key TB> <number u32>``, raw bytes of 1 MiB but for the last:
 
 ================  =======  =====================================================
 field             type     meaning
 ================  =======  =====================================================
-version           u8       1
+version           u8       1; 2 with a URI and no further field
 chunks            u32      number of chunks
 size              u64      of the value, bytes
+URI               Utf8     place in a segment, as of a payload
 ================  =======  =====================================================
 
 The formats are defined here.
@@ -58,12 +59,14 @@ from typing import NamedTuple
 
 from . import field_types
 from .payload import Chunks
+from .payload_places import EnvelopePlace, is_segment, parse_payload_uri
 
 _RESULT = struct.Struct("<BBq")
 _CHORD = struct.Struct("<Bqqq")
 _LARGE = struct.Struct("<BIQ")
 _SIZE = struct.Struct("<I")
 _CHORD_WITH_BODY, _CHORD_WITH_MEMBERS = 2, 3
+_IN_SEGMENT = 2
 
 #: kinds of results
 INTERIM, READY, FINAL = range(3)
@@ -72,9 +75,12 @@ NO_INDEX = 0xFFFF_FFFF
 
 
 class Result(NamedTuple):
+    """A result; ``value`` is empty if it is at a ``place``, which its record lacks."""
+
     kind: int
     expires_at_ms: int
     value: bytes
+    place: Chunks | EnvelopePlace | None = None
 
 
 class Chord(NamedTuple):
@@ -88,12 +94,21 @@ class Chord(NamedTuple):
     members: tuple[bytes, ...] = ()
 
 
-def encode_large_value(large: Chunks) -> bytes:
+def encode_large_value(large: Chunks | EnvelopePlace) -> bytes:
+    if isinstance(large, EnvelopePlace):
+        return bytes((_IN_SEGMENT,)) + field_types.utf8(large.segment_uri)
     return field_types.pack_versioned(_LARGE, "chunks, size", *large)
 
 
-def decode_large_value(key: bytes, value: bytes) -> Chunks:
-    return Chunks(*field_types.read_all_versioned(_LARGE, key, value))
+def decode_large_value(key: bytes, value: bytes) -> Chunks | EnvelopePlace:
+    if value[:1] != bytes((_IN_SEGMENT,)):
+        return Chunks(*field_types.read_all_versioned(_LARGE, key, value))
+    uri, end = field_types.read_utf8(key, value, 1)
+    field_types.check_end(key, value, end)
+    place = parse_payload_uri(uri)
+    if place is None or not is_segment(place.path):
+        raise field_types.corrupt(key, 1, f"{uri}, an unknown URI")
+    return place
 
 
 def encode_result(result: Result) -> bytes:

@@ -1,7 +1,8 @@
-"""The payload segments that messages need, and the number and size of these messages.
+"""The payload segments that messages and results need, and the number and size of these messages and values.
 
 A record of a segment counts the payload records in the store that refer to it, so both are written by the same
-checkpoint. Effects count new messages; a message is subtracted when a checkpoint deletes its records.
+checkpoint. Effects count new messages; a message is subtracted when a checkpoint deletes its records. The value of a
+result, or of a chord's part, counts as a message.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ class SegmentState:
     def is_dirty(self) -> bool:
         """True if a checkpoint has records to write."""
         return bool(self._added)
+
+    @property
+    def has_unused(self) -> bool:
+        """True if all messages of some segment were deleted, and it is not released yet."""
+        return any(map(self.is_unused, self._unneeded))
 
     def needs(self, path: str) -> bool:
         """Return True if a message of the segment exists, or the store may still have its record."""

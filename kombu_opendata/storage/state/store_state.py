@@ -301,10 +301,10 @@ class StoreState:
         self.next_id = 0
         self.block_end = 0
         self.dirty = Dirty()
-        self.results = ResultState()
         self.idempotency = IdempotencyState()
         self.staged = StagedState()
         self.segments = SegmentState()
+        self.results = ResultState(self.segments)
         self.log = LogState()
         self.running = RunningTasks()
         self.handled = HandledFailures()

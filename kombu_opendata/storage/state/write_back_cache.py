@@ -57,15 +57,17 @@ class WriteBackCache(Generic[V]):
         item = self._pending.get(name)
         return item is not None and item[0] is not None
 
-    def put(self, name: bytes, value: V | None, at_ms: int = 0) -> None:
-        """Set a value, or None to delete it; the next checkpoint writes it."""
-        self.forget(name)
+    def put(self, name: bytes, value: V | None, at_ms: int = 0) -> V | None:
+        """Set a value, or None to delete it, for the next checkpoint; return the pending value that it replaces."""
+        replaced = self.discard(name)
         self._pending[name] = (value, at_ms)
+        return replaced
 
-    def discard(self, name: bytes) -> None:
-        """Remove a value, pending or not. If the store has it, the caller deletes it there."""
+    def discard(self, name: bytes) -> V | None:
+        """Remove a value, and return it if it is pending. If the store has one, the caller deletes it there."""
         self.forget(name)
-        self._pending.pop(name, None)
+        item = self._pending.pop(name, None)
+        return None if item is None else item[0]
 
     def keep(self, name: bytes, value: V | None) -> None:
         """Cache the store's value, or its absence."""

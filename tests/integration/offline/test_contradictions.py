@@ -31,6 +31,7 @@ from kombu_opendata.storage.records.definitions import QueueOverrides
 from kombu_opendata.storage.records.failures import TaskFailure
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.payload import CHUNK_BYTES
+from kombu_opendata.storage.records.payload_places import EnvelopePlace
 from kombu_opendata.storage.records.session_records import RunningTask, SessionLeases
 from tests.support.engine import OTHER, SESSION
 from tests.support.rich_store import edit
@@ -469,6 +470,8 @@ BROKEN: dict[str, tuple[str, Break]] = {
         "result-chunks",
         lambda _: {keys.value_chunk_key(keys.result_key(b"large"), 1): None},
     ),
+    "a large result in a segment that is missing": ("batch-missing", lambda _: in_segment(b"for ever")),
+    "a value in a segment of no result": ("result-chunks", lambda _: in_segment(b"none")),
     "chunks that nothing counts": ("result-chunks", lambda _: {keys.value_chunk_key(b"no owner", 0): b"x"}),
     "chunks of no result": (
         "result-chunks",
@@ -492,6 +495,12 @@ BROKEN: dict[str, tuple[str, Break]] = {
 
 def a_send(ids: tuple[int, ...], queues: tuple[tuple[str, ...], ...]) -> Changes:
     return {keys.idempotency_key(bytes(16)): idempotency.encode(idempotency.Sending(ids, NOW, bytes(16), queues))}
+
+
+def in_segment(name: bytes) -> Changes:
+    """A result whose value is in a segment that is not there."""
+    place = EnvelopePlace("segments/0123456789abcdef-0.segment", 0, 10, 0)
+    return {keys.large_value_key(keys.result_key(name)): results.encode_large_value(place)}
 
 
 def running(session: bytes, id: int, *, started_at: int = NOW) -> Changes:

@@ -49,7 +49,7 @@ def read(store: Path, columns: str, partitions: int = 0, **bounds: Any) -> list[
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store after a kill -9; the last results are in the journal only, and one result of the store is forgotten."""
     folder = tmp_path_factory.mktemp("results")
-    large = value("large", result="x" * 3_000_000)
+    large, in_chunks = (value(id, result="x" * 3_000_000) for id in ("large", "chunks"))
 
     async def steps(world: World) -> None:
         results = world.engine.results
@@ -60,6 +60,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         results.store(b"celery-task-meta-old", FINAL, value("old"), 1)
         results.store(b"celery-task-meta-forgotten", FINAL, value("forgotten"), 0)
         results.store(b"celery-task-meta-large", FINAL, large, 0)
+        world.engine.commits.large_bytes = 1 << 30  # as in a store in memory, or of an earlier version
+        results.store(b"celery-task-meta-chunks", FINAL, in_chunks, 0)
+        world.engine.commits.large_bytes = 64 << 10
         results.store(b"celery-taskset-meta-group", FINAL, b"{}", 0)
         await world.engine.commits.checkpoint()
         results.forget([b"celery-task-meta-forgotten"])
@@ -77,7 +80,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_results_of_each_kind(killed: Path, partitions: int) -> None:
     rows = {row[0]: row[1:] for row in read(killed, "task_id,state,value,exception,error,traceback", partitions)}
 
-    assert rows.pop("large")[:2] == ("SUCCESS", '"' + "x" * 3_000_000 + '"')
+    for id in ("large", "chunks"):
+        assert rows.pop(id)[:2] == ("SUCCESS", '"' + "x" * 3_000_000 + '"')
     assert rows == {
         "ok": ("SUCCESS", '{"\\u00e9": [1, null]}', None, None, None),
         "extended": ("SUCCESS", "5", None, None, None),

@@ -244,7 +244,7 @@ class SendCalls(BrokerCalls):
         """Store all messages or raise as :meth:`_check_room`; return their ids, -1 for a message without a queue."""
         self._check_room(routed, call.session)
         store, session = self._publishing.store, call.session
-        write = self._operations.write_large  # all before the first is stored: the disk may be full
+        write = self._commits.write_large  # all before the first is stored: the disk may be full
         places = [write(publish.envelope) if stored_in(targets) else None for publish, targets in routed]
         return [
             store(publish, targets, session, place) if targets else -1

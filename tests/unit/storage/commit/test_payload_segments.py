@@ -21,10 +21,11 @@ from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.commit.file_calls import FileCalls
 from kombu_opendata.storage.commit.payload_segments import BucketSegments, LocalSegments
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.messages.payload_reader import PayloadReader, Place
+from kombu_opendata.storage.messages.payload_reader import PayloadReader
 from kombu_opendata.storage.messages.payloads import Payloads
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.payload import PayloadURI
+from kombu_opendata.storage.records.payload_places import Place
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SESSION, World, run, sized
 from tests.support.plain_store import PlainStore

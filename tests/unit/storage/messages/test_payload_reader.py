@@ -16,11 +16,11 @@ from kombu_opendata.staging.folder import Folder
 from kombu_opendata.staging.folder_url import StagedFolder
 from kombu_opendata.staging.job import StagingTarget
 from kombu_opendata.storage.effects.staged_jobs import StagedChunk, records_of
-from kombu_opendata.storage.messages.payload_reader import PayloadReader, Place, locate
+from kombu_opendata.storage.messages.payload_reader import PayloadReader, locate
 from kombu_opendata.storage.messages.payloads import Payloads
 from kombu_opendata.storage.records.keys import payload_key
 from kombu_opendata.storage.records.payload import encode_inline
-from kombu_opendata.storage.records.payload_places import EnvelopePlace
+from kombu_opendata.storage.records.payload_places import EnvelopePlace, Place
 from kombu_opendata.storage.records.staged_jobs import StagedObject
 from tests.support import batches
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kombu_opendata.errors import CorruptRecord
+from kombu_opendata.storage.clock import SystemClock
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.records.payload_places import EnvelopePlace
 from kombu_opendata.storage.records.results import FINAL, INTERIM, READY
-from tests.support.engine import SETTINGS, World, run
+from kombu_opendata.storage.state.store_state import QueueSettings
+from tests.support.engine import SETTINGS, World, run, sized
+from tests.support.s3 import BUCKET, S3
+from tests.support.verified import assert_verified, verify
 
 pytestmark = pytest.mark.contract(11)
 
@@ -22,7 +32,7 @@ HOUR_MS = 3_600_000
 
 async def value_of(world: World, name: bytes) -> bytes | None:
     found = await world.engine.results.get(name)
-    return None if found is None else found.value
+    return None if found is None else await world.engine.results.value(name, found)
 
 
 async def rows_of(world: World, kind: RecordKind) -> list[bytes]:
@@ -288,7 +298,10 @@ async def chunks_of(world: World) -> tuple[int, int]:
     return len(large), len(await rows_of(world, RecordKind.VALUE_CHUNK))
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, COLD])
+CHUNKED, COLD_CHUNKED = (sized(settings, large_body_bytes=1 << 30) for settings in (SETTINGS, COLD))
+
+
+@pytest.mark.parametrize("settings", [CHUNKED, COLD_CHUNKED])
 def test_a_large_value_is_stored_in_chunks_which_go_with_it(tmp_path: Path, settings: object) -> None:
     async def steps(world: World) -> None:
         world.engine.results.store(b"task", READY, LARGE, HOUR_MS)
@@ -320,11 +333,12 @@ def test_a_large_value_is_stored_in_chunks_which_go_with_it(tmp_path: Path, sett
     run(tmp_path / "store", steps, settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("settings", [COLD, COLD_CHUNKED], ids=["segments", "chunks"])
 @pytest.mark.parametrize("value", [None, b"small"])
 def test_a_large_value_that_goes_while_it_is_read(
-    tmp_path: Path, value: bytes | None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, value: bytes | None, settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the reading of its record and that of its chunks."""
+    """Between the reading of its record and that of its chunks or its segment."""
 
     async def steps(world: World) -> None:
         results, store = world.engine.results, world.engine.store
@@ -345,10 +359,9 @@ def test_a_large_value_that_goes_while_it_is_read(
 
         monkeypatch.setattr(store, "get", slowly)
         for _ in range(2):
-            found = await results.get(b"task")
-            assert (found and found.value) == value
+            assert await value_of(world, b"task") == value
 
-    run(tmp_path / "store", steps, COLD)
+    run(tmp_path / "store", steps, settings)
 
 
 def test_large_parts_of_a_chord_go_with_it(tmp_path: Path) -> None:
@@ -359,13 +372,14 @@ def test_large_parts_of_a_chord_go_with_it(tmp_path: Path) -> None:
         await world.engine.commits.checkpoint()
         await world.crash()
         [key] = world.engine.state.results.chords[b"group"].parts.values()
-        assert await world.engine.results.part(key) == LARGE
+        results = world.engine.results
+        assert await results.part_value(key, await results.part(key)) == LARGE
         assert await chunks_of(world) == (1, 3)
-        world.engine.results.close_chord(b"group")
+        results.close_chord(b"group")
         await world.engine.commits.checkpoint()
         assert await chunks_of(world) == (0, 0)
 
-    run(tmp_path / "store", steps)
+    run(tmp_path / "store", steps, CHUNKED)
 
 
 def test_a_missing_chunk_is_said(tmp_path: Path) -> None:
@@ -376,7 +390,259 @@ def test_a_missing_chunk_is_said(tmp_path: Path) -> None:
         batch = world.engine.store.batch()
         batch.delete(keys.value_chunk_key(keys.result_key(b"task"), 1))
         await world.engine.store.write(batch)
-        with pytest.raises(CorruptRecord, match="chunks of a result hold"):
+        with pytest.raises(CorruptRecord, match="the result 'task' can't be read: the chunks of a result hold"):
             await value_of(world, b"task")
 
-    run(tmp_path / "store", steps)
+    run(tmp_path / "store", steps, CHUNKED)
+
+
+# ---------------------------------------------------------------------- payload segments
+SIZE = 1000
+SEGMENTED = sized(large_body_bytes=SIZE, segment_bytes=2500)
+#: no value is in memory after a read or a checkpoint
+COLD_SEGMENTED = replace(SEGMENTED, result_cache_bytes=0)
+
+
+def large(number: int, size: int = SIZE) -> bytes:
+    return random.Random(number).randbytes(size)
+
+
+def segments(world: World) -> list[str]:
+    return sorted(file.name.partition("-")[2] for file in (world.root / "default.staged").glob("segments/*"))
+
+
+async def collect(world: World) -> None:
+    """Delete what is not needed, and what a crash left."""
+    await world.engine.commits.checkpoint()
+    await world.engine.upkeep.tidy()
+    await world.engine.staging.remove_orphans(world.clock.now_ms(), lambda _folder: nullcontext())
+
+
+async def cold_value_of(world: World, name: bytes) -> bytes | None:
+    world.engine.free_memory()
+    return await value_of(world, name)
+
+
+def test_values_from_the_threshold_on_are_written_once(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+        assert engine.journal is not None
+        for number, size in enumerate((SIZE - 1, SIZE, 100_000)):
+            engine.results.store(b"%d" % number, READY, large(number, size), 0)
+        assert engine.commits.new_bytes < SIZE
+        await engine.commits.checkpoint()
+        assert await rows_of(world, RecordKind.LARGE_VALUE) == [
+            keys.large_value_key(keys.result_key(name)) for name in (b"1", b"2")
+        ]
+        records = [await engine.store.get(keys.result_key(b"%d" % number)) or b"" for number in range(3)]
+        assert [len(record) > SIZE - 1 for record in records] == [True, False, False]
+        assert [await cold_value_of(world, b"%d" % number) for number in range(3)] == [
+            large(0, SIZE - 1), large(1), large(2, 100_000),
+        ]  # fmt: skip
+
+    assert_verified(run(tmp_path / "store", steps, SEGMENTED).root)
+
+
+#: how far a value is stored, and how far the value that replaces it
+STEPS = ["applied", "committed", "stored"]
+
+
+@pytest.mark.parametrize("new", [large(2), b"small", None])
+@pytest.mark.parametrize("new_step", ["", *STEPS])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_at_any_step_of_a_value(tmp_path: Path, step: str, new_step: str, new: bytes | None) -> None:
+    """The copy of the store is as a kill -9 leaves it: what was written without a commit is there."""
+    expected = None if step == "applied" else large(1)
+    if new_step in STEPS[1:]:
+        expected = new
+
+    async def advance(world: World, step: str) -> None:
+        if step == "committed":
+            await world.engine.commits.commit()
+        elif step == "stored":
+            await world.engine.commits.checkpoint()
+
+    async def steps(world: World) -> None:
+        results = world.engine.results
+        results.store(b"task", READY, large(1), HOUR_MS)
+        await advance(world, step)
+        if new_step and new is None:
+            results.forget([b"task"])
+        elif new_step and new is not None:
+            results.store(b"task", READY, new, HOUR_MS)
+        await advance(world, new_step)
+        await world.crash()
+        assert await value_of(world, b"task") == expected
+        await collect(world)
+        assert await cold_value_of(world, b"task") == expected
+        assert len(segments(world)) == (expected is not None and len(expected) >= SIZE)
+        world.clock.advance(HOUR_MS)
+        await world.engine.collector.sweep()
+        await collect(world)
+        assert segments(world) == []
+
+    assert_verified(run(tmp_path / "store", steps, COLD_SEGMENTED).root)
+
+
+def test_a_segment_is_deleted_with_its_last_value_or_message(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+        for number in range(5):
+            engine.results.store(b"%d" % number, READY, large(number), 0)
+        world.publish("q", envelope=large(5))
+        await collect(world)
+        assert segments(world) == ["0.segment", "1.segment"]
+        engine.results.forget([b"3", b"4"])
+        await collect(world)
+        assert segments(world) == ["0.segment", "1.segment"], "the message"
+        engine.operations.delete(world.queue("q"), (await world.claim("q"),))
+        await collect(world)
+        assert segments(world) == ["0.segment"]
+        assert [await cold_value_of(world, b"%d" % number) for number in range(3)] == [large(n) for n in range(3)]
+
+    assert_verified(run(tmp_path / "store", steps, SEGMENTED).root)
+
+
+def test_a_value_that_waits_for_its_checkpoint_keeps_a_segment_whose_messages_went(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+        assert engine.commits.segments is not None
+        world.publish("q", envelope=large(1))
+        engine.operations.delete(world.queue("q"), (await world.claim("q"),))
+        await engine.commits.checkpoint()
+        engine.results.store(b"task", READY, large(2), 0)
+        engine.commits.segments.end_segment()
+        await engine.upkeep.tidy()
+        await collect(world)
+        assert await cold_value_of(world, b"task") == large(2)
+
+    assert_verified(run(tmp_path / "store", steps, SEGMENTED).root)
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_result_and_a_part_share_a_value(tmp_path: Path, is_stored: bool) -> None:
+    async def steps(world: World) -> None:
+        engine, results = world.engine, world.engine.results
+        results.open_chord(b"group", HOUR_MS, 2)
+        results.store(b"task", READY, large(1), 0, b"group", 0, b"one", HOUR_MS)
+        assert results.store(b"other", READY, large(2), 0, b"group", 0, b"one", HOUR_MS), "the part is there"
+        [key] = engine.state.results.chords[b"group"].parts.values()
+        if is_stored:
+            await engine.commits.checkpoint()
+            engine.free_memory()
+        assert await results.part_value(key, await results.part(key)) == large(1)
+        results.forget([b"task", b"other"])
+        if is_stored:
+            await collect(world)
+            assert await results.part_value(key, await results.part(key)) == large(1)
+        results.close_chord(b"group")
+        await collect(world)
+        assert segments(world) == []
+
+    assert_verified(run(tmp_path / "store", steps, SEGMENTED).root)
+
+
+@pytest.mark.parametrize("settings", [SEGMENTED, COLD_SEGMENTED])
+def test_values_in_chunks_of_an_earlier_version(tmp_path: Path, settings: EngineSettings) -> None:
+    async def earlier(world: World) -> None:
+        for name in (b"task", b"kept"):
+            world.engine.results.store(name, READY, LARGE, 0)
+        await world.engine.commits.checkpoint()
+        assert await chunks_of(world) == (2, 6)
+
+    async def later(world: World) -> None:
+        assert [await value_of(world, name) for name in (b"task", b"kept")] == [LARGE, LARGE]
+        world.engine.results.store(b"task", READY, large(1), 0)
+        await world.engine.commits.checkpoint()
+        assert await chunks_of(world) == (2, 3)
+        assert [await cold_value_of(world, name) for name in (b"task", b"kept")] == [large(1), LARGE]
+
+    root = run(tmp_path / "store", earlier, CHUNKED).root
+    assert_verified(run(root, later, settings).root)
+
+    async def without_segments(world: World) -> None:
+        assert await value_of(world, b"task") == large(1)
+        world.engine.results.store(b"task", READY, LARGE[::-1], 0)
+        await collect(world)
+        assert segments(world) == []
+        assert await cold_value_of(world, b"task") == LARGE[::-1]
+
+    assert_verified(run(root, without_segments, CHUNKED).root)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut off", "missing"])
+def test_a_damaged_segment_fails_only_its_results(tmp_path: Path, damage: str) -> None:
+    async def store(world: World) -> None:
+        for number in range(6):
+            world.engine.results.store(b"%d" % number, READY, large(number), 0)
+
+    root = run(tmp_path / "store", store, SEGMENTED).root
+    (file,) = (root / "default.staged").glob("segments/*-0.segment")
+    if damage == "missing":
+        file.unlink()
+    elif damage == "cut off":
+        os.truncate(file, 2 * SIZE + 1)
+    else:
+        file.write_bytes(file.read_bytes()[:-1] + bytes([file.read_bytes()[-1] ^ 1]))
+    lost = range(3) if damage == "missing" else [2]
+    found = verify(root).findings
+    assert [finding.code for finding in found] == len(lost) * [
+        "batch-damaged" if damage == "flipped" else "batch-missing"
+    ]
+    assert all(f"result '{number}'" in finding.text for number, finding in zip(lost, found, strict=True))
+
+    async def read(world: World) -> None:
+        for number in range(6):
+            if number in lost:
+                with pytest.raises(CorruptRecord, match=f"the result '{number}' can't be read: .*segments/"):
+                    await value_of(world, b"%d" % number)
+            else:
+                assert await value_of(world, b"%d" % number) == large(number)
+        world.engine.results.store(b"2", READY, b"new", 0)
+        assert await value_of(world, b"2") == b"new"
+
+    run(root, read, SEGMENTED)
+
+
+def test_a_value_that_is_replaced_while_its_segment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+        engine.results.store(b"task", READY, large(1), 0)
+        await collect(world)
+        engine.free_memory()
+        read = engine.payloads.read_value
+
+        async def slowly(place: EnvelopePlace) -> bytes:
+            monkeypatch.setattr(engine.payloads, "read_value", read)
+            engine.results.store(b"task", READY, large(2), 0)
+            await collect(world)
+            assert segments(world) == ["1.segment"]
+            return await read(place)
+
+        monkeypatch.setattr(engine.payloads, "read_value", slowly)
+        assert engine.commits.segments is not None
+        engine.commits.segments.end_segment()
+        assert await value_of(world, b"task") == large(2)
+
+    assert_verified(run(tmp_path / "store", steps, SEGMENTED).root)
+
+
+def test_a_value_in_a_bucket_is_read_when_its_object_exists(s3: S3, tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = sized(bucket_large_body_bytes=SIZE)
+        url = f"s3://{BUCKET}/results"
+        world = World(tmp_path, settings)
+        engine = world.engine = await Engine.open(url, "default", SystemClock(), settings)
+        engine.definitions.declare_queue("q", QueueSettings())
+        engine.results.store(b"task", READY, large(1), 0)
+        assert await value_of(world, b"task") == large(1), "in memory"
+        assert await cold_value_of(world, b"task") == large(1), "after its commit"
+        engine.results.store(b"task", READY, large(2), 0)
+        await engine.commits.commit()
+        await engine.store.close()
+        engine = world.engine = await Engine.open(url, "default", SystemClock(), settings)
+        assert await value_of(world, b"task") == large(2)
+        assert not engine.state.segments.is_dirty
+        await engine.close()
+
+    asyncio.run(main())

@@ -5,9 +5,12 @@ import pytest
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.records import decode_any, field_types, keys, payload, results
 from kombu_opendata.storage.records.kinds import ParsedKey
+from kombu_opendata.storage.records.payload import encode_uri
+from kombu_opendata.storage.records.payload_places import EnvelopePlace
 
 RESULT = results.Result(results.FINAL, 1769385600000, b"\x00value\xff")
 CHORD = results.Chord(0, -1, 2, b"header")
+PLACE = EnvelopePlace("segments/0123456789abcdef-7.segment", 4096, 65_536, 0xCAFE, 300)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +58,12 @@ CHORD = results.Chord(0, -1, 2, b"header")
             "01" + "03000000" + "0100200000000000",
             payload.Chunks(3, 2**21 + 1),
         ),
+        (
+            keys.large_value_key(keys.result_key(b"k")),
+            results.encode_large_value(PLACE),
+            "024500" + b"segment:segments/0123456789abcdef-7.segment:4096:300:0:65536:0000cafe".hex(),
+            PLACE,
+        ),
     ],
 )
 def test_bytes(key: bytes, value: bytes, stored: str, decoded: object) -> None:
@@ -82,6 +91,11 @@ def test_parts_sort_by_index() -> None:
         (keys.chord_key(b"g"), b"\x00" * 25),
         (keys.chord_part_key(b"g", 1, b"m"), b""),
         (keys.chord_part_key(b"g", 1, b"m"), b"\x02"),
+        (keys.large_value_key(b"k"), b"\x03" + bytes(12)),
+        (keys.large_value_key(b"k"), encode_uri("chunks:1:1")),
+        (keys.large_value_key(b"k"), encode_uri("batch:job/0-0-00000000.batch:0:1:00000000")),
+        (keys.large_value_key(b"k"), encode_uri(PLACE.segment_uri) + b"x"),
+        (keys.large_value_key(b"k"), encode_uri(PLACE.segment_uri)[:-1]),
     ],
 )
 def test_damage_names_the_key(key: bytes, value: bytes) -> None:

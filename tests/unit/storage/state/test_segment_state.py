@@ -26,6 +26,10 @@ class Batch:
         return None if value is None else payload.decode_segment(KEY, value)
 
 
+def has_unused(state: SegmentState) -> bool:
+    return state.has_unused
+
+
 def test_a_checkpoint_counts_what_its_snapshot_had() -> None:
     state, batch = SegmentState(), Batch()
     state.add(PATH, 10)
@@ -52,17 +56,21 @@ def test_a_segment_is_released_when_the_store_has_the_deletion_of_its_last_messa
     assert state.needs(PATH)
     assert state.release("") == []
     assert not state.is_unused(PATH)
+    assert not has_unused(state)
     state.end_flush()
+    assert has_unused(state)
     assert state.is_unused(PATH)
     assert state.release(PATH) == [], "it is open"
     state.add(PATH, 10)
     assert state.release("") == [], "it is used again"
+    assert not has_unused(state)
     state.snapshot()
     assert state.release("") == []
     state.collect(PATH, 10)
     state.put_into(batch)  # type: ignore[arg-type]
     state.end_flush()
     assert state.release("") == [PATH]
+    assert not has_unused(state)
     assert state.release("") == []
     assert not state.needs(PATH)
 
