@@ -57,7 +57,8 @@ MAGIC = b"ODQ\0"
 PREAMBLE_BYTES = _PREAMBLE.size
 PREAMBLE = _PREAMBLE.pack(MAGIC, MAJOR, MINOR)
 
-_encode = msgspec.msgpack.Encoder(enc_hook=base_value).encode
+_encoder = msgspec.msgpack.Encoder(enc_hook=base_value)
+_encode = _encoder.encode
 client_messages: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
 broker_messages: msgspec.msgpack.Decoder[BrokerMessage] = msgspec.msgpack.Decoder(BrokerMessage)
 
@@ -89,9 +90,27 @@ def check_preamble(data: bytes, *, peer: str) -> None:
         )
 
 
+#: an encoded frame; it is not changed
+Frame = bytes | bytearray
+
+
 def frame(message: Any) -> bytes:
     body = _encode(message)
     return _LENGTH.pack(len(body)) + body
+
+
+def frame_parts(message: Any) -> tuple[bytes, bytes]:
+    """Return a frame in two parts. To join those of a large frame would take as long as to encode it."""
+    body = _encode(message)
+    return _LENGTH.pack(len(body)), body
+
+
+def large_frame(message: Any) -> bytearray:
+    """Return a frame, which is encoded in its place: for a message known to be large."""
+    data = bytearray(_LENGTH.size)
+    _encoder.encode_into(message, data, _LENGTH.size)
+    _LENGTH.pack_into(data, 0, len(data) - _LENGTH.size)
+    return data
 
 
 # ---------------------------------------------------------------------- limits of clients' frames

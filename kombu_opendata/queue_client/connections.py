@@ -18,7 +18,7 @@ from ..client.connection_options import DEFAULTS, Options
 from ..client.session.broker_connection import BrokerConnection
 from ..errors import BrokerStopping, ConnectionLost, MessageTooLarge, OpenDataError, RequestError, from_wire
 from ..protocol import messages as m
-from ..protocol.framing import client_messages
+from ..protocol.framing import Frame, client_messages
 from ..protocol.header_types import base_value
 from ..protocol.messages import Cancelled, Delivery, Failed, Lease, Read, ReadMessages, Send, Sent, StopReading
 from ..protocol.messages.message_base import Reply, Request
@@ -88,7 +88,7 @@ class ClientConnection(BrokerConnection):
             raise from_wire(answer.code, answer.text, answer.values)
         return message.reply(answer)
 
-    def _wait_for(self, rid: int, data: bytes, deadline: float) -> Any:
+    def _wait_for(self, rid: int, data: Frame, deadline: float) -> Any:
         """Return the reply to a read; after the deadline, request that the broker replies immediately."""
         link, io, session = self.link, self.io, self.session
         stopped_socket = None  # after a resume over another socket, the read waits again

@@ -101,6 +101,9 @@ def test_every_way_to_a_broker(reach: Reach, stack: ExitStack) -> None:
     assert client.get([prefix + b"a", prefix + b"b"]) == [b"2", None]
     client.forget([prefix + b"a"])
     assert client.get([prefix + b"a"]) == [None]
+    large = bytes(range(256)) * 8000
+    assert client.store(store(prefix + b"large", large)).stored
+    assert client.get([prefix + b"large"]) == [large], "a frame that is sent in parts"
 
 
 def test_a_watch_tells_what_is_there_and_ends_with_a_result(raw: RawClient, other: RawClient) -> None:

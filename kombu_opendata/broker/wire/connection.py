@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any, cast
 
 from ...errors import (
@@ -16,7 +17,7 @@ from ...errors import (
     VersionMismatch,
 )
 from ...protocol import messages as m
-from ...protocol.framing import PREAMBLE, Refused, frame
+from ...protocol.framing import PREAMBLE, Refused, frame, frame_parts
 from ...protocol.messages.message_base import WireMessage
 from ...protocol.tcp import is_tcp, set_tcp_options
 from ...selectors.selector import precompile
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 
 #: limit for the envelopes of a Deliver frame, so that the client receives the first messages early
 _DELIVER_BYTES = 1 << 20
+#: messages that may have envelopes or values, and the size from which these are sent without being copied into a frame
+_MAY_BE_LARGE = frozenset((m.Deliver, m.Got, m.Results, m.ChordParts))
+_JOINED_BYTES = 64 << 10
 #: unsent bytes beyond which a client gets no deliveries
 WRITE_HIGH_WATER_BYTES = 512 << 10
 #: maximum wait of a closing connection for its client to read the reason
@@ -284,23 +288,38 @@ class ConnectionProtocol(asyncio.Protocol):
     def send_all(self, outgoing: list[Any]) -> None:
         """Send messages in order."""
         frames: list[bytes] = []
+        is_large = False
         for message in outgoing:
-            if type(message) is m.Deliver and len(message.deliveries) > 1:
-                frames += map(frame, message.cut(_DELIVER_BYTES))
-            else:
+            if type(message) not in _MAY_BE_LARGE:
                 frames.append(frame(message))
-        self._write(b"".join(frames))
+                continue
+            is_cut = type(message) is m.Deliver and len(message.deliveries) > 1
+            for each in message.cut(_DELIVER_BYTES) if is_cut else (message,):
+                head, body = frame_parts(each)
+                frames += head, body
+                is_large = is_large or len(body) >= _JOINED_BYTES
+        if is_large:
+            self._write_parts(frames)
+        else:
+            self._write(b"".join(frames))
         if self._inbox.queries:
             self._inbox.answered(outgoing)
         if self._leaving and self._transport is not None:
             self._transport.close()
 
     def _write(self, data: bytes) -> None:
+        if data:
+            self._write_parts((data,))
+
+    def _write_parts(self, parts: Sequence[bytes]) -> None:
         transport = self._transport
-        if transport is None or not data:
+        if transport is None:
             return
         self._heartbeat.is_quiet = False
-        transport.write(data)
+        if len(parts) == 1:
+            transport.write(parts[0])
+        else:
+            transport.writelines(parts)
         if transport.get_write_buffer_size() > MAX_UNSENT_BYTES and not transport.is_closing():
             transport.pause_reading()
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ...errors import BrokerStopping, NotActive, NotFound, OpenDataError, StoreStalled, from_wire
 from ...protocol.declared import Declaration, Declared
-from ...protocol.framing import frame
+from ...protocol.framing import SMALL_FRAME_BYTES, Frame, frame, large_frame
 from ...protocol.messages import (
     BrokerMessage,
     Cancelled,
@@ -32,6 +32,7 @@ from ...protocol.messages import (
     Hello,
     Lease,
     Outcome,
+    Publish,
     PublishConfirm,
     Qos,
     QueueDeclared,
@@ -168,7 +169,7 @@ class ClientSession:
         self.declared = Declared()
         self.run_id = b""
         self.calls: dict[int, Any] = {}
-        self.unanswered: dict[int, bytes] = {}
+        self.unanswered: dict[int, Frame] = {}
         self.answers: dict[int, Any] = {}
         self.in_flight = PublishesInFlight()
         self.events: deque[Event] = deque()
@@ -243,7 +244,7 @@ class ClientSession:
             delivery = message.delivery
             self.to_send.append(frame(self.settle(Outcome.RELEASE, delivery.channel, [delivery.lease])))
 
-    def _failed(self, message: Failed, data: bytes) -> None:
+    def _failed(self, message: Failed, data: Frame) -> None:
         if message.code == StoreStalled.code and message.values.get("uncertain"):
             self.uncertain.note(data)
 
@@ -272,25 +273,26 @@ class ClientSession:
                 held[delivery.queue, delivery.id, delivery.token] = channel
 
     # ------------------------------------------------------------ actions of the client
-    def start_request(self, message: Any) -> bytes:
+    def start_request(self, message: Any, *, is_large: bool = False) -> Frame:
         """Assign a number to a request, register it as unanswered, and return its frame."""
         self.last_rid = message.rid = self.last_rid + 1
-        data = self.unanswered[message.rid] = frame(message)
+        data = self.unanswered[message.rid] = large_frame(message) if is_large else frame(message)
         return data
 
-    def start_call(self, message: Any) -> bytes:
+    def start_call(self, message: Any) -> Frame:
         """Start a request as :meth:`start_request`, for a call that may declare or delete something."""
         data = self.start_request(message)
         self.calls[message.rid] = message
         return data
 
-    def start_publish(self, message: Any) -> bytes:
+    def start_publish(self, message: Any) -> Frame:
         """Start a request as :meth:`start_request`, with the number by which the broker stores the message once."""
         number = self.uncertain.number_of(message, self.last_seq) if self.uncertain.numbers else None
         if number is None:
             number = self.last_seq = self.last_seq + 1
         message.seq = number
-        return self.start_request(message)
+        is_large = type(message) is not Publish or len(message.envelope) >= SMALL_FRAME_BYTES
+        return self.start_request(message, is_large=is_large)
 
     def settle(self, outcome: int, channel: int, leases: list[Lease]) -> Settle:
         """End leases and return the message for the broker."""

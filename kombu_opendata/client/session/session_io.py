@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import BrokerStopping, MessageTooLarge, OpenDataError, RetryLater, from_wire
-from ...protocol.framing import frame
+from ...protocol.framing import Frame, frame
 from ...protocol.messages import Failed, Publish, PublishConfirm
 from .session import LEFT_TO_SUCCESSOR, ClientSession
 from .session_link import LinkState, SessionLink
@@ -21,7 +21,7 @@ class SessionIO:
         self.session = session
         self.link = link
 
-    def exchange(self, message: Any, start: Callable[[Any], bytes], timeout: float | None) -> Any:
+    def exchange(self, message: Any, start: Callable[[Any], Frame], timeout: float | None) -> Any:
         """Start a request and wait for its reply. The caller holds the lock.
 
         Args:
@@ -85,7 +85,7 @@ class SessionIO:
         with self.link.lock:
             self.transmit(frame(message))
 
-    def transmit(self, data: bytes) -> None:
+    def transmit(self, data: Frame) -> None:
         """Send a frame. If the socket breaks, the resume sends the frame with the unanswered requests."""
         current = self.link.current or self.link.ensure_open()
         if self.session.settlements.reports:
@@ -227,7 +227,7 @@ class SessionIO:
         """Broker's limit for a message; 0 until the broker has sent it."""
         return self.link.welcome.max_message_bytes if self.link.welcome is not None else 0
 
-    def check_frame(self, data: bytes) -> None:
+    def check_frame(self, data: Frame) -> None:
         """Raise MessageTooLarge if the broker would refuse the frame."""
         size = len(data) - 4
         limit = self.link.welcome.max_frame_bytes if self.link.welcome is not None else 0

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...errors import FailedPublish, OpenDataError, PublishFailed
 from ...protocol.envelope import encode_fields, open_envelope
-from ...protocol.framing import client_messages
+from ...protocol.framing import Frame, client_messages
 from ...protocol.messages import Lease, Publish, Send
 from ...protocol.task_reports import TaskReport
 
@@ -112,13 +112,13 @@ class UncertainPublishes:
     def __init__(self) -> None:
         self.numbers: dict[bytes, int] = {}
 
-    def note(self, frame: bytes) -> None:
+    def note(self, frame: Frame) -> None:
         """Record that this request was refused and that it is unknown whether it was stored."""
         message = client_messages.decode(frame[_HEADER_BYTES:])
         if isinstance(message, (Publish, Send)):
             self.numbers[content_of(message)] = message.seq
 
-    def confirm(self, frame: bytes) -> None:
+    def confirm(self, frame: Frame) -> None:
         """Record that this request was stored."""
         message = client_messages.decode(frame[_HEADER_BYTES:])
         if isinstance(message, (Publish, Send)):

@@ -44,6 +44,9 @@ _MAX_GAP_BYTES = 16 << 10
 #: the most bytes of one such read
 _MAX_RUN_BYTES = 4 << 20
 
+#: the average size of payloads from which each has its own range in a read, so that it need not be copied
+_SEPARATE_BYTES = 16 << 10
+
 #: the most bytes of decompressed frames that remain in memory: a few times the messages that are loaded ahead
 _CACHE_BYTES = 4 << 20
 
@@ -340,14 +343,18 @@ def _read_batches(folder: Folder, parts: list[_Part], envelopes: Envelopes, fram
     parts.sort(key=lambda part: part[:3])
     for path, batch in groupby(parts, key=lambda part: part.path):
         for run in _runs(list(batch)):
-            start = run[0].offset
+            start, end = run[0].offset, run[-1].end
+            is_separate = end - start >= len(run) * _SEPARATE_BYTES
+            ranges = [(part.offset, part.bytes) for part in run] if is_separate else [(start, end - start)]
             try:
-                (data,) = folder.read(path, [(start, run[-1].end - start)])
+                pieces = folder.read(path, ranges)
             except CorruptRecord as exc:
                 envelopes.update((id, exc) for part in run for id, _place in part.messages)
                 continue
-            for part in run:
-                _add(part, data[part.offset - start : part.end - start], envelopes, frames)
+            if not is_separate:
+                pieces = [pieces[0][part.offset - start : part.end - start] for part in run]
+            for part, data in zip(run, pieces, strict=True):
+                _add(part, data, envelopes, frames)
 
 
 def _add(part: _Part, data: bytes, envelopes: Envelopes, frames: FrameCache) -> None:

@@ -12,7 +12,16 @@ import pytest
 from kombu_opendata.errors import InvalidMessage, OpenDataError, ProtocolError, RequestError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import MAX_OPENED_BYTES, open_envelope
-from kombu_opendata.protocol.framing import LARGE, SMALL_FRAME_BYTES, FrameReader, Refused, client_messages, frame
+from kombu_opendata.protocol.framing import (
+    LARGE,
+    SMALL_FRAME_BYTES,
+    FrameReader,
+    Refused,
+    client_messages,
+    frame,
+    frame_parts,
+    large_frame,
+)
 from kombu_opendata.protocol.messages.message_base import MAX_ITEMS
 
 
@@ -91,6 +100,12 @@ def test_too_much_in_a_message_that_has_no_answer(message: Any) -> None:
 )
 def test_what_is_allowed_arrives(message: Any) -> None:
     assert read(message) == message
+
+
+@pytest.mark.parametrize("size", [0, 100_000, SMALL_FRAME_BYTES + 1])
+def test_a_frame_is_the_same_in_parts_and_in_its_place(size: int) -> None:
+    message = m.Publish(7, 8, "", "queue", bytes(size), {"name": "text"}, 0, 1, 0, -1)
+    assert b"".join(frame_parts(message)) == large_frame(message) == frame(message)
 
 
 def test_frames_behind_one_that_is_refused() -> None:
