@@ -234,8 +234,8 @@ class Turn:
     """
 
     __slots__ = (
-        "_bucket", "_commit_seconds", "_commits", "_delivery", "_failure", "_loop", "_outbox", "_slow_turns", "core",
-        "gate", "policies",
+        "_bucket", "_commits", "_delivery", "_failure", "_loop", "_measured", "_outbox", "_slow_turns", "core", "gate",
+        "policies",
     )  # fmt: skip
 
     def __init__(
@@ -251,7 +251,7 @@ class Turn:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._slow_turns = slow_turns or SlowTurns(self._loop)
-        self._commit_seconds = engine.metrics.commit_seconds
+        self._measured = engine.metrics.commits
         self._commits = engine.commits
         outbox = self._outbox = Outbox(self._loop, self.run)
         self._failure = InstanceFailure(name, self._loop, engine.commits)
@@ -271,14 +271,14 @@ class Turn:
 
     def run(self) -> None:
         """Deliver, commit and send; an unexpected error fails the instance."""
-        slow_turns, committed = self._slow_turns, self._commit_seconds.sum
+        slow_turns, measured = self._slow_turns, len(self._measured)
         start = slow_turns.time()
         try:
             self._run()
         except Exception as exc:
             self._failure.fail(exc)
         if (seconds := slow_turns.time() - start) >= SLOW_SECONDS:
-            is_commit = 2 * (self._commit_seconds.sum - committed) > seconds
+            is_commit = 2 * sum(commit.seconds for commit in self._measured[measured:]) > seconds
             slow_turns.end_step(start, COMMIT if is_commit else DELIVERY)
 
     def _run(self) -> None:

@@ -199,6 +199,7 @@ def _put_duties(snapshot: MetricsSnapshot, name: str, maintenance: Maintenance) 
 
 
 def _put_histograms(snapshot: MetricsSnapshot, name: str, metrics: EngineMetrics) -> None:
+    metrics.count_commits()
     for metric, histogram in {
         "commit_duration_seconds": metrics.commit_seconds,
         "commit_effects": metrics.commit_effects,

@@ -44,7 +44,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ...protocol.task_reports import STATES
 from ...storage.clock import Clock, TimeSlice
-from ...storage.commit.measurements import SlowCommit, stopwatch
+from ...storage.commit.measurements import MeasuredCommit, stopwatch
 from ...storage.engine import Engine
 from ...storage.read.stored_messages import read_metadata
 from ...storage.records.history_log import ACKED, DETAILED, MANUAL, OUTCOMES, REASONS, Attempt, Left
@@ -133,7 +133,7 @@ class MessageSpans:
                 except Exception as exc:
                     self._log_missing(exc)
 
-    def slow_commit(self, commit: SlowCommit) -> None:
+    def slow_commit(self, commit: MeasuredCommit) -> None:
         """Make the span of a slow commit; an error is logged."""
         end_ms = self._clock.now_ms() - int(1000 * (stopwatch() - commit.ended_at))
         attributes = {"opendata_queue.commit.effects": commit.effects, "opendata_queue.commit.bytes": commit.size}

@@ -27,7 +27,7 @@ from ..state.store_state import Queue, StoreState
 from . import checkpoint
 from .journal import Journal
 from .journal_format import RECORD_BYTES
-from .measurements import EngineMetrics, SlowCommit, stopwatch
+from .measurements import EngineMetrics, MeasuredCommit, stopwatch
 from .payload_segments import Segments
 
 #: a batch of this size is written immediately; writing it takes about five times as much memory
@@ -242,17 +242,8 @@ class Commits:
                 self.is_large.set()
         if self.needs_sync:
             self.needs_sync = self.sync_soon = False
-        self._measure(stopwatch() - start, count, size)
-
-    def _measure(self, seconds: float, count: int, size: int) -> None:
-        """Count a commit; its effects and bytes are 0 if it only synced an earlier one."""
-        metrics = self._metrics
-        metrics.commit_seconds.observe(seconds)
-        if count:
-            metrics.commit_effects.observe(count)
-            metrics.commit_bytes.observe(size)
-        if seconds > metrics.slow_seconds:
-            metrics.slow_commits.append(SlowCommit(seconds, count, size, stopwatch()))
+        end = stopwatch()
+        self._metrics.commits.append(MeasuredCommit(end - start, count, size, end))
 
     async def commit(self) -> None:
         """Make the pending effects durable in any kind of store."""
@@ -351,7 +342,7 @@ class Commits:
             seconds = asyncio.get_running_loop().time() - start
             self._metrics.checkpointed(seconds, batch.nbytes, self._clock.now_ms())
             if self._journal is None:
-                self._measure(seconds, count, batch.nbytes)
+                self._metrics.commits.append(MeasuredCommit(seconds, count, batch.nbytes, stopwatch()))
             await self._end_flush(touched, now)
             if self._batch_bytes < FULL_BATCH_BYTES:
                 self._on_full(False)

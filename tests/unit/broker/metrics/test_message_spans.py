@@ -16,7 +16,7 @@ from kombu_opendata.broker.metrics import message_spans
 from kombu_opendata.broker.metrics.message_spans import MessageSpans, ThreadTimes
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.clock import SystemClock
-from kombu_opendata.storage.commit.measurements import SlowCommit
+from kombu_opendata.storage.commit.measurements import MeasuredCommit
 from kombu_opendata.storage.records import metadata
 from kombu_opendata.storage.state.history_log import LogChunk
 
@@ -88,7 +88,7 @@ def test_an_error_of_the_sdk_does_not_end_the_brokers_work(
     tracer = SimpleNamespace(start_span=start_span)
     monkeypatch.setattr(trace, "get_tracer", lambda *_args: tracer)
     spans, _chunks = spans_of_chunks()
-    spans.slow_commit(SlowCommit(1.0, 1, 1, 0.0))
+    spans.slow_commit(MeasuredCommit(1.0, 1, 1, 0.0))
     (record,) = caplog.records
     assert "a processor is broken" in record.getMessage()
 
