@@ -31,6 +31,8 @@ _SHARED_OPTIONS = {
     "AWS_DEFAULT_REGION": "region", "AWS_REGION": "region",
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "virtual_hosted_style_request",
 }  # fmt: skip
+#: the fields of a reply that are those of the stored job
+_COPIED = [name for name in Job.__struct_fields__ if name in StagedJob.__slots__ and name not in ("queues", "tasks")]
 
 
 class StagingCalls(BrokerCalls):
@@ -200,24 +202,6 @@ def _report(job: StagedJob, running: int, rate: float, rights: Rights) -> Job:
         total = queues.get(key, JobQueueCounts())
         done, failed, removed = total.done + counts[1], total.failed + counts[2], total.removed + counts[3]
         queues[key] = JobQueueCounts(total.routed + counts[0], done, failed, removed)
-    return Job(
-        job_id=job.id,
-        state=job.state,
-        first_id=job.first_id,
-        rows=job.rows,
-        batches=job.batches,
-        bytes=job.bytes,
-        committed_at_ms=job.committed_at_ms,
-        routed=job.routed,
-        unroutable=job.unroutable,
-        damaged=job.damaged,
-        queues=queues,
-        running=running,
-        tasks=TaskCounts(job.tasks - sum(job.ended) - running, running, *job.ended),
-        rate=rate,
-        digest=job.digest,
-        rate_limit=job.rate_limit,
-        cancelled_at_ms=job.cancelled_at_ms,
-        settled_at_ms=job.settled_at_ms,
-        completed_at_ms=job.completed_at_ms,
-    )
+    tasks = TaskCounts(job.tasks - sum(job.ended) - running, running, *job.ended)
+    copied = {name: getattr(job, name) for name in _COPIED}
+    return Job(job_id=job.id, state=job.state, queues=queues, running=running, tasks=tasks, rate=rate, **copied)
