@@ -1,7 +1,7 @@
 """Transport options of other brokers, and their replacements in this broker.
 
 Many apps share their settings between brokers, so such an option is not an error. It is reported once, because the user
-relies on its effect. ``docs/migrating.md`` contains the same table.
+relies on its effect. ``tools/site/reference_pages.py`` makes a reference page of this table.
 """
 
 from __future__ import annotations

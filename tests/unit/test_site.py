@@ -161,6 +161,13 @@ def test_the_page_on_compatibility_is_current() -> None:
     assert tool.page() == tool.PAGE.read_text(), "run: python tools/site/compatibility_page.py"
 
 
+def test_the_page_on_compatibility_has_each_setting_of_the_project_with_all_packages() -> None:
+    settings = (ROOT / "tests/downstream/django_checks/observed.py").read_text()
+    names = {"CELERY_BROKER_URL", *re.findall(r"(?m)^CELERY_\w+", settings)}
+    text = (ROOT / "docs/compatibility.md").read_text().partition("## All of it in one project")[2]
+    assert set(re.findall(r"CELERY_\w+", text)) == names
+
+
 def test_every_example_and_all_of_deploy_is_a_page() -> None:
     folders = set(hook("repository_pages").FOLDERS)
     examples = {f"examples/{readme.parent.name}" for readme in (ROOT / "examples").glob("*/README.md")}

@@ -16,7 +16,6 @@ from .settings import *  # noqa: F403
 
 CELERY_RESULT_BACKEND = "django-db"
 CELERY_WORKER_SEND_TASK_EVENTS = True
-CELERY_TASK_SEND_SENT_EVENT = True
 sentry_sdk.init(
     dsn=os.environ["SENTRY_DSN"], traces_sample_rate=1.0, integrations=[CeleryIntegration(monitor_beat_tasks=True)]
 )
