@@ -22,13 +22,18 @@ from ..protocol import messages as m
 from ..protocol.retried_task import retried_task
 from ..staging.batch_writer import BatchWriter
 from ..staging.job import MAX_PART, BatchInfo, StagingTarget
+from .encode.plan import ColumnNames, JobPlan
 from .encode.row_encoder import now_ms, partition_prefix
 from .option_text import bucket_options, check_column
 from .result import SubmitResult
 from .source import read_table
+from .write.job_digest import check_same, digest_of, with_rows
+from .write.task_arguments import TaskArguments, check_frame
 
 #: ids of one request; the broker takes fewer of messages that it settles
 _IDS, _SETTLED_IDS = 10_000, 1_000
+#: of all jobs of :func:`resubmit`, and of no other job, as they have no task
+RESUBMISSION = digest_of(JobPlan(ColumnNames()))
 
 
 def resubmit(
@@ -47,20 +52,24 @@ def resubmit(
     Args:
         df: a frame with a column ``message_id``; repeated ids count once.
         queue: a queue, or a column of queues; by default, messages are routed as they were. Missing ones are created.
-        job_id: a job whose id was committed before is returned, and nothing is added. Random by default.
+        job_id: a resubmission whose id was committed before is returned, and nothing is added. Random by default.
         bucket: as in ``submit_tasks``.
         broker: ``broker_url``, or ``app``, and ``transport_options``, as in ``submit_tasks``.
 
     Raises:
-        RequestError: there is no such column.
+        RequestError: there is no such column, or an argument is refused.
+        PreconditionFailed: the id is that of another job.
         pyspark.errors.PySparkException: a message is not stored any more, or is not a task. Nothing was sent.
         OpenDataError: the broker refuses the job.
     """
+    check_frame(df, streams=False)
+    TaskArguments("resubmit", queue=queue).check(job_id)
     check_column("message_id", df.columns)
     bucket_options(bucket)
     spark, settings = df.sparkSession, dict(bucket or {})
     access = replace(access_of(**broker), bucket=settings)
-    if known := access.committed_job(job_id or None):
+    if known := access.committed_job(job_id):
+        check_same(known, RESUBMISSION)
         return SubmitResult(spark, access, known)
     job_id = job_id or str(uuid.uuid4())
     to = queue if isinstance(queue, Column) else F.lit(queue or "")
@@ -77,7 +86,9 @@ def resubmit(
     batches = sorted((batch for batch, _queues in written), key=lambda batch: batch.partition)
     with access.connect() as connection:
         connection.create_queues({name for _batch, queues in written for name in queues})
-        job = connection.staging.commit_job(job_id, batches)
+        digest = with_rows(RESUBMISSION, sum(batch.rows for batch in batches))
+        job = connection.staging.commit_job(job_id, batches, digest=digest)
+    check_same(job, RESUBMISSION)  # another driver may have committed another job since
     return SubmitResult(spark, access, job, [(batch.partition, batch.rows) for batch in batches] if job.added else None)
 
 
@@ -95,14 +106,9 @@ def _write_retried(
                 message = _retried(id, envelope, f"{prefix}{writer.rows:012x}", job_id, queue or "")
                 queues.add(queue or "")
                 writer.add(
-                    message.envelope,
-                    message.headers,
-                    exchange=message.exchange,
-                    routing_key=message.routing_key,
-                    priority=message.priority,
-                    created_at_ms=message.created_at_ms,
-                    ttl_ms=message.ttl_ms,
-                )
+                    message.envelope, message.headers, exchange=message.exchange, routing_key=message.routing_key,
+                    priority=message.priority, created_at_ms=message.created_at_ms, ttl_ms=message.ttl_ms,
+                )  # fmt: skip
         info = writer.close()
     yield pa.RecordBatch.from_pydict({"part": [pickle.dumps((info, queues - {""}))]})
 
@@ -172,6 +178,7 @@ def purge_messages(df: DataFrame, **broker: Unpack[BrokerArguments]) -> int:
 
 def _change(df: DataFrame, broker: BrokerArguments, change: Callable[[JobBroker, str, list[int]], int]) -> int:
     """Call a function with the ids of each queue, in parts, and return the sum of its results."""
+    check_frame(df, streams=False)
     for name in ("queue", "message_id"):
         check_column(name, df.columns)
     rows = df.select("queue", "message_id").dropna().distinct().orderBy("queue", "message_id").toLocalIterator()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from kombu_opendata import QueueClient
-from kombu_opendata.errors import NotFound, QueueFull, RequestError
+from kombu_opendata.errors import NotFound, PreconditionFailed, QueueFull, RequestError
 from kombu_opendata.spark import (
     archive_failed,
     find_job,
@@ -67,6 +68,11 @@ def test_tasks_run_again_as_a_job(spark: Any, broker_url: str, store_folder: Pat
         assert (message.headers["task"], message.headers["night"], message.headers["spark_job"]) == (TASK, "21st", "b")
         assert message.properties["priority"] == 5
     assert not resubmit(done, broker_url=broker_url, job_id="b").added
+    with pytest.raises(PreconditionFailed, match="job 'b' was committed with another task"):
+        submit_tasks(spark.range(15), TASK, broker_url=broker_url, job_id="b")
+    submit_tasks(spark.range(15), TASK, broker_url=broker_url, job_id="c")
+    with pytest.raises(PreconditionFailed, match="job 'c' was committed with another task"):
+        resubmit(done, broker_url=broker_url, job_id="c")
     elsewhere = resubmit(done.limit(1), broker_url=broker_url)
     assert (elsewhere.rows, list(elsewhere.wait_routed(timeout=60).queues)) == (1, ["sums"])
     assert resubmit(done.limit(0), broker_url=broker_url).wait(timeout=60).rows == 0
@@ -102,6 +108,18 @@ def test_what_can_not_run_again(spark: Any, broker_url: str, store_folder: Path,
         find_job(spark, "never", broker_url=broker_url)
     with pytest.raises(RequestError, match="there is no column 'message_id': the frame has id"):
         resubmit(spark.range(3), broker_url=broker_url)
+    for arguments, reason in (
+        ({"job_id": ""}, "job_id is empty"),
+        ({"job_id": 5}, "job_id is 5 and must be a text"),
+        ({"queue": 5}, "queue is 5 and must be a text"),
+    ):
+        with pytest.raises(RequestError, match=reason):
+            resubmit(ids, broker_url=broker_url, **arguments)
+    for call in (resubmit, purge_messages, partial(move_messages, target="sums")):
+        with pytest.raises(RequestError, match=r"df is a pandas.DataFrame"):
+            call(ids.toPandas(), broker_url=broker_url)
+        with pytest.raises(RequestError, match=r"df is a streaming frame: .* use foreachBatch"):
+            call(spark.readStream.format("rate").load(), broker_url=broker_url)
     with pytest.raises(RequestError, match="there is no column 'queue': the frame has message_id"):
         purge_messages(spark.range(3).withColumnRenamed("id", "message_id"), broker_url=broker_url)
 

@@ -68,14 +68,9 @@ class RowEncoder:
     """
 
     def __init__(
-        self,
-        plan: JobPlan,
-        job_id: str,
-        partition: int,
-        now_ms: Callable[[], int],
-        max_bytes: int = 0,
+        self, plan: JobPlan, job_id: str, partition: int, now_ms: Callable[[], int], max_bytes: int = 0,
         refuse: Callable[[BadRow], None] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._plan, self._partition, self._job_id = plan, partition, job_id
         self._prefix = partition_prefix(job_id, partition)
         self._now_ms, self._max_bytes, self._refuse = now_ms, max_bytes, refuse

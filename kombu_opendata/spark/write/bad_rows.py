@@ -7,7 +7,6 @@ finds them. The broker's maintenance deletes both after a week.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from ...bucket_credentials import bucket_settings
 from ...protocol.messages import JobInfo
-from ...staging.batch_format import bad_rows_index, bad_rows_path
+from ...staging.batch_format import bad_rows_index, bad_rows_path, random_token
 from ...staging.folder import Folder, Output
 from ...staging.folder_url import open_folder
 from ...staging.job import StagingTarget
@@ -39,7 +38,7 @@ class BadRowWriter:
 
     def __init__(self, target: StagingTarget, job_id: str, partition: int, attempt: int) -> None:
         self._target = target
-        self._path = bad_rows_path(job_id, partition, attempt, os.urandom(8).hex())
+        self._path = bad_rows_path(job_id, partition, attempt, random_token())
         self._output: Output | None = None
         self.rows = 0
 

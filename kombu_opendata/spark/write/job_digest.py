@@ -78,8 +78,8 @@ def check_same(job: JobInfo, digest: str, rows: int | None = None) -> None:
         different.append(f"{known_rows} rows, not {rows}")
     if different:
         what = " and ".join(different)
-        text = f'job {job.job_id!r} was committed with {what}: change job_id, or get that job by if_exists="return"'
-        raise PreconditionFailed(text, job_id=job.job_id)
+        remedy = 'change job_id, or get that job by find_job or if_exists="return"'
+        raise PreconditionFailed(f"job {job.job_id!r} was committed with {what}: {remedy}", job_id=job.job_id)
 
 
 def _digest(part: Any) -> str:

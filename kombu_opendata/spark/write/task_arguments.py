@@ -214,7 +214,7 @@ def check_frame(df: Any, *, streams: bool) -> None:
         convert = "df.to_spark()" if hasattr(df, "to_spark") else "spark.createDataFrame(df)"
         raise RequestError(f"df is a {kind} and must be a frame of Spark: write {convert}", option="df")
     if df.isStreaming and not streams:
-        raise RequestError("df is a streaming frame: call stream_tasks", option="df")
+        raise RequestError("df is a streaming frame: call stream_tasks, or use foreachBatch", option="df")
     if streams and not df.isStreaming:
         raise RequestError("df is not a streaming frame: call submit_tasks", option="df")
 

@@ -18,6 +18,7 @@ from kombu_opendata.errors import PreconditionFailed
 from kombu_opendata.protocol.messages import JobInfo
 from kombu_opendata.spark import find_job, register, submit_tasks
 from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
+from kombu_opendata.spark.stored_messages import RESUBMISSION
 from kombu_opendata.spark.write.job_digest import check_same, digest_of, with_rows
 
 from ...support.batches import stage
@@ -65,6 +66,13 @@ def test_what_does_not_make_another_job() -> None:
     with pytest.raises(PreconditionFailed, match="3 rows, not 4"):
         check_same(job(""), digest, 4)
     assert len(with_rows(digest, 10**12)) <= 64
+
+
+def test_a_resubmission_is_another_job() -> None:
+    known = job(with_rows(RESUBMISSION, 3))
+    check_same(known, RESUBMISSION)
+    with pytest.raises(PreconditionFailed, match="'day' was committed with another task"):
+        check_same(known, digest_of(plan()), 3)
 
 
 CONSTANT = {
