@@ -124,7 +124,8 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     Args:
         df: the streaming frame.
         task: as for :func:`submit_tasks`.
-        arguments: as for :func:`submit_tasks`; ``app`` must be a text if ``task`` or ``queue`` is a column.
+        arguments: as for :func:`submit_tasks`, where each micro-batch has its own ``rate_limit`` and ``on_complete``.
+            ``app`` must be a text if ``task`` or ``queue`` is a column.
         job_id: a prefix of the jobs' ids, in front of the query's id and the micro-batch's number.
 
     Raises:
@@ -182,7 +183,7 @@ class _Call(NamedTuple):
         """Raise PreconditionFailed if a job that was committed with the same id is another one."""
         check_same(known, plan.digest)
         if self.arguments.task_id is not None and duplicates == "first":
-            frame = frame.dropDuplicates(["task_id"])
+            frame = without_duplicates(frame, duplicates)
         check_same(known, plan.digest, frame.count())
 
     def rehearse(self, df: DataFrame, job_id: str | None, duplicates: str, on_complete: Any) -> DryRun:

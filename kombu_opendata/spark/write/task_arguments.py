@@ -222,7 +222,8 @@ def check_frame(df: Any, *, streams: bool) -> None:
 def without_duplicates(frame: DataFrame, duplicates: str) -> DataFrame:
     """Return the frame to write with each task id once; ``error`` raises RequestError for an id of several rows."""
     if duplicates == "first":
-        return frame.dropDuplicates(["task_id"])
+        own = F.when(F.col("task_id").isNull(), F.monotonically_increasing_id())  # each row without an id is a bad one
+        return frame.withColumn("own", own).dropDuplicates(["task_id", "own"]).drop("own")
     repeated = frame.groupBy("task_id").count().where("count > 1 and task_id is not null").limit(1).collect()
     if repeated:
         id, count = repeated[0]

@@ -128,6 +128,15 @@ def test_a_job_of_bad_rows_only_and_one_without_any(spark: Any, broker_url: str)
     assert good.bad_rows().columns == ["partition", "row", "task_id", "column", "value", "reason", "arguments"]
 
 
+def test_each_row_without_a_task_id_is_a_bad_one(spark: Any, broker_url: str) -> None:
+    """Also where of the rows with one id only one is sent."""
+    frame = spark.sql("select * from values ('a', 1), ('a', 2), (null, 3), (null, 4) rows(tid, n)")
+    arguments: dict[str, Any] = {"broker_url": broker_url, "task_id": "tid", "bad_rows": "collect", "job_id": "day"}
+    job = submit_tasks(frame, TASK, duplicates="first", **arguments)
+    assert (job.rows, sorted(row.arguments["n"] for row in job.bad_rows().collect())) == (1, ["3", "4"])
+    assert not submit_tasks(frame, TASK, duplicates="first", **arguments).added
+
+
 def test_bad_rows_of_an_attempt_that_failed_count_once(spark: Any, broker_url: str, tmp_path: Path) -> None:
     """The first attempt of a partition has written its bad rows, and then fails."""
     marker = str(tmp_path / "failed")
