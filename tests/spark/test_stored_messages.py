@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -115,9 +116,10 @@ def test_what_can_not_run_again(spark: Any, broker_url: str, store_folder: Path,
     ):
         with pytest.raises(RequestError, match=reason):
             resubmit(ids, broker_url=broker_url, **arguments)
+    pandas = importlib.import_module("pandas")
     for call in (resubmit, purge_messages, partial(move_messages, target="sums")):
         with pytest.raises(RequestError, match=r"df is a pandas.DataFrame"):
-            call(ids.toPandas(), broker_url=broker_url)
+            call(pandas.DataFrame({"message_id": [1]}), broker_url=broker_url)
         with pytest.raises(RequestError, match=r"df is a streaming frame: .* use foreachBatch"):
             call(spark.readStream.format("rate").load(), broker_url=broker_url)
     with pytest.raises(RequestError, match="there is no column 'queue': the frame has message_id"):
