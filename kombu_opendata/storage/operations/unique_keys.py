@@ -112,7 +112,7 @@ class UniqueKeys(EngineService):
             if bucket in queue.messages.cold:
                 return False, None
             entry = queue.messages.find(id)
-            if entry is None or entry.bucket != bucket:
+            if entry is None:
                 is_held = is_held or (hold.until == Until.DONE and self._state.running.find(queue_name, id) is not None)
             elif id in queue.messages.in_flight:
                 is_held = is_held or hold.until == Until.DONE
