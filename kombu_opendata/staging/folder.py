@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from .batch_format import FILE_NAME
 #: suffix for the name of an incomplete file
 PART_SUFFIX = ".part"
 _STREAM_BYTES = 4 << 20
+_ATTEMPTS = 8
 
 
 class FolderEntry(NamedTuple):
@@ -205,6 +206,14 @@ class LocalFolder(Folder):
             folder.mkdir(mode=0o700)
         sync_folder(folder.parent)
 
+    def make_file(self, file: Path, open_file: Callable[[], int]) -> int:
+        """Create the folder of a file and open it; again if another writer has removed the empty folder since."""
+        for _ in range(_ATTEMPTS):
+            self.make_folder(file.parent)
+            with contextlib.suppress(FileNotFoundError):
+                return open_file()
+        return open_file()
+
     def check_parent(self) -> None:
         """Raise StoreUnwritable if the folder above the root is missing, as it may be on another host."""
         if not self.root.parent.is_dir():
@@ -241,10 +250,10 @@ class _LocalOutput(Output):
         self._final = folder.root / path
         self._temporary = folder.root / (path + PART_SUFFIX)
         self._committed = False
+        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         with folder.errors():
-            folder.make_folder(self._final.parent)
-            flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._file = open(os.open(self._temporary, flags, 0o600), "wb", buffering=1 << 20)  # noqa: SIM115
+            fd = folder.make_file(self._temporary, lambda: os.open(self._temporary, flags, 0o600))
+            self._file = open(fd, "wb", buffering=1 << 20)  # noqa: SIM115
 
     def write(self, data: bytes) -> None:
         with self._folder.errors():

@@ -163,12 +163,7 @@ class LocalSegments(Segments):
         self.end_segment()
         path = next(self._paths)
         file = self._folder.root / path
-        self._folder.make_folder(file.parent)
-        try:
-            self._fd = self._calls.open(file, _FLAGS)
-        except FileNotFoundError:  # the collection removed the empty folder since
-            self._folder.make_folder(file.parent)
-            self._fd = self._calls.open(file, _FLAGS)
+        self._fd = self._folder.make_file(file, lambda: self._calls.open(file, _FLAGS))
         if self._sync:
             self._calls.sync_folder(file.parent)
         self.path = path

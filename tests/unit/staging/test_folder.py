@@ -32,6 +32,24 @@ def test_a_missing_batch_says_so(tmp_path: Path) -> None:
         check_batch(LocalFolder(tmp_path), batch(), "default", "job")
 
 
+class SharedFolder(LocalFolder):
+    """Its new folders are removed once, as by another writer that had no space for a file there."""
+
+    removed = 0
+
+    def make_folder(self, folder: Path) -> None:
+        super().make_folder(folder)
+        if not self.removed and folder != self.root:
+            self.removed += 1
+            folder.rmdir()
+
+
+def test_a_file_is_written_though_another_writer_removes_its_empty_folder(tmp_path: Path) -> None:
+    folder = SharedFolder(tmp_path)
+    folder.write("a/b", [b"x"])
+    assert (folder.removed, (tmp_path / "a" / "b").read_bytes()) == (1, b"x")
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     info = batch()
     path = tmp_path / (parse_batch_uri(info.uri) or "")
