@@ -13,16 +13,17 @@ from statistics import median
 
 #: all processors are idle if they were busy for at most this share of each of the last seconds
 _IDLE_SHARE, _IDLE_SECONDS = 0.05, 5
-_QUIET_LOAD = 0.3
+#: the longest wait for that, before the workloads of a run
+_WAIT_SECONDS = 60.0
 #: of /proc/diskstats, whatever the sectors of the device are
 _SECTOR_BYTES = 512
 PACKAGES = ("kombu-opendata", "kombu", "celery", "slatedb", "msgspec", "uvloop", "amqp", "redis")
 
 
 def facts(folder: Path) -> dict[str, str]:
-    """Return the conditions of a run; `folder` has the brokers' data."""
-    load = os.getloadavg()
-    quiet = "" if load[0] < _QUIET_LOAD else ": the machine was **not quiet**; do not rely on these numbers"
+    """Wait until the machine is quiet, and return the conditions of a run; `folder` has the brokers' data."""
+    load, is_quiet = os.getloadavg(), wait_until_idle(_WAIT_SECONDS) <= _IDLE_SHARE
+    quiet = "" if is_quiet else ": the machine was **not quiet**; do not rely on these numbers"
     processor = _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
     memory = _field("/proc/meminfo", "MemTotal")
     return {
