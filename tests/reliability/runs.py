@@ -1,4 +1,4 @@
-"""Records of long runs: of the simulation, faults, fuzzing, soak, planted bugs and mutation.
+"""Records of long runs: of the simulation, faults, Spark, fuzzing, soak, planted bugs and mutation.
 
 `KIND.jsonl` beside this module has one JSON object a line, and one line for each command, version and day:
 
@@ -31,7 +31,7 @@ import msgspec
 from kombu_opendata.version import __version__
 
 FOLDER = Path(__file__).parent
-Kind = Literal["simulation", "faults", "fuzz", "soak", "mutants", "mutation"]
+Kind = Literal["simulation", "faults", "spark", "fuzz", "soak", "mutants", "mutation"]
 #: the kinds of which only the newest run of a line counts
 STATES = ("mutants", "mutation")
 #: the numbers of defects

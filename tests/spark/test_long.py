@@ -7,21 +7,25 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kombu_opendata.errors import NotFound
-from kombu_opendata.spark import SubmitResult, find_job, read_table, submit_tasks
+from kombu_opendata.spark import SubmitResult, read_table, submit_tasks
 
+from ..reliability.runs import record
+from ..support.apps.spark_programs import LARGE, SMALL, two_jobs
 from ..support.broker import EmbeddedBroker
+from ..support.kill_points import Steps
 from ..support.ledger import Ledger
-from ..support.processes import Child, Children, wait_until
+from ..support.processes import Child, Children
 from ..support.seeds import seeded_random
 from ..support.settled_store import done_records, write_store
-from ..support.spark import PROJECT, cluster, taken, task_context
+from ..support.spark import PROJECT, client, cluster, taken, task_context
 from ..support.workers import Worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -30,12 +34,22 @@ ROWS = 20_000
 FEW = 2_000
 #: `SPARK_TASKS=1000000 make test-long` takes about ten minutes
 TASKS = int(os.environ.get("SPARK_TASKS", "100000"))
+#: drivers of a job that are killed; `make test-long SPARK_KILLS=50` takes about ten minutes longer
+KILLS = int(os.environ.get("SPARK_KILLS", "6"))
+#: restarts of a stream
+RESTARTS = 2 * KILLS // 5
+#: between the first numbers of two pairs of jobs; and those of a large job that can't be sent
+DISTANCE, BAD = 10_000, 7
+#: the columns of docs/reliability.md
+NUMBERS = ("drivers", "restarts", "tasks", "anomalies")
+#: what a stream reads, and the first step of its program that is surely in a micro-batch
+FILES, FIRST = 24, 20
 
 
-def program(started: Children, folder: Path, name: str, *arguments: str) -> Child:
+def program(started: Children, folder: Path, name: str, *arguments: str, env: dict[str, str] | None = None) -> Child:
     """One of the programs in ``tests/support/apps/spark_programs.py``."""
     command = [sys.executable, "-m", "tests.support.apps.spark_programs", name, *arguments]
-    child = Child(command, folder / f"{name}.log", cwd=PROJECT)
+    child = Child(command, folder / f"{name}.log", cwd=PROJECT, env=env)
     started.add(child)
     return child
 
@@ -59,80 +73,81 @@ def test_spark_connect(started: Children, broker_url: str, tmp_path: Path) -> No
     assert len(taken(broker_url)) == 12
 
 
-def test_speculative_attempts_count_once(started: Children, broker_url: str, tmp_path: Path) -> None:
+def test_attempts_of_slow_and_of_lost_executors_count_once(started: Children, broker_url: str, tmp_path: Path) -> None:
     """On a small cluster of processes, as Spark never speculates in local mode."""
     child = program(started, tmp_path, "speculate", broker_url, str(tmp_path), str(ROWS), cluster(started, tmp_path))
     assert child.wait(600) == 0, child.log.read_text()
     assert "attempts of the slow partition: 2" in child.log.read_text()
 
-    runs = Counter(sent.arguments[0][0] for sent in taken(broker_url))
-    assert runs == Counter(range(ROWS))
+    assert "executors that were killed: 4" in child.log.read_text()
+    for queue in ("celery", "after"):
+        assert Counter(sent.arguments[0][0] for sent in taken(broker_url, queue)) == Counter(range(ROWS))
 
 
-def test_a_driver_that_dies_before_the_commit(
-    spark: Any, started: Children, broker_url: str, store_folder: Path, tmp_path: Path
+def recorded(since: float, **numbers: int) -> None:
+    """Add a run to those of docs/reliability.md, if the tests were started for that."""
+    if os.environ.get("RECORD") == "yes":
+        command = f'make test-long SPARK_KILLS={KILLS} ARGS="-k killed_at"'
+        record("spark", command, time.monotonic() - since, {**dict.fromkeys(NUMBERS, 0), **numbers})
+
+
+@pytest.fixture
+def broker(broker_url: str, store_folder: Path) -> Iterator[EmbeddedBroker]:
+    """A broker that runs all the time, and is not started by a process whose steps are counted."""
+    with client(broker_url):
+        yield EmbeddedBroker(store_folder)
+
+
+def test_a_driver_that_is_killed_at_steps_of_a_job(
+    spark: Any, started: Children, broker: EmbeddedBroker, broker_url: str, tmp_path: Path
 ) -> None:
-    child = program(started, tmp_path, "die", broker_url, str(tmp_path), str(ROWS))
-    wait_until((tmp_path / "staged").exists, 300, lambda: child.log.read_text())
-    os.killpg(child.pid, signal.SIGKILL)
-    child.process.wait()
+    """At requests and changes of files from the first check to the report of the commit; and then it runs again."""
+    steps, since = Steps(tmp_path), time.monotonic()
 
-    assert list((store_folder / "default.staged").rglob("*.batch*")) != []
-    with pytest.raises(NotFound):
-        find_job(spark, "dies", broker_url=broker_url)
-    assert taken(broker_url) == []
-    job = submit_tasks(
-        spark.range(0, ROWS, numPartitions=2), "proj.add", broker_url=broker_url, args=["id"], job_id="dies"
-    )
-    assert job.added
-    job.wait_routed(timeout=300)
-    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(ROWS))
-
-
-def test_a_driver_that_dies_while_it_commits(
-    spark: Any, started: Children, broker_url: str, store_folder: Path, tmp_path: Path
-) -> None:
-    """A little later each time after its rows are staged: before the commit, in the call, after it."""
-
-    def staged() -> set[Path]:
-        return set((store_folder / "default.staged").rglob("*.batch"))
-
-    for number, delay in enumerate((0.0, 0.2, 0.5)):
-        first, end, before = number * FEW, (number + 1) * FEW, staged()
+    def drive(number: int, until: int) -> Child:
         folder = tmp_path / str(number)
         folder.mkdir()
-        child = program(started, folder, "submit", broker_url, str(folder), str(first), str(end), f"job-{number}")
-        wait_until(lambda: len(staged() - before) >= 2 or child.ended, 300, lambda: child.log.read_text())  # noqa: B023
-        threading.Event().wait(delay)
-        os.killpg(child.pid, signal.SIGKILL)
-        child.process.wait()
-        df = spark.range(first, end, numPartitions=2)
-        job = submit_tasks(df, "proj.add", broker_url=broker_url, args=["id"], job_id=f"job-{number}")
-        assert job.wait_routed(timeout=300).rows == FEW
-    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(3 * FEW))
+        return program(started, folder, "submit", broker_url, str(folder), str(number), env=steps.until(until))
+
+    assert (whole := drive(0, 0)).wait(300) == 0, whole.log.read_text()
+    count, again, added = len(steps.names()), range(DISTANCE, (KILLS + 1) * DISTANCE, DISTANCE), Counter[bool]()
+    for at, number in enumerate(again):
+        child = drive(number, 1 + at * (count - 1) // max(1, KILLS - 1))
+        assert child.wait(300) == -signal.SIGKILL, child.log.read_text()
+    for number in [0, *again]:
+        few, many = two_jobs(spark, broker_url, number)
+        added.update((few.added, many.added))
+        assert (few.wait_routed(120).rows, many.wait_routed(120).rows) == (SMALL, LARGE - BAD)
+        assert many.bad_rows().count() == BAD
+    assert min(added[True], added[False]) > 0  # it died before a commit, and after another one
+    expected = Counter(number + n for number in [0, *again] for n in range(SMALL + LARGE) if n < SMALL or n % 100 < 99)
+    sent = taken(broker_url)  # which ends these tasks, so the tasks on completion follow
+    assert Counter(task.arguments[0][0] for task in sent if task.arguments[0]) == expected
+    last = [task for task in sent if not task.arguments[0]]
+    broker.wait_queue("celery", KILLS + 1 - len(last), 0)
+    ends = Counter(task.arguments[1]["job"]["job_id"] for task in last + taken(broker_url))
+    assert ends == Counter(f"few-{number}" for number in [0, *again])
+    recorded(since, drivers=KILLS, tasks=expected.total())
 
 
-def test_a_query_that_is_killed_again_and_again(started: Children, broker_url: str, tmp_path: Path) -> None:
-    source = tmp_path / "rows"
-    source.mkdir()
-    for number in range(40):
+def test_a_stream_that_is_killed_at_steps_of_its_batches(
+    started: Children, broker: EmbeddedBroker, broker_url: str, tmp_path: Path
+) -> None:
+    """At steps of its micro-batches; each time it goes on from its checkpoint."""
+    (tmp_path / "rows").mkdir()
+    for number in range(FILES):
         numbers = range(number * 25, number * 25 + 25)
-        (source / f"{number}.json").write_text("".join(f'{{"n": {n}}}\n' for n in numbers))
-    commits = tmp_path / "checkpoint" / "commits"
-    for kill_after in (3, 11, 20):
-        child = program(started, tmp_path, "stream", broker_url, str(tmp_path))
-
-        def committed() -> int:
-            return len(list(commits.glob("[0-9]*"))) if commits.is_dir() else 0
-
-        wait_until(lambda: committed() >= kill_after or child.ended, 300, lambda: child.log.read_text())  # noqa: B023
-        os.killpg(child.pid, signal.SIGKILL)
-        child.process.wait()
+        (tmp_path / "rows" / f"{number}.json").write_text("".join(f'{{"n": {n}}}\n' for n in numbers))
+    steps, since = Steps(tmp_path), time.monotonic()
+    for number in range(RESTARTS):
+        child = program(started, tmp_path, "stream", broker_url, str(tmp_path), env=steps.until(FIRST + number % 20))
+        assert child.wait(300) == -signal.SIGKILL, child.log.read_text()
     last = program(started, tmp_path, "stream", broker_url, str(tmp_path))
     assert last.wait(600) == 0, last.log.read_text()
 
-    EmbeddedBroker(Path(broker_url.removeprefix("opendata://"))).wait_queue("celery", 1000, 0, seconds=60)
-    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(1000))
+    broker.wait_queue("celery", FILES * 25, 0)
+    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(FILES * 25))
+    recorded(since, restarts=RESTARTS, tasks=FILES * 25)
 
 
 def test_a_broker_that_is_killed_again_and_again(spark: Any, broker_url: str, store_folder: Path) -> None:

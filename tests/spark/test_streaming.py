@@ -5,15 +5,18 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import Celery
 
-from kombu_opendata.errors import RequestError
-from kombu_opendata.spark import find_job, stream_tasks
+import kombu_opendata
+from kombu_opendata.errors import NotFound, RequestError
+from kombu_opendata.spark import find_job, read_table, stream_tasks
 
+from ..support.processes import wait_until
 from ..support.spark import taken
 
 
@@ -61,6 +64,33 @@ def test_a_restart_from_the_checkpoint_sends_nothing_twice(spark: Any, broker_ur
     assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(35))
 
 
+def test_a_query_that_is_stopped_in_each_of_its_micro_batches(spark: Any, broker_url: str, tmp_path: Path) -> None:
+    """When Spark has planned it, or when the broker has its job. The next start continues with it."""
+    source, checkpoint, restarts = tmp_path / "rows", tmp_path / "checkpoint", 20
+    for number in range(restarts + 1):
+        write_rows(source, f"{number}.json", range(10 * number, 10 * number + 10))
+    ids = set()
+    for number in range(restarts):
+        rows = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(source))
+        writer = stream_tasks(rows, "proj.event", broker_url=broker_url, args=["n"])
+        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        wait_until((checkpoint / "offsets" / str(number)).exists, 120, lambda: repr(query.exception()))  # noqa: B023
+        if number % 2:
+            wait_until(lambda: is_known(f"{query.id}/{number}", broker_url), 120, lambda: repr(query.exception()))  # noqa: B023
+        query.stop()
+        ids.add(query.id)
+
+    assert ids == {run(spark, source, checkpoint, broker_url)}
+    find_job(spark, f"{query.id}/{restarts}", broker_url=broker_url).wait_routed(timeout=120)
+    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(10 * restarts + 10))
+
+
+def is_known(job_id: str, url: str) -> bool:
+    with suppress(NotFound):
+        return kombu_opendata.find_job(job_id, broker_url=url).rows > 0
+    return False
+
+
 def test_a_prefix_names_the_jobs_and_a_failed_batch_is_sent_after_all(
     spark: Any, broker_url: str, tmp_path: Path
 ) -> None:
@@ -97,17 +127,25 @@ def test_a_prefix_that_is_too_long(spark: Any, broker_url: str) -> None:
 
 
 def test_a_countdown_and_expires_count_from_the_micro_batch(
-    spark: Any, broker_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, broker_url: str, store_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not from the start of the query, after which each task would soon have expired before it was sent."""
     write_rows(tmp_path / "rows", "1.json", range(3))
     started = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
     monkeypatch.setattr(Celery, "now", lambda self: started)
-    query = run(spark, tmp_path / "rows", tmp_path / "checkpoint", broker_url, countdown=3600, expires=7200)
+    times = {"countdown": 3600, "expires": 7200}
+    end = Celery(set_as_current=False).signature("proj.end", options=times)
+    query = run(spark, tmp_path / "rows", tmp_path / "checkpoint", broker_url, on_complete=end, **times)
 
     job = find_job(spark, f"{query}/0", broker_url=broker_url)
     job.wait_routed(timeout=120)
-    for row in job.messages("visible_at", "received_at", "expires_at", "headers").collect():
+    columns = ["task", "visible_at", "received_at", "expires_at", "headers"]
+    rows = job.messages(*columns).collect()
+    job.cancel()
+    wait_until(lambda: job.status().completed_at_ms, 60, lambda: repr(job.status()))
+    rows += read_table(spark, str(store_folder), "messages", columns=columns).where("task = 'proj.end'").collect()
+    assert [row.task for row in rows] == [*["proj.event"] * 3, "proj.end"]
+    for row in rows:
         expires = dt.datetime.fromisoformat(row.headers["expires"]).replace(tzinfo=None)
         assert abs(row.visible_at - row.received_at - dt.timedelta(hours=1)) < dt.timedelta(minutes=10)
         assert abs(expires - row.expires_at) < dt.timedelta(minutes=10)

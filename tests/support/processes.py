@@ -45,6 +45,12 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def parent(pid: int) -> int:
+    """The process that is the parent of another one."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("\nPPid:\t")[2].split()[0])
+
+
 def free_ports(count: int) -> list[int]:
     """Return TCP ports of 127.0.0.1 that nothing listens on."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]

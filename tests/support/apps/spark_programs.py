@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kombu_opendata.spark import export_history, find_job, read_table, register, resubmit, stream_tasks, submit_tasks
+from pyspark.sql import functions as F
 
-from ..processes import wait_until
+from kombu_opendata.spark import (
+    SubmitResult,
+    export_history,
+    find_job,
+    read_table,
+    register,
+    resubmit,
+    stream_tasks,
+    submit_tasks,
+)
+
+from ..processes import parent, wait_until
 from ..spark import new_session, task_context
 
 PATIENCE_SECONDS = 300
+#: for a program that is killed soon: a JVM that starts in half of the time
+SHORT = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def speculate(url: str, folder: str, rows: str, master: str) -> None:
-    """A frame whose first partition waits in its first attempt until a second one was started and has ended."""
+    """A frame whose first partition waits in its first attempt until a second one was started and has ended.
+
+    Then one of which each partition's first attempt kills its executor, each after other rows.
+    """
     settings = {
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
@@ -25,6 +43,7 @@ def speculate(url: str, folder: str, rows: str, master: str) -> None:
         "spark.speculation.quantile": "0.5",
         "spark.speculation.minTaskRuntime": "100ms",
         "spark.executor.memory": "512m",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     }
     spark = new_session(Path(folder), master, **settings)
 
@@ -38,36 +57,46 @@ def speculate(url: str, folder: str, rows: str, master: str) -> None:
     df = spark.range(0, int(rows), numPartitions=4).mapInArrow(slow, "id long")
     submit_tasks(df, "proj.add", broker_url=url, args=["id"]).wait_routed(timeout=PATIENCE_SECONDS)
     print("attempts of the slow partition:", len(list(Path(folder).glob("attempt-*"))))
+
+    def lose(batches: Any) -> Iterator[Any]:
+        partition = task_context().partitionId()
+        lost = Path(folder) / f"lost-{partition}"
+        for number, batch in enumerate(batches):
+            if number == partition and not lost.exists():
+                lost.touch()
+                os.kill(parent(os.getppid()), signal.SIGKILL)  # this process's parent is the daemon of such processes
+            yield batch
+
+    df = spark.range(0, int(rows), numPartitions=4).mapInArrow(lose, "id long")
+    submit_tasks(df, "proj.add", broker_url=url, args=["id"], queue="after").wait_routed(timeout=PATIENCE_SECONDS)
+    print("executors that were killed:", len(list(Path(folder).glob("lost-*"))))
     spark.stop()
 
 
-def die(url: str, folder: str, rows: str) -> None:
-    """A frame whose second partition never ends once the first is staged."""
-    spark = new_session(Path(folder))
-
-    def hang(batches: Any) -> Iterator[Any]:
-        yield from batches
-        if task_context().partitionId() == 1:
-            store = Path(url.removeprefix("opendata://"))
-            staged = store / "default.staged"
-            wait_until(lambda: list(staged.rglob("0-*.batch")), PATIENCE_SECONDS, "the batch of the first partition")
-            (Path(folder) / "staged").touch()
-            wait_until(lambda: False, PATIENCE_SECONDS, "the end of this process")
-
-    df = spark.range(0, int(rows), numPartitions=2).mapInArrow(hang, "id long")
-    submit_tasks(df, "proj.add", broker_url=url, args=["id"], job_id="dies")
+#: rows of a job whose batches go with the commit, and of one with objects
+SMALL, LARGE = 50, 700
 
 
-def submit(url: str, folder: str, first: str, end: str, job_id: str) -> None:
-    """Send these numbers from two partitions."""
-    spark = new_session(Path(folder))
-    df = spark.range(int(first), int(end), numPartitions=2)
-    submit_tasks(df, "proj.add", broker_url=url, args=["id"], job_id=job_id)
+def two_jobs(spark: Any, url: str, number: int) -> list[SubmitResult]:
+    """Send numbers from this one on, each once: a small job, and a larger one of which some rows can't be sent."""
+    many = spark.range(number + SMALL, number + SMALL + LARGE, numPartitions=2)
+    task = F.when(F.col("id") % 100 != 99, "proj.many")
+    return [
+        submit_tasks(
+            spark.range(number, number + SMALL, numPartitions=2), "proj.few", broker_url=url, args=["id"],
+            job_id=f"few-{number}", on_complete="proj.end",
+        ),
+        submit_tasks(many, task, broker_url=url, args=["id"], job_id=f"many-{number}", bad_rows="collect"),
+    ]  # fmt: skip
+
+
+def submit(url: str, folder: str, number: str) -> None:
+    two_jobs(new_session(Path(folder), **SHORT), url, int(number))
 
 
 def stream(url: str, folder: str) -> None:
     """Take all files in ``rows``, one a micro-batch, from where the checkpoint is."""
-    spark = new_session(Path(folder))
+    spark = new_session(Path(folder), **SHORT)
     rows = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(f"{folder}/rows")
     writer = stream_tasks(rows, "proj.event", broker_url=url, args=["n"])
     writer = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
@@ -89,7 +118,6 @@ def read_stream(url: str, folder: str) -> None:
 def connect(url: str, folder: str) -> None:
     """All calls, over a server of Spark Connect that this program starts; what they gave goes to ``found.json``."""
     from pyspark.errors import PySparkException
-    from pyspark.sql import functions as F
 
     spark = new_session(Path(folder), remote="local[2]")
     store = url.removeprefix("opendata://")
@@ -132,7 +160,6 @@ def connect(url: str, folder: str) -> None:
 
 if __name__ == "__main__":
     programs: dict[str, Callable[..., None]] = {
-        "connect": connect, "speculate": speculate, "die": die, "submit": submit, "stream": stream,
-        "read_stream": read_stream,
+        "connect": connect, "speculate": speculate, "submit": submit, "stream": stream, "read_stream": read_stream,
     }  # fmt: skip
     programs[sys.argv[1]](*sys.argv[2:])
