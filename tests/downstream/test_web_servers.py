@@ -25,6 +25,8 @@ COMPATIBILITY = [
         tried="sync, gthread, gevent and uvicorn workers, each with and without `--preload`, after a publish before "
         "the fork; a graceful reload",
         result="Everything works. A connection that exists before the fork is not shared with the worker processes.",
+        settings="`app.finalize()` where the app is made, if requests are served by threads: on every broker, Celery "
+        "raises `AttributeError` when two threads use a task first",
     ),
     Row(
         package="fastapi",

@@ -29,6 +29,7 @@ def loaded(pid: int) -> int:
 
 
 if os.environ.get("ORDERS_IS_SERVED"):
+    app.finalize()  # Celery makes tasks at their first use, which fails in two threads at once
     loaded.delay(os.getpid()).get(SECONDS)
 
 
