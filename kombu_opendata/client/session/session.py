@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ...errors import BrokerStopping, NotActive, NotFound, OpenDataError, StoreStalled, from_wire
 from ...protocol.declared import Declaration, Declared
-from ...protocol.framing import SMALL_FRAME_BYTES, Frame, frame, large_frame
+from ...protocol.framing import SMALL_FRAME_BYTES, Frame, frame, large_frame, publish_frame
 from ...protocol.messages import (
     BrokerMessage,
     Cancelled,
@@ -273,10 +273,10 @@ class ClientSession:
                 held[delivery.queue, delivery.id, delivery.token] = channel
 
     # ------------------------------------------------------------ actions of the client
-    def start_request(self, message: Any, *, is_large: bool = False) -> Frame:
+    def start_request(self, message: Any, encode: Callable[[Any], Frame] = frame) -> Frame:
         """Assign a number to a request, register it as unanswered, and return its frame."""
         self.last_rid = message.rid = self.last_rid + 1
-        data = self.unanswered[message.rid] = large_frame(message) if is_large else frame(message)
+        data = self.unanswered[message.rid] = encode(message)
         return data
 
     def start_call(self, message: Any) -> Frame:
@@ -291,8 +291,9 @@ class ClientSession:
         if number is None:
             number = self.last_seq = self.last_seq + 1
         message.seq = number
-        is_large = type(message) is not Publish or len(message.envelope) >= SMALL_FRAME_BYTES
-        return self.start_request(message, is_large=is_large)
+        if type(message) is not Publish:
+            return self.start_request(message, large_frame)
+        return self.start_request(message, publish_frame if len(message.envelope) >= SMALL_FRAME_BYTES else frame)
 
     def settle(self, outcome: int, channel: int, leases: list[Lease]) -> Settle:
         """End leases and return the message for the broker."""

@@ -21,8 +21,10 @@ from kombu_opendata.protocol.framing import (
     frame,
     frame_parts,
     large_frame,
+    publish_frame,
 )
 from kombu_opendata.protocol.messages.message_base import MAX_ITEMS
+from kombu_opendata.protocol.unique_key import UniqueKey
 
 
 def read(message: Any) -> Any:
@@ -106,6 +108,13 @@ def test_what_is_allowed_arrives(message: Any) -> None:
 def test_a_frame_is_the_same_in_parts_and_in_its_place(size: int) -> None:
     message = m.Publish(7, 8, "", "queue", bytes(size), {"name": "text"}, 0, 1, 0, -1)
     assert b"".join(frame_parts(message)) == large_frame(message) == frame(message)
+
+
+@pytest.mark.parametrize("size", [1 << 16, SMALL_FRAME_BYTES + 1])
+@pytest.mark.parametrize("unique", [None, UniqueKey("key")])
+def test_a_large_publish_has_the_frame_of_any_message(size: int, unique: UniqueKey | None) -> None:
+    message = m.Publish(7, 8, "é", "queue" * 60, bytes(size), {"name": "text"}, 0, 1, 0, -1, True, False, unique)
+    assert publish_frame(message) == frame(message)
 
 
 def test_frames_behind_one_that_is_refused() -> None:
