@@ -486,7 +486,7 @@ def test_a_broker_that_has_too_many_connections_is_not_hammered(store_folder: Pa
             connecting.result(10)
     limit = 6 if is_local else 4
     assert limit <= timer.now < limit + 1
-    assert attempts < 14
+    assert attempts < 20  # the pauses grow, and are random: 10 to 14
 
 
 def test_an_embedded_broker_of_another_protocol_is_tried_once(store_folder: Path, peer: Any, new_client: Any) -> None:
