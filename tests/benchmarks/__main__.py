@@ -20,6 +20,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from . import (
     backlog,
+    beside_backlog,
     broker_cpu,
     buckets,
     celery_rows,
@@ -50,6 +51,7 @@ ALONE: dict[str, Callable[..., None]] = {
     "history": history.measure,
     "connections": connections.measure,
     "peers_backlog": backlog.measure_peers,
+    "beside": beside_backlog.measure,
     "curves": curves.measure,
     "buckets": buckets.measure,
     "sync": buckets.measure_sync,

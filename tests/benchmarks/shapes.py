@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from . import clients
+from .beside_backlog import Sample, sample
 from .clients import Content, Timing
 from .kombu_api import Exchange, Queue
 from .peers import Peer, our_broker
 from .processes import BenchError, Waiter, run_alone
 from .results import Results
-from .staged_backlog import Sample, sample
 from .targets import OURS, PLAIN, RABBITMQ, REDIS
 from .workloads import (
     PUBLISHERS,

@@ -17,12 +17,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
 from . import celery_app, clients
+from .beside_backlog import sample
 from .celery_app import Run
 from .clients import Content
 from .peers import Peer, broker_with
 from .processes import run_alone
 from .results import Results
-from .staged_backlog import sample
 from .targets import OURS, UNTRACED
 from .workloads import PUBLISHERS, Sizes, a_queue, rate
 
