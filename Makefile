@@ -31,7 +31,7 @@ test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (
 	$(PYTEST) -m "not slow and not downstream" $(PARALLEL) 4 $(ARGS)
 
 test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills), and all that need Spark: they share one session
-	$(PYTEST) -m "slow and not downstream" $(ARGS)
+	$(PYTEST) -m "slow and not downstream" --no-loadscope-reorder --dist loadgroup --numprocesses 2 $(ARGS)
 
 test-downstream: $(VENV)/.downstream ## other people's packages on this broker, each of one version; some of it: ARGS=tests/downstream/test_sentry.py
 	$(PYTEST) -m downstream $(PARALLEL) 3 $(or $(ARGS),tests/downstream)

@@ -43,8 +43,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         place = places[item.path]
         if place[0] in ("acceptance", "downstream", "faults"):
             item.add_marker(place[0])
-        if {"spark", "browser"} & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if {"spark", "browser"} & fixtures:
             item.add_marker("slow")
+        # with `--dist loadgroup`: a process for all that share the Spark session, and for each other module
+        item.add_marker(pytest.mark.xdist_group("spark" if "spark" in fixtures else str(item.path)))
     items.sort(key=lambda item: _ORDER.get(places[item.path][0], 1))
 
 
