@@ -68,6 +68,12 @@ def _mutant(path: Path) -> Mutant:
     return Mutant(path, [int(point) for point in head["points"].split()], head["tests"].split())
 
 
+def apply(mutant: Mutant, folder: Path, *options: str) -> str:
+    """Apply a patch to a folder; return why it does not apply, or an empty text."""
+    command = ["git", "apply", *options, str(mutant.path)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stderr.strip()
+
+
 class Checkout:
     """A copy of this checkout, without what git ignores."""
 
@@ -79,11 +85,6 @@ class Checkout:
             if os.path.lexists(ROOT / name):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
-
-    def apply(self, mutant: Mutant, *options: str) -> str:
-        """Apply a patch; return why it does not apply, or an empty text."""
-        command = ["git", "apply", *options, str(mutant.path)]
-        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False).stderr.strip()
 
     def failed_test(self, tests: list[str], seconds: float) -> str:
         """Run tests until one fails; return it, or an empty text if none fails in this time."""
@@ -110,7 +111,7 @@ class Checkout:
 
     def judge(self, mutant: Mutant, seconds: float, further: list[str]) -> Verdict:
         """Look for a test that finds the mutant, for this time: among those that it names, then the further ones."""
-        if problem := self.apply(mutant):
+        if problem := apply(mutant, self.folder):
             return Verdict(mutant, "", 0, f"the patch does not apply: {problem.splitlines()[0]}")
         start, found_by = time.monotonic(), ""
         try:
@@ -118,7 +119,7 @@ class Checkout:
                 remainder = seconds - time.monotonic() + start
                 found_by = found_by or (self.failed_test(tests, remainder) if remainder > 0 else "")
         finally:
-            self.apply(mutant, "--reverse")
+            apply(mutant, self.folder, "--reverse")
         duration = time.monotonic() - start
         if found_by and self.failed_test([found_by], seconds):
             return Verdict(mutant, "", duration, f"{found_by} fails without the patch, too")
@@ -152,7 +153,7 @@ def main() -> int:
             checkout = checkouts.get()
             try:
                 if arguments.check:
-                    problem = checkout.apply(mutant, "--check")
+                    problem = apply(mutant, checkout.folder, "--check")
                     return Verdict(mutant, "" if problem else "applies", 0, problem)
                 return checkout.judge(mutant, arguments.seconds, [] if arguments.named else list(FAST))
             finally:
