@@ -2,12 +2,17 @@
 
 The packages are those of the extra ``downstream``. A module that tests one is also collected where the extra is not
 installed: it imports the package in a test, or in an app of ``apps``, which a process of its own runs.
+
+A run proves the rows of docs/compatibility.md: a module that declares some fails if one of its tests is skipped, or if
+a package is not installed in the version of the page.
 """
 
 from __future__ import annotations
 
+import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,12 +24,45 @@ from ..support.processes import Children, run
 from ..support.served import ServedBroker
 from ..support.workers import CeleryWorker
 from .collector import Collector, collecting
-from .environments import environment
+from .environments import ROOT, environment
 from .prometheus import start_prometheus
 
 __all__ = ["start_prometheus"]
 
 APPS = Path(__file__).parent / "apps"
+PAGE = runpy.run_path(str(ROOT / "tools" / "site" / "compatibility_page.py"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    fail_if_skipped(report, collector.path)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    fail_if_skipped(report, item.path)
+    return report
+
+
+def fail_if_skipped(report: pytest.CollectReport | pytest.TestReport, path: Path) -> None:
+    if report.skipped and path.is_file() and PAGE["rows_of"](path):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{path.name} must prove its rows of docs/compatibility.md. {reason}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def versions_of_the_page(request: pytest.FixtureRequest) -> None:
+    """Compare the packages of the extra with the page; ``environment`` compares those that it installs."""
+    versions = PAGE["extra_versions"]()
+    names = {row["package"] for row in PAGE["rows_of"](request.path)} & versions.keys()
+    installed = {name: [each.version for each in distributions(name=name)][:1] for name in names}
+    assert installed == {name: [versions[name]] for name in names}, "docs/compatibility.md has other versions"
 
 
 class StartWorker(Protocol):

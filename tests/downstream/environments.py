@@ -19,6 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = Path(__file__).parent / "requirements"
 ENVIRONMENTS = ROOT / ".venv-downstream"
 INSTALL_SECONDS = 540
+_COMPARE = """if True:
+    import importlib.metadata, sys
+    for name, version in (pin.split("==") for pin in sys.argv[1:]):
+        installed = importlib.metadata.version(name)
+        assert installed == version, f"{name} is {installed} instead of {version}"
+"""
 
 
 def environment(name: str) -> str:
@@ -38,6 +44,8 @@ def environment(name: str) -> str:
             pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
             run([*pip, "--editable", str(ROOT), "--requirement", str(requirements)], ROOT, seconds=INSTALL_SECONDS)
             stamp.write_text(wanted)
+    pins = [line for line in requirements.read_text().splitlines() if "==" in line]
+    run([str(python), "-c", _COMPARE, *pins], ROOT)
     return str(python)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import get_args
@@ -159,6 +162,34 @@ def test_the_benchmark_data_has_every_sample() -> None:
 def test_the_page_on_compatibility_is_current() -> None:
     tool = hook("compatibility_page")
     assert tool.page() == tool.PAGE.read_text(), "run: python tools/site/compatibility_page.py"
+
+
+ROWS = {
+    "passes": ("celery", "def test_it(): pass"),
+    "skips": ("celery", "def test_it(): pytest.skip('no server')"),
+    "marked": ("celery", "@pytest.mark.skipif(True, reason='not here')\ndef test_it(): pass"),
+    "module": ("celery", "pytest.skip('no module', allow_module_level=True)"),
+    "version": ("kombu", "def test_it(): pass"),
+}
+
+
+def test_a_row_of_the_page_is_proven_by_tests_that_run_with_its_version(tmp_path: Path) -> None:
+    for name, version in {"celery": hook("compatibility_page").extra_versions()["celery"], "kombu": "4.6"}.items():
+        (folder := tmp_path / f"{name}-{version}.dist-info").mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    hooks = "pytest_make_collect_report, pytest_runtest_makereport, versions_of_the_page"
+    (tmp_path / "conftest.py").write_text(f"from tests.downstream.conftest import {hooks}")
+    for name, (package, program) in ROWS.items():
+        row = f"COMPATIBILITY = Row(package={package!r}, tried='', result='Works.')"
+        imports = "import pytest\nfrom tests.downstream.compatibility import Row"
+        (tmp_path / f"test_{name}.py").write_text(f"{imports}\n{row}\n{program}\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "--continue-on-collection-errors"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    run = subprocess.run([*command, str(tmp_path)], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert "= 1 failed, 1 passed, 3 errors in" in run.stdout, run.stdout
+    for failure in ("Skipped: no server", "Skipped: not here", "Skipped: no module"):
+        assert f".py must prove its rows of docs/compatibility.md. {failure}" in run.stdout
+    assert "docs/compatibility.md has other versions" in run.stdout
 
 
 def test_the_page_on_compatibility_has_each_setting_of_the_project_with_all_packages() -> None:

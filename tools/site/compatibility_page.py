@@ -20,22 +20,35 @@ PINNED = re.compile(r"(?m)^([\w.-]+)(?:\[[\w,-]+\])?==([\w.]+)")
 
 def pinned_versions() -> dict[str, str]:
     """Return the version of each package that the tests install, by its normalized name."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     lists = [path.read_text() for path in sorted((TESTS / "requirements").glob("*.txt"))]
     # A name may be in several lists, such as that of Celery; the extra is what the tests of most packages use.
-    found = re.findall(PINNED, "\n".join([*lists, *extras["downstream"]]))
-    return {_normalized(name): version for name, version in found}
+    return {**versions_in("\n".join(lists)), **extra_versions()}
+
+
+def extra_versions() -> dict[str, str]:
+    """Return the versions of the extra, whose packages are installed beside the tests."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    return versions_in("\n".join(extras["downstream"]))
+
+
+def versions_in(requirements: str) -> dict[str, str]:
+    return {_normalized(name): version for name, version in re.findall(PINNED, requirements)}
 
 
 def declarations() -> Iterator[dict[str, str]]:
-    """Yield the rows that the test modules declare, as their literal fields, by package."""
-    rows = []
-    for path in sorted(TESTS.rglob("test_*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPATIBILITY":
-                calls = node.value.elts if isinstance(node.value, (ast.List, ast.Tuple)) else [node.value]
-                rows += [_fields(call) for call in calls]
+    """Yield the rows that the test modules declare, by package."""
+    rows = [row for path in sorted(TESTS.rglob("test_*.py")) for row in rows_of(path)]
     yield from sorted(rows, key=lambda row: row["package"].lower())
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """Return the rows that a test module declares, as their literal fields."""
+    rows = []
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPATIBILITY":
+            calls = node.value.elts if isinstance(node.value, (ast.List, ast.Tuple)) else [node.value]
+            rows += [_fields(call) for call in calls]
+    return rows
 
 
 def _fields(call: ast.expr) -> dict[str, str]:
