@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from ..reliability.runs import record
+from ..reliability.runs import commit, record
 from .target import MAX_STALL_SECONDS, Cost, Target, corpus, load_inputs, save_inputs
 from .targets import TARGETS
 
@@ -86,6 +86,12 @@ def _kept(name: str, inputs: list[bytes], output: str) -> str:
     lines = (traceback[1] if traceback else output).splitlines()
     shown = [*lines[:2], "…", *lines[-_SHOWN_LINES:]] if len(lines) > _SHOWN_LINES else lines
     return "\n".join((f"{path.relative_to(ROOT)} ({data[:60]!r}):", *shown))
+
+
+def _summary_of(finding: str) -> str:
+    """Return the file of a finding and its error."""
+    lines = finding.splitlines()
+    return " ".join(dict.fromkeys((lines[0], lines[-1])))[:200]
 
 
 def _stalls(name: str, inputs: list[bytes]) -> list[str]:
@@ -158,7 +164,7 @@ def main() -> int:
             target.run(data)
         target.close()
         return 0
-    failed = False
+    failed, code = False, commit()
     for name in arguments.targets or TARGETS:
         start = time.monotonic()
         outcome = fuzz(name, arguments.seconds)
@@ -175,7 +181,10 @@ def main() -> int:
         if arguments.record:
             numbers = {"executions": outcome.executions, "findings": len(outcome.findings)}
             fuzzed = min(seconds, arguments.seconds)  # without the start, which takes minutes on a busy machine
-            record("fuzz", f"make fuzz TARGET={name}", fuzzed, numbers)
+            command = f"make fuzz TARGET={name}"
+            defects = [_summary_of(finding) for finding in outcome.findings]
+            exact = f"{command} SECONDS={arguments.seconds}"
+            record("fuzz", command, fuzzed, numbers, defects=defects, exact=exact, code=code)
         print(f"{name}: {outcome.executions} inputs in {seconds:.0f} s, {len(outcome.findings)} findings", flush=True)
         failed = failed or bool(outcome.findings)
     return int(failed)

@@ -25,13 +25,10 @@ import msgspec
 
 from ..reliability import runs
 from . import events as e
-from .checker import Anomaly, check
+from .checker import Anomaly, check, summaries
 from .machine import Machine
 from .real_run import RealRun
 from .scenario import draw
-
-#: anomalies of a run whose texts are recorded
-_RECORDED = 3
 
 
 def main() -> int:
@@ -42,6 +39,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
     parser.add_argument("--record", type=Path, help="append a line of JSON for each run to this file")
     options = parser.parse_args()
+    code = runs.commit()
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())  # the runs that have begun end
     with Machine() as machine, ThreadPoolExecutor(options.jobs) as threads:
@@ -62,19 +60,30 @@ def main() -> int:
     kills = sum(each["kills"] for each in records)
     print(f"{len(records)} runs, {kills} kills, {failed} runs with anomalies")
     if os.environ.get("RECORD"):
-        add_to_report(records)
+        add_to_report(records, options, code)
     return int(bool(failed))
 
 
-def add_to_report(records: list[dict[str, Any]]) -> None:
+def add_to_report(records: list[dict[str, Any]], options: argparse.Namespace, code: str) -> None:
     """Add all runs to the record of which docs/reliability.md is made."""
-    faults: Counter[str] = Counter()
+    faults, points = Counter[str](), Counter[str]()
     for each in records:
         faults.update(each["faults"])
+        points.update(each["anomalies"])
     numbers = {name: sum(each[name] for each in records) for name in ("kills", "messages", "tasks")}
-    numbers |= {"seeds": len(records), "anomalies": sum(sum(each["anomalies"].values()) for each in records)}
-    defects = [text for each in records for text in each["defects"]]
-    runs.record("faults", "make faults", sum(each["seconds"] for each in records), numbers, faults, defects=defects)
+    numbers |= {"seeds": len(records), "anomalies": points.total()}
+    runs.record(
+        "faults",
+        "make faults",
+        sum(each["seconds"] for each in records),
+        numbers,
+        faults,
+        defects=[text for each in records for text in each["defects"]],
+        points=points,
+        exact=f"make faults SECONDS={options.seconds:.0f} SEED={options.seed} RUNS={len(records)}",
+        code=code,
+        first_seed=options.seed,
+    )
 
 
 def in_turn(
@@ -123,15 +132,8 @@ def run_seed(machine: Machine, seed: int) -> dict[str, Any]:
         "messages": calls["Publish"],
         "tasks": calls["TaskEnded"],
         "anomalies": dict(Counter(str(anomaly.point) for anomaly in anomalies)),
-        "defects": [f"SEED={seed}, point {point}: {_summary_of(text)}" for point, text in anomalies[:_RECORDED]],
+        "defects": summaries(seed, anomalies),
     }
-
-
-def _summary_of(text: str) -> str:
-    """Return the first line of an anomaly; of a traceback, that of its error."""
-    lines = text.strip().splitlines()
-    raised = [line for line in lines if line and not line.startswith((" ", "Traceback"))]
-    return (raised or lines)[0][:200]
 
 
 def kind(event: e.AnyEvent) -> str:

@@ -7,7 +7,7 @@ was killed has sent may have arrived or not.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from .events import History, Started
@@ -49,6 +49,24 @@ def check(history: History) -> list[Anomaly]:
     if is_reported(history):
         return [anomaly for anomaly in found if anomaly.point in _WHILE_DAMAGED]
     return [Anomaly(_INTEGRITY, f"unreported damage: {text}") for _point, text in found]
+
+
+def summaries(seed: int, anomalies: Iterable[Anomaly]) -> list[str]:
+    """Return a line for the anomalies of each point, in the form of the records in tests/reliability."""
+    texts: dict[int, list[str]] = defaultdict(list)
+    for point, text in anomalies:
+        texts[point].append(text)
+    return [
+        f"{f'{len(found)} anomalies such as ' if found[1:] else ''}SEED={seed}, point {point}: {_first_line(found[0])}"
+        for point, found in texts.items()
+    ]
+
+
+def _first_line(text: str) -> str:
+    """Return the first line of an anomaly; of a traceback, that of its error."""
+    lines = text.strip().splitlines()
+    raised = [line for line in lines if line and not line.startswith((" ", "Traceback"))]
+    return (raised or lines)[0][:200]
 
 
 def is_reported(history: History) -> bool:

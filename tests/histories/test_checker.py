@@ -11,7 +11,7 @@ import pytest
 
 from . import events as e
 from .checker import RULES as POINTS
-from .checker import Anomaly, check
+from .checker import Anomaly, check, summaries
 
 ORDERS, LETTERS = "orders", "letters"
 HOUR = 3600.0
@@ -814,3 +814,11 @@ def test_reported_damage_explains_what_is_missing() -> None:
     w.publish("gone", 20)
     w.store["findings"] = ("payload-missing",)
     assert w.anomalies() == []
+
+
+def test_the_anomalies_of_a_seed_are_summed_up_by_their_points() -> None:
+    raised = "Traceback (most recent call last):\n  File …\nAssertionError: no broker\nits log"
+    assert summaries(7, [Anomaly(1, "a is lost"), Anomaly(0, raised), Anomaly(1, "b is lost")]) == [
+        "2 anomalies such as SEED=7, point 1: a is lost",
+        "SEED=7, point 0: AssertionError: no broker",
+    ]

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..reliability.runs import record
+from ..histories.checker import summaries
+from ..reliability.runs import commit, record
 from .plan import Plan, draw
 from .shrinking import script_of, shrink
 from .world import Outcome, World
@@ -44,10 +45,10 @@ def main() -> int:
 
 def many(options: argparse.Namespace) -> int:
     """Run seeds until there were enough steps."""
-    began = time.monotonic()
+    began, code = time.monotonic(), commit()
     seed, found = options.seed, 0
-    numbers: Counter[str] = Counter(seeds=0, steps=0, calls=0, messages=0, anomalies=0)
-    faults: Counter[str] = Counter()
+    numbers: Counter[str] = Counter(seeds=0, steps=0, calls=0, messages=0, anomalies=0, kills=0)
+    faults, points = Counter[str](), Counter[str]()
     defects: list[str] = []
     while numbers["steps"] < options.steps and not (found and options.first):
         outcome = World(draw(seed, PLANNED, options.store)).run()
@@ -57,9 +58,11 @@ def many(options: argparse.Namespace) -> int:
             calls=outcome.calls,
             messages=outcome.messages,
             anomalies=len(outcome.anomalies),
+            kills=outcome.faults["kill"],
         )
         faults.update(outcome.faults)
-        defects += [f"SEED={seed}, point {anomaly.point}: {anomaly.text}" for anomaly in outcome.anomalies[:1]]
+        points.update(str(anomaly.point) for anomaly in outcome.anomalies)
+        defects += summaries(seed, outcome.anomalies)
         if report(outcome):
             found += 1
             if not options.no_shrinking:
@@ -67,7 +70,19 @@ def many(options: argparse.Namespace) -> int:
         seed += 1
     seconds = time.monotonic() - began
     if os.environ.get("RECORD"):
-        record("simulation", "make simulation", seconds, numbers, faults, defects=defects)
+        kind = f' ARGS="--store {options.store}"' if options.store else ""
+        record(
+            "simulation",
+            "make simulation",
+            seconds,
+            numbers,
+            faults,
+            defects=defects,
+            points=points,
+            exact=f"make simulation STEPS={options.steps} SEED={options.seed}{kind}",
+            code=code,
+            first_seed=options.seed,
+        )
     print(f"{dict(numbers)}, {sum(faults.values())} faults, {seconds:.0f} s")
     return int(bool(found))
 

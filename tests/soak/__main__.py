@@ -43,7 +43,9 @@ def main() -> int:
     growing = sum(not verdict.is_flat for verdict in verdicts.values())
     if arguments.record:
         numbers = {"days": round(arguments.days), **done.counts, "growing": growing}
-        record("soak", "make soak", time.monotonic() - start, numbers)
+        defects = [f"{name} grows" for name, verdict in verdicts.items() if not verdict.is_flat]
+        exact = f"make soak DAYS={arguments.days:g}"
+        record("soak", "make soak", time.monotonic() - start, numbers, defects=defects, exact=exact)
     return int(growing > 0)
 
 

@@ -370,13 +370,6 @@ def contract_checks_page() -> str:
     return str(checks_page())
 
 
-def injected_faults_page() -> str:
-    _find_tools()
-    from tools.site.reliability_page import faults_page
-
-    return str(faults_page())
-
-
 def _find_tools() -> None:
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
@@ -422,5 +415,4 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     files.append(File.generated(config, "reference/peer-calls.md", content=peer_calls_page()))
     files.append(File.generated(config, "reference/mechanisms.md", content=mechanisms_page()))
     files.append(File.generated(config, "reference/contract-checks.md", content=contract_checks_page()))
-    files.append(File.generated(config, "reference/injected-faults.md", content=injected_faults_page()))
     return files

@@ -1,6 +1,6 @@
 """docs/reliability.md, from the records in tests/reliability (its module `runs` has their format).
 
-``python tools/site/reliability_page.py`` writes the page; the site has another one with the injected faults.
+``python tools/site/reliability_page.py`` writes the page.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ RECORDS = ROOT / "tests" / "reliability"
 
 HEAD = """# Reliability
 
-The long runs of the tests of the [contract](contract.md). Each command repeats a run, and ends with an error if it
-finds something. Findings and anomalies are counted since the first run, also those that have been fixed; `clean hours`
-are those of the runs since the last of them. With `RECORD=yes` a command adds its run to `tests/reliability`, of which
-`python tools/site/reliability_page.py` makes this page. The site has the numbers of [injected
-faults](reference/injected-faults.md).
+The long runs of the tests of the [contract](contract.md). A command ends with an error if it finds something. Findings
+and anomalies are counted since the first run, also those that have been fixed; `clean hours` are those of the runs
+since the last of them. With `RECORD=yes` a command adds its run to `tests/reliability`, of which
+`python tools/site/reliability_page.py` makes this page. Runs with a commit are repeated exactly by its code; older
+runs have none.
 """
-FAULTS = """# Injected faults
-
-The faults of all recorded runs of [the long tests](../reliability.md), from `tests/reliability`.
-"""
+#: single runs of a kind that are shown, the newest first
+_SHOWN = 5
 SECTIONS = {
     "simulation": "Simulation: brokers, clients, disk, network and time in one process, decided by a seed.",
     "faults": "Faults: real processes, with a checker of the whole history and of the store.",
@@ -48,14 +46,21 @@ def records(kind: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def _row(*cells: str) -> str:
+    """Return a row of a table. It has no spaces beside its bars, which `wc` would count as words."""
+    return f"|{'|'.join(cells)}|\n"
+
+
+def _head(*texts: str, numbers: int) -> str:
+    """Return the head of a table whose last columns have numbers."""
+    return _row(*texts) + _row(*["---"] * (len(texts) - numbers), *["---:"] * numbers)
+
+
 def table(kind: str, runs: list[dict[str, Any]]) -> str:
     """Return the table of a kind: a row for each command, with the sums of all days and versions."""
     names = list(dict.fromkeys(name for run in runs for name in run["numbers"]))
     more = [] if kind in STATES else ["clean hours"]
-    lines = [
-        f"| {' | '.join(['command', 'last run', 'hours', *names, *more])} |",
-        f"|---|---|{'---:|' * (1 + len(names) + len(more))}",
-    ]
+    text = _head("command", "last run", "hours", *names, *more, numbers=1 + len(names) + len(more))
     for command in sorted({run["command"] for run in runs}):
         same = sorted((run for run in runs if run["command"] == command), key=lambda run: str(run["day"]))
         counted = same[-1:] if kind in STATES else same
@@ -63,8 +68,8 @@ def table(kind: str, runs: list[dict[str, Any]]) -> str:
         sums = [sum(run["numbers"].get(name, 0) for run in counted) for name in names]
         cells = [f"`{command}`", same[-1]["day"], f"{hours:.1f}", *(f"{total:,}" for total in sums)]
         cells += [f"{clean_seconds(same) / 3600:.1f}" for _ in more]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        text += _row(*cells)
+    return text
 
 
 def clean_seconds(runs: list[dict[str, Any]]) -> int:
@@ -77,19 +82,58 @@ def clean_seconds(runs: list[dict[str, Any]]) -> int:
     return total
 
 
-def faults(runs: list[dict[str, Any]]) -> str:
-    """Return the table of injected faults by their kind, most frequent first."""
+def latest(runs: list[dict[str, Any]]) -> str:
+    """Return the table of the newest runs with seeds, below the sums of the runs since the last anomaly."""
+    each = [run for line in sorted(runs, key=lambda line: str(line["day"])) for run in line.get("each", ())]
+    each = [run for run in each if "first_seed" in run]
+    if not each:
+        return ""
+    found = [place for place, run in enumerate(each, 1) if any(run["numbers"].get(name) for name in DEFECTS)]
+    clean = each[max(found, default=0) :]
+    names = list(dict.fromkeys(name for run in each for name in run["numbers"] if name != "seeds"))
+
+    def row(first: list[str], some: list[dict[str, Any]]) -> str:
+        hours = f"{sum(run['seconds'] for run in some) / 3600:.1f}"
+        numbers = [f"{sum(run['numbers'].get(name, 0) for run in some):,}" for name in names]
+        return _row(*first, hours, *numbers)
+
+    rows = [row(["since the last anomaly", "", f"{sum(run['numbers']['seeds'] for run in clean):,}"], clean)]
+    for run in each[: -_SHOWN - 1 : -1]:
+        seeds = f"{run['first_seed']}–{run['first_seed'] + run['numbers']['seeds'] - 1}"
+        rows.append(row([f"`{run['command']}`", run["commit"], seeds], [run]))
+    return _head("run", "commit", "seeds", "hours", *names, numbers=2 + len(names)) + "".join(rows)
+
+
+def faults(kinds: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the table of the faults that runs of each kind have injected, most frequent first."""
+    text = _head("runs", "injected faults", numbers=0)
+    for kind, runs in kinds.items():
+        counts: Counter[str] = Counter()
+        for run in runs:
+            counts.update(run.get("faults", {}))
+        if counts:
+            text += _row(kind, ", ".join(f"{name} {count:,}" for name, count in counts.most_common()))
+    return text
+
+
+def points(runs: list[dict[str, Any]]) -> str:
+    """Return the table of anomalies by their point of the contract."""
     counts: Counter[str] = Counter()
     for run in runs:
-        counts.update(run["faults"])
-    rows = [f"| {name} | {count:,} |" for name, count in counts.most_common()]
-    return "\n".join(["| fault | times |", "|---|---:|", *rows]) + "\n" if rows else ""
+        counts.update(run.get("points", {}))
+    unknown = sum(run["numbers"].get("anomalies", 0) for run in runs) - counts.total()
+    if not counts:
+        return ""
+    numbers = sorted(counts, key=int)
+    heads = ["run did not end" if number == "0" else f"point {number}" for number in numbers]
+    head = _head("", *heads, "not recorded", numbers=len(numbers) + 1)
+    return head + _row("anomalies", *(f"{counts[number]:,}" for number in numbers), f"{unknown:,}")
 
 
 def defects(runs: list[dict[str, Any]]) -> str:
     """Return the table of the recorded anomalies and findings, with the seed that repeats each."""
-    rows = [f"| {text.replace('|', '&#124;')} |" for run in runs for text in run.get("defects", ())]
-    return "\n".join(["| what was found |", "|---|", *rows]) + "\n" if rows else ""
+    rows = [_row(text.replace("|", "&#124;")) for run in runs for text in run.get("defects", ())]
+    return _head("what was found", numbers=0) + "".join(rows) if rows else ""
 
 
 def page() -> str:
@@ -101,19 +145,10 @@ def page() -> str:
             continue
         title, description = text.split(": ")
         parts.append(f"## {title}\n\n{description[0].upper()}{description[1:]}\n\n{table(kind, runs)}")
-        if found := defects(runs):
-            parts.append(found)
+        parts += filter(None, (latest(runs), points(runs), defects(runs)))
         if kind == "soak" and (PAGE.parent / SOAK_PLOT).exists():
             parts.append(f"![Memory, objects, descriptors, files and disk over the virtual days]({SOAK_PLOT})\n")
-    return "\n".join(parts)
-
-
-def faults_page() -> str:
-    """Return the page of the site with the injected faults."""
-    parts = [FAULTS]
-    for kind, text in SECTIONS.items():
-        if injected := faults(records(kind)):
-            parts.append(f"## {text.split(': ')[0]}\n\n{injected}")
+    parts.append(f"## Injected faults\n\n{faults({kind: records(kind) for kind in SECTIONS})}")
     return "\n".join(parts)
 
 
