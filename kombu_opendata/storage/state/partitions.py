@@ -11,6 +11,10 @@ becomes active begins at the virtual time, so it has no credit for the time with
 one message of each other partition. A partition that becomes empty keeps its place until its tag is the lowest:
 otherwise a partition that always has a single message would begin again and again before the others.
 
+A read by groups or by a condition delivers messages of partitions that are not next. Such a partition has a *debt*,
+which is added to its tag when it is next, or by the next read by groups. A debt is limited, so that a partition that
+was read for long without a delivery in the fair order waits for a limited time.
+
 **Priorities.** Each priority is a :class:`Level` with its own virtual time. Invariant: a partition that is neither
 empty nor blocked is in the level of its best message. It may be in other levels, too: such a place is checked, and
 dropped if it is stale, only when it has the lowest tag.
@@ -54,6 +58,8 @@ _MAX_TAIL_MESSAGES, _FULL = 32, 1 << 16
 EXTRA_PAIRS = 64
 #: empty partitions of a queue above which they are deleted when a new one is opened
 _MANY_EMPTY = 1024
+#: maximum number of deliveries that a partition owes: those of one read
+_MAX_DEBT = 1000
 #: the tag of partitions that are in no level
 _LAST_TAG = float("inf")
 #: the end of an iterator
@@ -129,7 +135,7 @@ class Partition:
     """
 
     __slots__ = (
-        "blocked_until", "by", "first", "flow", "in_flight", "is_blocked", "key", "levels", "number", "ready",
+        "blocked_until", "by", "debt", "first", "flow", "in_flight", "is_blocked", "key", "levels", "number", "ready",
         "returning", "running", "stride", "tag", "tail", "tail_rows", "tail_used", "waiting",
     )  # fmt: skip
 
@@ -145,6 +151,7 @@ class Partition:
         self.returning: dict[int, int] | None = None
         self.stride = 1 / weight
         self.tag = 0.0  # of its last place in a level
+        self.debt = 0.0  # of deliveries when it was not next
         self.levels = 0  # a bit for each priority in whose level it is
 
     def note_cold_tail(self, messages: int, rows: bytes) -> None:
@@ -194,9 +201,7 @@ class PartitionLimits:
         return flow.reason(partition.in_flight + partition.running, now)
 
     def take(self, partition: Partition, at: int) -> bool:
-        """Use a token; return False if there is no rate."""
-        if not self.rules.interval_ns:
-            return False
+        """Use a token of the rate; return True if the partition's record changes."""
         partition.flow = partition.flow or FlowLimits(self.rules)
         return partition.flow.take(1, at)
 
@@ -411,19 +416,21 @@ class Partitions(dict[int, Partition]):
         partition.returning[id] = visible_at
 
     def claimed(self, entry: QueueEntry, at: int) -> None:
-        """Count a delivery at a time; it is charged if the partition was next."""
+        """Count a delivery at a time, and charge the partition for it."""
         partition = self[entry.bucket >> PARTITION_BITS]
-        if self.limits.take(partition, at):
+        if self.limits.rules.interval_ns and self.limits.take(partition, at):
             self.changed.add(partition.number)
         if partition.returning:
             partition.returning.pop(entry.id, None)
         partition.waiting -= 1
         partition.in_flight += 1
         level = self._levels.get(entry.priority)
-        if level is not None and level.heap and level.heap[0][2] is partition:
-            tag = level.virtual_time = level.heap[0][0]
+        if level is not None and (heap := level.heap) and heap[0][2] is partition:
+            tag = level.virtual_time = heap[0][0]
             self._order += 1
-            heapreplace(level.heap, (tag + partition.stride, self._order, partition))
+            heapreplace(heap, (tag + partition.stride, self._order, partition))
+        else:
+            partition.debt = min(partition.debt + partition.stride, _MAX_DEBT * partition.stride)
 
     def returned(self, partition: Partition) -> None:
         """Count the end of a lease."""
@@ -508,7 +515,7 @@ class Partitions(dict[int, Partition]):
         """Return the next message of a level; remove the partitions that have none or are blocked."""
         heap, by = level.heap, self.rules.by
         while heap:
-            tag, _order, partition = heap[0]
+            tag, order, partition = heap[0]
             choice = None if partition.is_blocked else self.best_of(partition, now)
             if choice is not None and choice.priority == priority:
                 if partition.by != by and by:
@@ -517,7 +524,11 @@ class Partitions(dict[int, Partition]):
                 else:
                     until = self.limits.next_allowed_at(partition, now)
                 if until <= now:
-                    return choice
+                    if not partition.debt:
+                        return choice
+                    heapreplace(heap, (tag + partition.debt, order, partition))
+                    partition.debt = 0.0
+                    continue
                 self._block(partition, until, tag)
             heappop(heap)
             partition.levels &= ~(1 << priority)
@@ -590,7 +601,7 @@ class Partitions(dict[int, Partition]):
         """Yield up to ``count`` partitions with messages in their fair order, which are not blocked."""
         seen: set[int] = set()
         for priority in self._priorities:
-            heap = self._levels[priority].heap.copy()
+            heap = self._settled(priority).copy()
             while heap and len(seen) < count:
                 partition = heappop(heap)[2]
                 if not self.fits(partition):
@@ -598,6 +609,23 @@ class Partitions(dict[int, Partition]):
                 elif partition.waiting and not partition.is_blocked and partition.number not in seen:
                     seen.add(partition.number)
                     yield partition
+
+    def _settled(self, priority: int) -> list[tuple[float, int, Partition]]:
+        """Return the heap of a level after its partitions paid their debts, without those that have no messages."""
+        level, places = self._levels[priority], []
+        for tag, order, partition in level.heap:
+            if partition.waiting and not partition.is_blocked:
+                places.append((tag + partition.debt, order, partition))
+                partition.debt = 0.0
+                continue
+            partition.levels &= ~(1 << priority)
+            if not partition.is_blocked:
+                partition.tag = tag
+        heapify(places)
+        level.heap = places
+        if places:
+            level.virtual_time = max(level.virtual_time, places[0][0])
+        return places
 
     def _following(self, partition: Partition, priority: int) -> Iterator[QueueEntry | int | None]:
         """Yield the next loaded messages and cold buckets of a partition and a priority, in the order of delivery.

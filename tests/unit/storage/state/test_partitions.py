@@ -105,6 +105,54 @@ def test_each_priority_has_its_own_fair_order() -> None:
     assert Counter(queue.get(6)) == {"a": 3, "b": 3}
 
 
+def grouped(queue: Fair, count: int) -> str:
+    """Return the tenants of a read by groups, which has all messages of the first partition, then of the next."""
+    found = ""
+    for partition in list(queue.partitions.in_turn(count)):
+        entries = [each for each in queue.state.available.values() if queue.tenants[each.id] == partition.key]
+        for entry in sorted(entries, key=lambda each: each.id)[: count - len(found)]:
+            queue.state.claim(entry, b"", 1, 1)
+            queue.state.settle(entry)
+            found += partition.key
+    return found
+
+
+@pytest.mark.parametrize(("weights", "shares"), [({}, (80, 80, 80)), ({"a": 2}, (120, 60, 60))])
+def test_a_read_by_groups_is_charged_for_all_its_messages(
+    weights: dict[str, int], shares: tuple[int, int, int]
+) -> None:
+    queue = Fair(weights)
+    queue.put("abc" * 300)
+    taken = Counter[str]()
+    while taken.total() < 240:
+        if queue.partitions.by_key["a"] in list(queue.partitions.in_turn(1)):
+            taken.update(grouped(queue, 10))
+        else:
+            taken.update(queue.get(1))
+    for tenant, share in zip("abc", shares, strict=True):
+        assert abs(taken[tenant] - share) <= 10
+
+
+def test_reads_by_groups_only_take_turns_and_give_no_credit_to_an_empty_partition() -> None:
+    queue = Fair()
+    queue.put("abc" * 100 + "d")
+    taken = "".join(grouped(queue, 10) for _ in range(12))
+    assert max(Counter(taken).values()) == 40
+    queue.put("d" * 100)
+    assert Counter("".join(grouped(queue, 10) for _ in range(8))) == {"a": 20, "b": 20, "c": 20, "d": 20}
+
+
+def test_the_debt_of_a_partition_that_was_read_alone_is_limited() -> None:
+    queue = Fair()
+    queue.put("b" * 2000 + "a" * 3100)
+    for id in range(2000, 5000):  # as reads by a condition
+        entry = queue.state.available[id]
+        queue.state.claim(entry, b"", 1, 1)
+        queue.state.settle(entry)
+    assert queue.get(1002).count("a") == 1
+    assert Counter(queue.get(100)) == {"a": 50, "b": 50}
+
+
 class OneAtATime(PartitionLimits):
     """One message of a partition in flight; a tenant may be delayed."""
 
