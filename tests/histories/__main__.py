@@ -25,7 +25,7 @@ import msgspec
 
 from ..reliability import runs
 from . import events as e
-from .checker import Anomaly, check, summaries
+from .checker import FLIPS, Anomaly, check, effect_of_damage, summaries
 from .machine import Machine
 from .real_run import RealRun
 from .scenario import draw
@@ -66,12 +66,13 @@ def main() -> int:
 
 def add_to_report(records: list[dict[str, Any]], options: argparse.Namespace, code: str) -> None:
     """Add all runs to the record of which docs/reliability.md is made."""
-    faults, points = Counter[str](), Counter[str]()
+    faults, points, flips = Counter[str](), Counter[str](), Counter(dict.fromkeys(FLIPS, 0))
     for each in records:
         faults.update(each["faults"])
         points.update(each["anomalies"])
+        flips.update(each["flips"])
     numbers = {name: sum(each[name] for each in records) for name in ("kills", "messages", "tasks")}
-    numbers |= {"seeds": len(records), "anomalies": points.total()}
+    numbers |= {"seeds": len(records), "anomalies": points.total(), **flips}
     runs.record(
         "faults",
         "make faults",
@@ -107,12 +108,14 @@ def run_seed(machine: Machine, seed: int) -> dict[str, Any]:
     scenario = draw(seed)
     with machine.bucket(scenario.is_bucket) as bucket:
         run = RealRun(scenario, machine.library, bucket)
-        calls, anomalies = Counter[str](), list[Anomaly]()
+        calls, flips, anomalies = Counter[str](), Counter[str](), list[Anomaly]()
         try:
             for history in run.go():
                 (run.folder / "history.json").write_bytes(msgspec.json.encode(history))
                 calls = Counter(map(kind, history.events))
-                anomalies += check(history)
+                anomalies += (found := check(history))
+                if any(isinstance(event, e.Damaged) for event in history.events):
+                    flips[effect_of_damage(history, found)] += 1
         except Exception:
             anomalies = [Anomaly(0, traceback.format_exc())]
         finally:
@@ -131,6 +134,7 @@ def run_seed(machine: Machine, seed: int) -> dict[str, Any]:
         "faults": dict(run.faults),
         "messages": calls["Publish"],
         "tasks": calls["TaskEnded"],
+        "flips": dict(flips),
         "anomalies": dict(Counter(str(anomaly.point) for anomaly in anomalies)),
         "defects": summaries(seed, anomalies),
     }

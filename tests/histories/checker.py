@@ -19,6 +19,8 @@ RULES: dict[int, list[Rule]] = defaultdict(list)
 #: points that also hold while a store is damaged, and the damage is reported
 _WHILE_DAMAGED = (2, 7, 8, 13, 14, 15, 16)
 _INTEGRITY = 15
+#: what changed bits of a store may do, as numbers of a record
+FLIPS = REPORTED, WITHOUT_EFFECT, UNDETECTED = ("flips reported", "flips without effect", "flips undetected")
 
 
 class Anomaly(NamedTuple):
@@ -49,6 +51,13 @@ def check(history: History) -> list[Anomaly]:
     if is_reported(history):
         return [anomaly for anomaly in found if anomaly.point in _WHILE_DAMAGED]
     return [Anomaly(_INTEGRITY, f"unreported damage: {text}") for _point, text in found]
+
+
+def effect_of_damage(history: History, anomalies: Iterable[Anomaly]) -> str:
+    """Return which of FLIPS the damage in a history is; its anomalies are those of :func:`check`."""
+    if is_reported(history):
+        return REPORTED
+    return UNDETECTED if any(anomaly.point == _INTEGRITY for anomaly in anomalies) else WITHOUT_EFFECT
 
 
 def summaries(seed: int, anomalies: Iterable[Anomaly]) -> list[str]:

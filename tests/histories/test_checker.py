@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from . import events as e
+from .checker import REPORTED, UNDETECTED, WITHOUT_EFFECT, Anomaly, check, effect_of_damage, summaries
 from .checker import RULES as POINTS
-from .checker import Anomaly, check, summaries
 
 ORDERS, LETTERS = "orders", "letters"
 HOUR = 3600.0
@@ -814,6 +814,25 @@ def test_reported_damage_explains_what_is_missing() -> None:
     w.publish("gone", 20)
     w.store["findings"] = ("payload-missing",)
     assert w.anomalies() == []
+
+
+@pytest.mark.parametrize(
+    ("is_stored", "finding", "effect"),
+    [
+        (True, "", WITHOUT_EFFECT),
+        (False, "", UNDETECTED),
+        (False, "payload-missing", REPORTED),
+        (True, "payload-missing", REPORTED),
+    ],
+)
+def test_damage_is_reported_or_has_no_effect(is_stored: bool, finding: str, effect: str) -> None:
+    w = Writer()
+    w.publish("damaged", 20)
+    if is_stored:
+        w.entry("damaged", 20, "available", attempts=0)
+    w.add(e.Damaged, file="wal/1.sst")
+    w.store["findings"] = tuple(filter(None, [finding]))
+    assert effect_of_damage(w.history(), w.anomalies()) == effect
 
 
 def test_the_anomalies_of_a_seed_are_summed_up_by_their_points() -> None:

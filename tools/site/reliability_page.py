@@ -26,7 +26,8 @@ runs have none.
 _SHOWN = 5
 SECTIONS = {
     "simulation": "Simulation: brokers, clients, disk, network and time in one process, decided by a seed.",
-    "faults": "Faults: real processes, with a checker of the whole history and of the store.",
+    "faults": "Faults: real processes, with a checker of the whole history and of the store.\n"
+    "Runs with a commit count flips of a bit by their effect.",
     "spark": "Spark: drivers are killed with -9 at steps of a job and run again, streams are killed and restarted.",
     "fuzz": "Fuzzing: guided by coverage. A finding is an undeclared exception, a stall of 50 ms or growth by 50 MB.",
     "soak": "Soak: days of mixed load with a clock that is ahead.",
