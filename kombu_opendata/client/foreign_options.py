@@ -1,7 +1,7 @@
 """Transport options of other brokers, and their replacements in this broker.
 
 Many apps share their settings between brokers, so such an option is not an error. It is reported once, because the user
-relies on its effect. ``tools/site/reference_pages.py`` makes a reference page of this table.
+relies on its effect. ``tools/site/compatibility_page.py`` lists this table in docs/compatibility.md.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class ForeignOptions(NamedTuple):
 #: their brokers, their replacement, and the names of the options
 _TABLE = (
     ("Redis, SQS, pgmq, Pub/Sub, Service Bus",
-     "a message is leased as long as its consumer is connected, however long its task takes",
+     "a message is leased as long as its consumer is connected",
      "visibility_timeout ack_deadline_seconds max_lock_renewal_duration peek_lock_seconds use_lock_renewal"),
-    ("Redis", "the broker keeps the leases and returns the messages of a lost consumer",
+    ("Redis", "the broker returns the messages of a lost consumer",
      "ack_emulation unacked_index_key unacked_key unacked_mutex_expire unacked_mutex_key unacked_restore_interval "
      "unacked_restore_limit unacked_restore_throttle"),
-    ("Redis", "every queue has priorities 0 to 255, in strict order, and the highest is first",
+    ("Redis", "queues have priorities 0 to 255, strictly the highest first",
      "priority_steps queue_order_strategy sep"),
-    ("Redis, SQS", "the broker routes messages by exchanges and bindings",
+    ("Redis, SQS", "the broker routes by exchanges and bindings",
      "fanout_patterns fanout_prefix sentinel_fanout_compat supports_fanout predefined_exchanges"),
     ("Redis, SQS, pgmq, Pub/Sub, Azure",
-     "each folder and each instance of a broker has its own queues: use another URL",
+     "each folder and instance has its own queues: use another URL",
      "global_keyprefix queue_name_prefix"),
     ("Redis Sentinel", "the URL lists the hosts of the broker and its standby",
      "master_name min_other_sentinels sentinel_kwargs"),
@@ -54,14 +54,14 @@ _TABLE = (
     ("RabbitMQ, MongoDB, Kafka, Qpid, SLMQ", "`broker_use_ssl` has the options of TLS",
      "ca_certs cert_reqs certfile keyfile sasl_mechanism secure security_protocol ssl ssl_certfile ssl_keyfile "
      "ssl_skip_hostname_check ssl_trustfile"),
-    ("RabbitMQ, MongoDB, pgmq", "the URL has the host, the user, its secret and the instance",
+    ("RabbitMQ, MongoDB, pgmq", "the URL has host, user, secret and instance",
      "authentication conn_string default_database default_hostname default_port host login_method login_response "
      "password userid virtual_host"),
     ("RabbitMQ", "a publish is confirmed when it is durable, unless `publish_mode` is `pipeline`",
      "confirm_publish"),
-    ("RabbitMQ", "they concern AMQP, and the broker uses another protocol",
+    ("RabbitMQ", "the broker's protocol is not AMQP",
      "channel_max frame_handler frame_max frame_writer locale on_blocked on_open on_tune_ok on_unblocked"),
-    ("SQS", "clients connect to the broker of the URL, and only the broker to its bucket",
+    ("SQS", "clients connect to the URL's broker, and only the broker to its bucket",
      "client-config is_secure port region regioninfo sts_role_arn sts_token_buffer_time sts_token_timeout"),
     ("SQS, pgmq", "apps declare queues, with the arguments that they need",
      "fifo_mode predefined_queues queue_tags sqs-creation-attributes"),
@@ -69,10 +69,10 @@ _TABLE = (
      "backoff_policy backoff_tasks"),
     ("SQS, pgmq, Pub/Sub, Azure, Kafka, virtual transports", "messages are pushed to consumers",
      "max_poll_seconds notify_throttle_interval_ms poll_interval_ms polling_interval use_notify wait_time_seconds"),
-    ("SQS, Pub/Sub", "messages are pushed to consumers, whole, and once while the consumer is connected",
+    ("SQS, Pub/Sub", "messages are pushed to consumers, whole and once",
      "ack_modify_batch_size bulk_max_messages enable_exactly_once_delivery fetch_message_attributes "
      "sqs_base64_encoding"),
-    ("Pub/Sub, MongoDB", "`expires` of a task, and `x-message-ttl` and `x-expires` of a queue",
+    ("Pub/Sub, MongoDB", "`expires` of a task; `x-message-ttl`, `x-expires` of a queue",
      "expiration_seconds ttl"),
     ("MongoDB, pgmq, SQL, file system", "the broker owns its store",
      "broadcast_collection calc_queue_size capped_queue_size control_folder data_folder_in data_folder_out "

@@ -28,9 +28,8 @@ from .environments import ROOT
 
 COMPATIBILITY = Row(
     package="apache-airflow-providers-celery",
-    tried="CeleryExecutor of Airflow 3.3, with a user and TLS: a DAG of 20 tasks, run by an API server, a scheduler, a "
-    "DAG processor and a worker; a broker that is killed; `airflow celery list-workers`; task states from `opendata`; "
-    "[jobs](airflow.md) that a DAG submits",
+    tried="CeleryExecutor of Airflow 3.3, with a user and TLS: a DAG of 20 tasks; a killed broker; `airflow celery "
+    "list-workers`; task states from `opendata`; [jobs](airflow.md) that a DAG submits",
     result="Works with Celery 5.6; the provider imports a name that Celery 5.7 no longer has. `ssl_active` is refused "
     "for brokers other than RabbitMQ and Redis ([patch](upstream/apache-airflow.md)). The scheduler fails a "
     "task that it can't send in four attempts of one second.",

@@ -16,7 +16,6 @@ from typing import get_args
 import pytest
 
 from kombu_opendata.broker.metrics import metric_catalogue
-from kombu_opendata.client.foreign_options import FOREIGN_OPTIONS
 from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.offline.findings import CODES
 from kombu_opendata.protocol.messages import OPERATIONS, BrokerMessage, ClientMessage
@@ -95,13 +94,6 @@ def test_every_queue_argument_has_a_row() -> None:
     rows = re.findall(r"(?m)^\| `([\w-]+)` \| (.+?) \| .* \| (.+?) \|$", PAGES.arguments_page())
     assert [name for name, *_ in rows] == [argument.name for argument in KNOWN]
     assert {name for name, _, altered in rows if altered == "refused"} == {a.name for a in KNOWN if a.cannot_alter}
-
-
-def test_every_option_of_another_broker_has_a_row() -> None:
-    rows = re.findall(r"(?m)^\| (`.+`) \| (.+?) \| (.+) \|$", PAGES.foreign_options_page())
-    assert [tuple(re.findall(r"`([^`]+)`", names)) for names, _, _ in rows] == [
-        names for names, _, _ in FOREIGN_OPTIONS
-    ]
 
 
 def test_the_tables_and_options_for_spark_are_listed() -> None:

@@ -1,4 +1,4 @@
-"""The table of docs/compatibility.md, from the declarations in tests/downstream and the pinned versions.
+"""The lists of docs/compatibility.md: packages, from tests/downstream and the pinned versions, and transport options.
 
 ``python tools/site/compatibility_page.py`` writes the page.
 """
@@ -11,10 +11,13 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from kombu_opendata.client.foreign_options import FOREIGN_OPTIONS
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"
 TESTS = ROOT / "tests" / "downstream"
 TABLE = re.compile(r"(?s)(?<=<!-- packages -->\n\n).*?(?=\n<!-- end of packages -->)")
+OPTIONS = re.compile(r"(?s)(?<=<!-- options -->\n\n).*?(?=\n<!-- end of options -->)")
 PINNED = re.compile(r"(?m)^([\w.-]+)(?:\[[\w,-]+\])?==([\w.]+)")
 
 
@@ -62,14 +65,22 @@ def table() -> str:
     lines = ["| package | version | tried | result | what to set |", "|---|---|---|---|---|"]
     for row in declarations():
         version = row.get("version") or versions[_normalized(row["package"])]
-        cells = (row["package"], version, row["tried"], row["result"], row.get("settings") or "nothing")
+        cells = (row["package"], version, row["tried"], row["result"], row.get("settings", ""))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
+def options() -> str:
+    """Return the transport options of other brokers, by what replaces them."""
+    names: dict[str, list[str]] = {}
+    for each in FOREIGN_OPTIONS:
+        names.setdefault(each.instead, []).extend(each.names)
+    return "".join(f"* {', '.join(f'`{name}`' for name in names[instead])}: {instead}\n" for instead in names)
+
+
 def page() -> str:
-    """Return the page with its present text around the table."""
-    return TABLE.sub(lambda _: table(), PAGE.read_text())
+    """Return the page with its present text around the lists."""
+    return OPTIONS.sub(lambda _: options(), TABLE.sub(lambda _: table(), PAGE.read_text()))
 
 
 def _normalized(name: str) -> str:

@@ -24,7 +24,6 @@ from msgspec import Struct, structs
 
 from kombu_opendata.broker.metrics import metric_catalogue
 from kombu_opendata.broker.standby.active_record import ActiveRecord
-from kombu_opendata.client.foreign_options import FOREIGN_OPTIONS
 from kombu_opendata.configuration.options import Spec, public_specs
 from kombu_opendata.offline.findings import CODES
 from kombu_opendata.protocol.messages import OPERATIONS as OPERATIONS_BY_MESSAGE
@@ -135,15 +134,6 @@ definition in `kombu_opendata/protocol/queue_arguments.py`.
 |---|---|---|---|---|---|---|
 """
 
-FOREIGN = """# Transport options of other brokers
-
-An option of another broker in `broker_transport_options` or `result_backend_transport_options` is logged once per
-process, with its replacement ([moving from another broker](../migrating.md)). This page is made from
-`kombu_opendata/client/foreign_options.py`.
-
-| option | of | instead |
-|---|---|---|
-"""
 SPARK = """# Options and tables for Spark
 
 [Spark](../spark.md) explains how they are used. This page is made from the modules that read and write.
@@ -316,13 +306,6 @@ def arguments_page() -> str:
     return ARGUMENTS + "".join(rows).replace("](", "](../")
 
 
-def foreign_options_page() -> str:
-    rows = (
-        f"| {', '.join(f'`{name}`' for name in names)} | {of} | {instead} |\n" for names, of, instead in FOREIGN_OPTIONS
-    )
-    return FOREIGN + "".join(rows)
-
-
 def spark_page() -> str:
     """Return the tables, and the docstrings of the modules that read and write, without an import of PySpark."""
     parts = [SPARK]
@@ -410,7 +393,6 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     files.append(File.generated(config, "reference/records.md", content=records_page()))
     files.append(File.generated(config, "reference/effects.md", content=effects_page()))
     files.append(File.generated(config, "reference/queue-arguments.md", content=arguments_page()))
-    files.append(File.generated(config, "reference/foreign-options.md", content=foreign_options_page()))
     files.append(File.generated(config, "reference/spark-tables.md", content=spark_page()))
     files.append(File.generated(config, "reference/peer-calls.md", content=peer_calls_page()))
     files.append(File.generated(config, "reference/mechanisms.md", content=mechanisms_page()))

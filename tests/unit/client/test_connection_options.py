@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import amqp
+import kombu.transport
 import pytest
 from click.testing import CliRunner
 from kombu.transport import redis
@@ -103,6 +105,31 @@ def test_each_option_of_another_broker_is_listed_once() -> None:
     of_other_transports = {*redis.Channel.from_transport_options, *redis.SentinelChannel.from_transport_options}
     of_other_transports |= {*inspect.signature(amqp.Connection).parameters} - {"kwargs"}
     assert of_other_transports - {*BY_NAME, *TRANSPORT_OPTIONS} == set()
+
+
+KOMBU_TRANSPORTS = Path(kombu.transport.__file__).parent
+
+
+def options_read(path: Path) -> set[str]:
+    """The transport options that a module of Kombu reads: names in ``from_transport_options``, and arguments of get."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "from_transport_options":
+            names |= {each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
+        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("transport_options.get"):
+            names.add(ast.literal_eval(node.args[0]))
+    return {name for name in names if isinstance(name, str)}
+
+
+@pytest.mark.parametrize("path", sorted(KOMBU_TRANSPORTS.rglob("*.py")), ids=lambda path: path.name)
+def test_each_option_that_a_transport_of_kombu_reads_is_listed(path: Path) -> None:
+    assert options_read(path) - {*BY_NAME, *TRANSPORT_OPTIONS, *KOMBU_OPTIONS} == set()
+
+
+def test_the_options_of_sqs_and_mongodb_are_found() -> None:
+    of_sqs = [options_read(path) for path in KOMBU_TRANSPORTS.rglob("*.py") if "SQS" in str(path)]
+    assert {"region", "predefined_queues", "sts_role_arn"} < set().union(*of_sqs)
+    assert {"capped_queue_size", "ttl"} < options_read(KOMBU_TRANSPORTS / "mongodb.py")
 
 
 @pytest.mark.parametrize("name", ["max_retries", "interval_start", "errback", "retry_errors"])
