@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, cast
 from weakref import WeakSet
@@ -35,16 +35,19 @@ from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import MayOpen, SlateStore
 
 from .disk import Disk
+from .loop import current_process
 
 Rows = dict[bytes, bytes]
+#: the time limit of a request to an active record, as of the package's
+_RECORD_SECONDS = 5.0
 
 
 class Bucket:
     """The files of one database, wherever they are, and the store's active record.
 
     Attributes:
-        is_slow: requests take seconds.
-        is_silent: requests get no answer until this is False again.
+        slow_seconds: the longest delay of the requests of a process, by its name.
+        silent: names of the processes whose requests get no answer until they are removed.
         failures: kinds of the next requests that fail: "write" before it has an effect, "answer" after it.
         flipped: keys whose stored bytes were changed, which a checksum detects.
         damaged_until: a broker may refuse the store or its journal until then.
@@ -56,8 +59,8 @@ class Bucket:
         self.synced: Rows = {}
         self.epoch = 0
         self.seq = 0
-        self.slow_seconds = 0.0
-        self.is_silent = False
+        self.slow_seconds: dict[str, float] = {}
+        self.silent: set[str] = set()
         self.failures: list[str] = []
         self.flipped: set[bytes] = set()
         self.damaged_until = 0.0
@@ -66,9 +69,10 @@ class Bucket:
     async def request(self) -> None:
         """Take the time of a request."""
         self._count("store")
+        name = current_process().name
         seconds = self.random.uniform(0.002, 0.03) if self.is_remote else self.random.uniform(0.0, 0.002)
-        await asyncio.sleep(seconds + self.random.uniform(0.0, self.slow_seconds))
-        while self.is_silent:  # noqa: ASYNC110 - an event would wake all together
+        await asyncio.sleep(seconds + self.random.uniform(0.0, self.slow_seconds.get(name, 0.0)))
+        while name in self.silent:  # noqa: ASYNC110 - an event would wake all together
             await asyncio.sleep(0.2)
 
     def fault(self, kind: str) -> bool:
@@ -87,10 +91,14 @@ class Bucket:
 
 
 class Database:
-    """The handle of a writer."""
+    """The handle of a writer.
 
-    def __init__(self, bucket: Bucket) -> None:
-        self.bucket = bucket
+    Args:
+        disk: with the files of the database; None if these are in a bucket.
+    """
+
+    def __init__(self, bucket: Bucket, disk: Disk | None) -> None:
+        self.bucket, self._disk = bucket, disk
         bucket.epoch += 1
         self.epoch = bucket.epoch
         self.visible: SortedDict[bytes, bytes] = SortedDict(bucket.durable)
@@ -127,6 +135,8 @@ class Database:
         bucket = self.bucket
         pending = len(self._pending)
         await bucket.request()
+        while self._disk is not None and self._disk.is_full:  # SlateDB repeats the write of a new file
+            await asyncio.sleep(0.05)
         self.check()
         if self.is_fenced:
             raise self._close("FENCED", "a newer writer has the database")
@@ -309,6 +319,10 @@ class SimulatedFiles(StoreFiles):
         await self._bucket.request()
         if self._disk.is_full:
             return False
+        try:
+            self._disk.check("sync of the store")
+        except OSError as exc:
+            raise StoreError("the files of the store can't be synced") from exc
         self._bucket.synced = covered
         return True
 
@@ -340,7 +354,7 @@ class SimulatedDatabases(Databases):
         power_lost, journal = False, None
         files: StoreFiles = StoreFiles(None, sync=False)
         await bucket.request()
-        store = SimulatedStore(Location(self.url, None, instance, name=instance), Database(bucket), clock)
+        store = SimulatedStore(Location(self.url, None, instance, name=instance), Database(bucket, disk), clock)
         store.settings = settings.slate
         if disk is not None:
             power_lost = disk.power_lost
@@ -361,14 +375,23 @@ class SimulatedDatabases(Databases):
 
 
 class SimulatedRecord(BucketRecord):
-    """The active record of a simulated bucket."""
+    """The active record of a simulated bucket. A write that is given up may have its effect later."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.url = "s3://simulated"
         self._bucket = bucket
 
+    async def _answer(self, request: Coroutine[Any, Any, Any]) -> Any:
+        """Return the answer to a request that does not end with the wait for it."""
+        work = asyncio.ensure_future(request)
+        done, _ = await asyncio.wait([work], timeout=_RECORD_SECONDS)
+        if not done:
+            work.add_done_callback(asyncio.Future.exception)
+            raise StoreError("no answer in time")
+        return work.result()
+
     async def read(self) -> VersionedRecord | None:
-        await self._bucket.request()
+        await self._answer(self._bucket.request())
         if self._bucket.fault("record read"):
             raise StoreError("no answer")
         if self._bucket.record is None:
@@ -377,6 +400,10 @@ class SimulatedRecord(BucketRecord):
         return VersionedRecord(record, {"e_tag": str(version)})
 
     async def write(self, record: ActiveRecord, replacing: VersionedRecord | None) -> VersionedRecord:
+        written: VersionedRecord = await self._answer(self._write(record, replacing))
+        return written
+
+    async def _write(self, record: ActiveRecord, replacing: VersionedRecord | None) -> VersionedRecord:
         await self._bucket.request()
         if self._bucket.fault("record write"):
             raise StoreError("no answer")

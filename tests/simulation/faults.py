@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..histories import events as e
@@ -12,6 +12,9 @@ from .plan import CLIENTS, Step
 
 if TYPE_CHECKING:
     from .world import World
+
+#: factor of the time for which one broker alone has no bucket: long enough for the other one to take over
+_TAKE_OVERS = 4
 
 
 class Faults:
@@ -140,16 +143,37 @@ class Faults:
     def fail_record_write(self, choice: float, seconds: float) -> None:
         self._world.bucket.failures.append("record write")
 
+    def fail_record_read(self, choice: float, seconds: float) -> None:
+        self._world.bucket.failures.append("record read")
+
     def fail_record_answer(self, choice: float, seconds: float) -> None:
         self._world.bucket.failures.append("record answer")
 
     def slow_store(self, choice: float, seconds: float) -> None:
-        self._world.bucket.slow_seconds = 0.5 * choice
-        self._later(seconds, setattr, self._world.bucket, "slow_seconds", 0.0)
+        self._slow(self._world.brokers, choice, seconds)
 
     def silent_store(self, choice: float, seconds: float) -> None:
-        self._world.bucket.is_silent = True
-        self._later(seconds, setattr, self._world.bucket, "is_silent", False)
+        self._silence(self._world.brokers, seconds)
+
+    def slow_store_of_broker(self, choice: float, seconds: float) -> bool | None:
+        """Delay the requests of one broker to the bucket, longer than those to an active record may take."""
+        broker = self._broker(choice)
+        return False if broker is None else self._slow([broker.name], 8 * choice, _TAKE_OVERS * seconds)
+
+    def isolate_broker(self, choice: float, seconds: float) -> bool | None:
+        """Cut off one broker from the bucket while the other one can use it."""
+        broker = self._broker(choice)
+        return False if broker is None else self._silence([broker.name], _TAKE_OVERS * seconds)
+
+    def _slow(self, names: Iterable[str], choice: float, seconds: float) -> None:
+        bucket = self._world.bucket
+        bucket.slow_seconds |= dict.fromkeys(names, 0.5 * choice)
+        self._later(seconds, bucket.slow_seconds.clear)
+
+    def _silence(self, names: Iterable[str], seconds: float) -> None:
+        bucket = self._world.bucket
+        bucket.silent.update(names)
+        self._later(seconds, bucket.silent.clear)
 
     # ------------------------------------------------------------------ disk
     def lose_power(self, choice: float, seconds: float) -> bool | None:
@@ -188,6 +212,11 @@ class Faults:
         disk = self._world.disk
         assert disk is not None
         disk.failing.add("sync")
+
+    def fail_store_sync(self, choice: float, seconds: float) -> None:
+        disk = self._world.disk
+        assert disk is not None
+        disk.failing.add("sync of the store")
 
     def flip_journal_bit(self, choice: float, seconds: float) -> bool | None:
         """Change a bit of the journal of a broker that is killed; one that needs it refuses it until it is right."""
@@ -230,7 +259,8 @@ class Faults:
         world.network.slow_seconds = 0.0
         for link in list(world.network.partitions):
             world.network.heal(link)
-        world.bucket.slow_seconds, world.bucket.is_silent = 0.0, False
+        world.bucket.slow_seconds.clear()
+        world.bucket.silent.clear()
         world.bucket.failures.clear()
         if world.disk is not None:
             world.disk.is_full, world.disk.torn = False, None

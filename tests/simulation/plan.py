@@ -273,9 +273,22 @@ def _faults(store: Store) -> dict[str, int]:
     if store == "slatedb":
         return {name: shared[name] for name in _OF_PROCESSES}
     if store == "folder":
-        of_disk = {"lose_power": 4, "tear_write": 3, "fill_disk": 2, "fail_sync": 1, "flip_journal_bit": 2}
-        return shared | of_disk
-    return shared | {"fail_record_answer": 1, "fail_record_write": 1, "hand_over": 3}
+        return shared | {
+            "lose_power": 4,
+            "tear_write": 3,
+            "fill_disk": 2,
+            "fail_sync": 1,
+            "fail_store_sync": 1,
+            "flip_journal_bit": 2,
+        }
+    return shared | {
+        "fail_record_answer": 1,
+        "fail_record_write": 1,
+        "fail_record_read": 1,
+        "hand_over": 3,
+        "isolate_broker": 3,
+        "slow_store_of_broker": 2,
+    }
 
 
 def _fault(dice: random.Random, faults: dict[str, int], after: float) -> Step:

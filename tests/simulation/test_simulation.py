@@ -14,12 +14,14 @@ from kombu_opendata.storage.commit.journal_format import RECORD, checksum, compl
 from kombu_opendata.storage.effects import codec
 from kombu_opendata.storage.effects.deliveries import RenewEffect
 from kombu_opendata.storage.effects.publishes import SyncedTimeEffect
+from tests.histories.events import Started
 from tests.simulation.older_version import older_segment
 from tests.simulation.plan import Plan, Step, Store, draw
 from tests.simulation.shrinking import script_of, shrink
 from tests.simulation.world import World
 
 pytestmark = pytest.mark.contract(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)
+NOW = {"choice": 0.0, "seconds": 0.0}
 
 
 @pytest.mark.parametrize("store", ["folder", "bucket"])
@@ -45,6 +47,16 @@ def test_a_slow_machine_changes_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     minutes = count(time.monotonic(), 60)
     monkeypatch.setattr(time, "monotonic", lambda: next(minutes))
     assert World(plan).run().trace == trace
+
+
+def test_a_broker_without_its_bucket_is_replaced() -> None:
+    isolate = Step(0.1, "", "isolate_broker", {"choice": 0.1, "seconds": 4.0})
+    steps = draw(3, 300, "bucket").steps
+    begun = tuple(step for step in steps if step.actor)
+    outcome = World(Plan(3, "bucket", (*begun[:100], isolate, *begun[100:], Step(10.0, "", "reset", NOW)))).run()
+    assert outcome.history is not None
+    assert {event.broker for event in outcome.history.events if isinstance(event, Started)} == {"a", "b"}
+    assert not outcome.anomalies
 
 
 @pytest.mark.parametrize("seed", [1, 2])
