@@ -17,6 +17,7 @@ from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import OpenDataError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope, metadata_headers, open_envelope
+from kombu_opendata.protocol.messages.message_base import Reply, Request
 from kombu_opendata.protocol.unique_key import OnConflict, UniqueKey
 from kombu_opendata.url import memory
 
@@ -122,9 +123,9 @@ class Client:
 
     def new_connection(
         self, name: str, user: str = ROOT, entropy: Callable[[int], bytes] | None = None, **more: Any
-    ) -> BrokerConnection:
+    ) -> RepeatingConnection:
         address, options = memory(self.around.address), Options(name=name, user=user, **OPTIONS, **more)
-        return BrokerConnection(address, options, clock=self.clock, entropy=entropy or self.entropy)
+        return RepeatingConnection(address, options, clock=self.clock, entropy=entropy or self.entropy)
 
     def take(self, step: Step) -> None:
         self.steps.append(step)
@@ -179,13 +180,49 @@ class Client:
         self.record.add(e.Delivered, client=self.label, queue=queue, **fields, **more)
 
 
+class RepeatingConnection(BrokerConnection):
+    """A connection that can send a request once more after its answer."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._sent: deque[m.Publish | m.CommitJob | m.Settle] = deque(maxlen=8)
+
+    def call(self, message: Request[Reply], timeout: float | None = None) -> Reply:
+        reply = super().call(message, timeout)
+        if isinstance(message, m.CommitJob):
+            self._sent.append(message)
+        return reply
+
+    def publish(self, message: m.Publish, timeout: float | None = None) -> m.PublishConfirm:
+        confirm = super().publish(message, timeout)
+        if confirm.queues and confirm.holder is None:  # nothing was stored under the number of another one
+            self._sent.append(message)
+        return confirm
+
+    def settle(self, channel: int, outcome: int, leases: list[m.Lease]) -> None:
+        super().settle(channel, outcome, leases)
+        self._sent.append(m.Settle(0, outcome, channel, leases))
+
+    def repeat(self, place: float) -> None:
+        """Send a confirmed request again, after the connection is resumed."""
+        with self.link.lock:
+            self.link.ensure_open()
+        unconfirmed = self.session.settlements.unconfirmed
+        sent = [message for message in self._sent if not (unconfirmed and isinstance(message, m.Settle))]
+        if sent:
+            message = sent[int(place * len(sent))]
+            if isinstance(message, m.Settle):  # the count is of the connection
+                message.seq = self.session.settlements.confirmed
+            self.io.send(message)
+
+
 class KombuClient(Client):
     """A client with the session that Kombu's transport has; one of an older version reports no outcomes of tasks."""
 
     reports_outcomes = True
 
     def begin(self) -> None:
-        self.connection: BrokerConnection
+        self.connection: RepeatingConnection
         self._open()
 
     def _open(self) -> None:
@@ -217,6 +254,9 @@ class KombuClient(Client):
         return m.Publish(0, 0, "", queue, envelope, metadata, priority, self.around.wall_ms(), 0, -1)
 
     # ---- steps
+    def repeat(self, place: float) -> None:
+        self.connection.repeat(place)
+
     def publish(
         self,
         key: str,

@@ -135,7 +135,7 @@ class Database:
         bucket = self.bucket
         pending = len(self._pending)
         await bucket.request()
-        while self._disk is not None and self._disk.is_full:  # SlateDB repeats the write of a new file
+        while self._disk is not None and self._disk.is_full:  # noqa: ASYNC110 - SlateDB tries again and again
             await asyncio.sleep(0.05)
         self.check()
         if self.is_fenced:

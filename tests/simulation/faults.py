@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..histories import events as e
 from .brokers import Broker
+from .clients import KombuClient
 from .plan import CLIENTS, Step
 
 if TYPE_CHECKING:
@@ -120,6 +121,17 @@ class Faults:
         connections[int(choice * len(connections))].reset()
         return None
 
+    def repeat_request(self, choice: float, seconds: float) -> bool | None:
+        """Let a client send a request again that was answered over a connection before."""
+        client = self._world.clients[self._client(choice)]
+        if not isinstance(client, KombuClient):
+            return False
+        for connection in self._world.network.of_process(client.label):
+            connection.reset()
+        for place in (choice, 1 - choice):
+            client.take(Step(0.0, client.name, "repeat", {"place": place}))
+        return None
+
     def slow_network(self, choice: float, seconds: float) -> None:
         network = self._world.network
         network.slow_seconds = 0.2 * choice
@@ -158,12 +170,18 @@ class Faults:
     def slow_store_of_broker(self, choice: float, seconds: float) -> bool | None:
         """Delay the requests of one broker to the bucket, longer than those to an active record may take."""
         broker = self._broker(choice)
-        return False if broker is None else self._slow([broker.name], 8 * choice, _TAKE_OVERS * seconds)
+        if broker is None:
+            return False
+        self._slow([broker.name], 8 * choice, _TAKE_OVERS * seconds)
+        return None
 
     def isolate_broker(self, choice: float, seconds: float) -> bool | None:
         """Cut off one broker from the bucket while the other one can use it."""
         broker = self._broker(choice)
-        return False if broker is None else self._silence([broker.name], _TAKE_OVERS * seconds)
+        if broker is None:
+            return False
+        self._silence([broker.name], _TAKE_OVERS * seconds)
+        return None
 
     def _slow(self, names: Iterable[str], choice: float, seconds: float) -> None:
         bucket = self._world.bucket

@@ -248,7 +248,8 @@ def _end(dice: random.Random) -> str:
 
 #: faults that concern no store
 _OF_PROCESSES = (
-    "kill", "stop", "partition", "reset", "slow_network", "restart_client", "set_clock", "stop_client", "shut_down",
+    "kill", "stop", "partition", "reset", "repeat_request", "slow_network", "restart_client", "set_clock",
+    "stop_client", "shut_down",
 )  # fmt: skip
 
 
@@ -259,6 +260,7 @@ def _faults(store: Store) -> dict[str, int]:
         "stop": 3,
         "partition": 3,
         "reset": 6,
+        "repeat_request": 3,
         "slow_network": 2,
         "restart_client": 3,
         "set_clock": 2,
