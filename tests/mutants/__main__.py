@@ -23,7 +23,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from ..reliability.runs import record
+from ..reliability.runs import commit, record
 from ..support.processes import INTERRUPTIBLE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,7 +144,7 @@ def main() -> int:
     parser.add_argument("--named", action="store_true", help="run only the tests that the patches name")
     parser.add_argument("--check", action="store_true", help="only check that each patch applies")
     arguments = parser.parse_args()
-    start = time.monotonic()
+    start, code = time.monotonic(), commit()
     chosen = [mutant for mutant in mutants() if not arguments.names or mutant.name in arguments.names]
     print("| mutant | points | found by | seconds |\n|---|---|---|---|")
     with _checkouts(arguments.jobs) as checkouts, ThreadPoolExecutor(arguments.jobs) as pool:
@@ -168,7 +168,7 @@ def main() -> int:
         command = f"make mutants{' ARGS=--named' * arguments.named}"
         slowest = round(max(verdict.seconds for verdict in verdicts))
         numbers = {"planted": len(verdicts), "found": count, "seconds at most": slowest}
-        record("mutants", command, time.monotonic() - start, numbers)
+        record("mutants", command, time.monotonic() - start, numbers, code=code)
     print(f"\n{count} of {len(verdicts)} {'apply' if arguments.check else 'found'}")
     return 0 if count == len(verdicts) > 0 else 1
 

@@ -1,8 +1,9 @@
 """Automatic mutation: `python -m tests.mutants.automatic MODULE …` lets mutmut change the hardest modules.
 
 mutmut changes one expression at a time in a copy, and runs the tests of TESTS that call the changed function. A mutant
-that they don't find survives. Survivors that no test can find are in `survivors.toml` with the reason: the changed
-lines name them, since mutmut's numbers change with the code. Any other survivor is printed, and the program fails.
+that they don't find survives, also if none of them calls the function ("unreached"). Survivors that no test can find
+are in `survivors.toml` with the reason: the changed lines name them, since mutmut's numbers change with the code. Any
+other survivor is printed, and the program fails.
 
 The tests of a mutant run in a process that is forked from one that has run no test (`forkserver`): SlateDB's threads
 end with a fork, so behind a test that has opened a store, every test of a store would hang and count as a find.
@@ -24,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..reliability.runs import record
+from ..reliability.runs import commit, record
 from .__main__ import ROOT, Checkout
 
 #: the tests of each module, below tests
@@ -119,10 +120,10 @@ class Mutation:
         lines = self._mutmut("results", "--all", "true").splitlines()
         return dict(line.strip().split(": ") for line in lines if "__mutmut_" in line)
 
-    def survivors(self) -> Iterator[Survivor]:
-        """Yield the mutants that the tests have reached and not found."""
+    def survivors(self, *verdicts: str) -> Iterator[Survivor]:
+        """Yield the mutants with these verdicts."""
         for name, verdict in self.verdicts().items():
-            if verdict in ("survived", "suspicious"):
+            if verdict in verdicts:
                 lines = self._mutmut("show", name).splitlines()
                 before, after = (
                     "\n".join(line[1:].strip() for line in lines if re.match(rf"{sign}(?!{sign})", line))
@@ -161,7 +162,7 @@ def main() -> int:
     parser.add_argument("--numbers", default=DIGITS, help="only mutants whose number ends with one of these digits")
     parser.add_argument("--timeout", type=float, default=30, help="seconds beyond thrice its tests' (default: 30)")
     arguments = parser.parse_args()
-    known, unexplained = explained(), 0
+    known, unexplained, code = explained(), 0, commit()
     print("| module | mutants | found | explained | survivors | not reached | seconds |", flush=True)
     print("|---|---|---|---|---|---|---|", flush=True)
     for module in arguments.modules or TESTS:
@@ -169,30 +170,34 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
             mutation = Mutation(Path(folder), module, arguments.timeout)
             mutation.run(arguments.numbers)
-            survivors = list(mutation.survivors())
-            unreached, late = mutation.functions("no tests"), mutation.functions("timeout")
+            survivors, unreached = (
+                list(mutation.survivors("survived", "suspicious")),
+                list(mutation.survivors("no tests")),
+            )
+            late = mutation.functions("timeout")
             count = Counter(mutation.verdicts().values())
-        left = [survivor for survivor in survivors if survivor not in known]
-        unexplained += len(left)
+        left, missed = ([each for each in mutants if each not in known] for mutants in (survivors, unreached))
+        unexplained += len(left) + len(missed)
         judged = sum(count.values()) - count["not checked"]
-        found = judged - len(survivors) - count["no tests"]
+        found = judged - len(survivors) - len(unreached)
         seconds = time.monotonic() - start
         numbers = {
             "mutants": judged,
             "found": found,
-            "explained": len(survivors) - len(left),
+            "explained": judged - found - len(left) - len(missed),
             "survivors": len(left),
-            "unreached": count["no tests"],
+            "unreached": len(missed),
         }
         print("|", " | ".join(map(str, [module, *numbers.values()])), f"| {seconds:.0f} |", flush=True)
         if os.environ.get("RECORD"):
             sample = "" if arguments.numbers == DIGITS else f' ARGS="--numbers {arguments.numbers}"'
-            record("mutation", f"make mutation MODULE={module}{sample}", seconds, numbers)
-        if unreached:
-            print(f"# not reached in {module}:", ", ".join(unreached), file=sys.stderr)
+            record("mutation", f"make mutation MODULE={module}{sample}", seconds, numbers, code=code)
+        if missed:
+            functions = sorted({each.function for each in missed})
+            print(f"# not reached in {module}:", ", ".join(functions), file=sys.stderr)
         if late:
             print(f"# found by a time-out in {module}, so on a busy machine perhaps not:", *late, file=sys.stderr)
-        print(*left, sep="\n", end="", file=sys.stderr, flush=True)
+        print(*left, *missed, sep="\n", end="", file=sys.stderr, flush=True)
     return 1 if unexplained else 0
 
 

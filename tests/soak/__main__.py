@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kombu_opendata.broker.process.memory_watch import bound_heap
 
-from ..reliability.runs import record
+from ..reliability.runs import commit, record
 from .plot import plot
 from .run import Sample, soak
 
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="add the run to tests/reliability, with its plot")
     arguments = parser.parse_args()
     bound_heap()  # as the broker's process: else the memory of each of SlateDB's threads grows to its own peak
-    start = time.monotonic()
+    start, code = time.monotonic(), commit()
     print("\t".join(Sample._fields))
     done = soak(arguments.days, sampled_each_hours=arguments.days * 24 / 84, note=_show)
     verdicts = done.verdicts()
@@ -45,7 +45,7 @@ def main() -> int:
         numbers = {"days": round(arguments.days), **done.counts, "growing": growing}
         defects = [f"{name} grows" for name, verdict in verdicts.items() if not verdict.is_flat]
         exact = f"make soak DAYS={arguments.days:g}"
-        record("soak", "make soak", time.monotonic() - start, numbers, defects=defects, exact=exact)
+        record("soak", "make soak", time.monotonic() - start, numbers, defects=defects, exact=exact, code=code)
     return int(growing > 0)
 
 

@@ -210,6 +210,7 @@ def test_each_login_has_a_client_of_its_own() -> None:
         assert len({own, ann, *others}) == 5
         assert len({each.key for each in (own, ann, *others)}) == 5
         assert (brokers.find(ann.key), brokers.find("unknown")) == (ann, None)
+        assert brokers.of(act_as="\udc80") is not brokers.of(act_as="\udc81"), "names that are not UTF-8"
         assert own.expects_standby, "the URL names two brokers"
         assert not Brokers(WebSettings("opendata://127.0.0.1:1")).of().expects_standby
 
