@@ -1,16 +1,40 @@
-"""Settings of the result backend, from those of a Celery app."""
+"""Settings of the result backend, from those of a Celery app, and reports on settings without effect."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from fnmatch import filter as matches
 from typing import Any
 
+from celery.app.defaults import DEFAULTS
 from celery.exceptions import ImproperlyConfigured
 
-from ..client.connection_options import BACKEND_OPTIONS, SECONDS, Options, check_names, read_values, report_tls
+from ..client.connection_options import (
+    BACKEND_OPTIONS,
+    SECONDS,
+    Options,
+    check_names,
+    read_values,
+    report_tls,
+    report_unused,
+)
+from ..client.foreign_options import UNUSED_BY_RESULTS
 from ..errors import InvalidURL, RequestError
 from ..url import Address, parse
 
 _PLACE = "result_backend_transport_options"
+
+
+def report_settings(conf: Any, unused: Mapping[str, str]) -> None:
+    """Report the settings of an app that are not Celery's defaults and have no effect.
+
+    Args:
+        unused: patterns of names, and the replacement of each.
+    """
+    for pattern, instead in unused.items():
+        for name in matches(DEFAULTS, pattern):
+            if conf.get(name) != DEFAULTS[name]:
+                report_unused(name, instead)
 
 
 def broker_urls(conf: Any) -> str:
@@ -48,6 +72,7 @@ def milliseconds(seconds: float | None, setting: str) -> int:
 def options(conf: Any, url: str) -> Options:
     """Return the settings of the backend's connection; if the URL is the broker's, the broker's are the defaults."""
     configured = conf.get(_PLACE) or {}
+    report_settings(conf, UNUSED_BY_RESULTS)
     tls_setting = f"{_PLACE}: 'ssl'" if "ssl" in configured else "broker_use_ssl"
     try:
         check_names(_PLACE, configured, BACKEND_OPTIONS)

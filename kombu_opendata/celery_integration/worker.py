@@ -24,8 +24,10 @@ from weakref import WeakKeyDictionary
 
 from kombu.transport import virtual
 
+from ..client.foreign_options import UNUSED_BY_WORKERS
 from ..errors import OpenDataError
 from ..protocol.envelope import SPARK_JOB, SPARK_MESSAGE
+from .backend_settings import report_settings
 from .batches import report_batches
 from .task_reporter import Reporter, Reporters
 from .task_requests import report_outcomes, running_late
@@ -101,6 +103,7 @@ def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters:
             reporters.pop(c.pool, None)
             start(tasks, c)
             return
+        report_settings(c.app.conf, UNUSED_BY_WORKERS)
         solo = sys.modules.get("celery.concurrency.solo")
         if is_solo := solo is not None and isinstance(c.pool, solo.TaskPool):
             c.connection.connection.link.start_reconnect_thread()

@@ -1,6 +1,6 @@
-"""Transport options of other brokers, and their replacements in this broker.
+"""Transport options of other brokers, Celery's settings without effect, and their replacements in this broker.
 
-Many apps share their settings between brokers, so such an option is not an error. It is reported once, because the user
+Many apps share their settings between brokers, so these are not errors. Each is reported once, because the user
 relies on its effect. ``tools/site/compatibility_page.py`` lists this table in docs/compatibility.md.
 """
 
@@ -88,3 +88,19 @@ _TABLE = (
 )  # fmt: skip
 FOREIGN_OPTIONS = tuple(ForeignOptions(tuple(names.split()), brokers, instead) for brokers, instead, names in _TABLE)
 BY_NAME = {name: options for options in FOREIGN_OPTIONS for name in options.names}
+
+#: settings of Celery that a worker reports
+UNUSED_BY_WORKERS = {
+    "broker_native_delayed_delivery_queue_type": "every queue keeps its tasks until they are due",
+    "task_create_missing_queue_type": "there is one type of queue",
+    "task_default_delivery_mode": "durable queues always store their messages",
+    "task_default_queue_type": "there is one type of queue",
+    "task_queue_max_priority": "every queue has priorities 0 to 255",
+    "worker_detect_quorum_queues": "there is one type of queue",
+    "worker_eta_task_limit": "the broker keeps tasks until they are due",
+}
+#: settings of Celery that the result backend reports; a name may end with ``*``
+UNUSED_BY_RESULTS = {
+    "redis_*": "its replacement is an option of `result_backend_transport_options`, or a part of the URL",
+    "result_chord_retry_interval": "the broker counts the parts of a chord",
+}

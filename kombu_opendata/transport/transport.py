@@ -21,6 +21,7 @@ from ..client.connection_options import (
     check_names,
     read_values,
     report_tls,
+    report_unused,
 )
 from ..client.session.broker_connection import BrokerConnection
 from ..client.session.session_link import LinkState
@@ -95,6 +96,8 @@ class Transport(virtual.Transport):
             connection_fields.check_alternates(client)
             address, options = address_of(client), options_of(client)
             report_tls("broker_use_ssl", options, [address])
+            if client.login_method:
+                report_unused("broker_login_method", "users log in by a secret or a certificate")
             connection = self.Connection(address, options)
             connection.client = client
             connection.connect()

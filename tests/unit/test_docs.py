@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+from fnmatch import filter as fnmatch_filter
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from kombu_opendata.broker.instance.maintenance import DUTIES
 from kombu_opendata.celery_integration import setup_maintenance
 from kombu_opendata.client.connection_options import BROKER_OPTIONS, SECONDS, TRANSPORT_OPTIONS
 from kombu_opendata.client.connection_options import DEFAULTS as CLIENT
+from kombu_opendata.client.foreign_options import UNUSED_BY_RESULTS, UNUSED_BY_WORKERS
 from kombu_opendata.client.socket.connect import TLS_OPTIONS
 from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.transport import Channel
@@ -96,6 +99,25 @@ def test_every_celery_setting_exists_and_its_default_is_celerys() -> None:
     assert DEFAULTS["result_expires"].total_seconds() == float(shown["result_expires"].strip("`"))
     assert DEFAULTS["accept_content"] == ("json",)
     assert DEFAULTS["task_publish_retry_policy"]["max_retries"] == 3
+
+
+OF_BROKERS = re.compile(
+    r"(broker|redis|control|event|result_backend|result_exchange|task_create_missing|task_default|task_publish|task_queue"
+    r"|worker_enable)_|(result_persistent|result_chord_retry_interval|task_queues|task_routes|worker_(detect_quorum_queues"
+    r"|direct|disable_prefetch|eta_task_limit|prefetch_multiplier))$"
+)
+
+
+def test_every_setting_of_celery_that_concerns_the_broker_is_there() -> None:
+    listed = re.split(r"(?m)^## ", SETTINGS)[1]
+    without_effect, works = re.findall(r"(?ms)^These (?:have no effect|work as).*?\n\n", listed)
+    assert set(names(without_effect)) == {"broker_login_method", *UNUSED_BY_WORKERS, *UNUSED_BY_RESULTS}
+    patterns = names(listed)
+    concerned = {name for name in DEFAULTS if OF_BROKERS.match(name)}
+    assert len(concerned) > 60
+    assert {name for name in concerned if not any(fnmatch(name, pattern) for pattern in patterns)} == set()
+    working = {pattern: set(fnmatch_filter(DEFAULTS, pattern)) for pattern in names(works)}
+    assert [pattern for pattern, found in working.items() if not found or found & set(names(without_effect))] == []
 
 
 def test_every_transport_option_is_there_with_its_default() -> None:

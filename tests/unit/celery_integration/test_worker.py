@@ -1,7 +1,9 @@
-"""Events of a worker while the broker is unreachable."""
+"""A worker: its events while the broker is unreachable, and its report on settings without effect."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -70,3 +72,22 @@ def test_a_signal_handler_sends_an_event_during_another(dispatcher: Any) -> None
             dispatcher.send("task-cancelled")
 
     assert ends(interrupted)
+
+
+def test_a_worker_reports_settings_without_effect_once() -> None:
+    program = """if True:
+        import logging, sys
+        from celery import Celery
+        from celery.contrib.testing.worker import start_worker
+        app = Celery(broker="opendata+memory://settings")
+        app.conf.update(task_queue_max_priority=9, task_default_delivery_mode=1, task_default_priority=3)
+        for _ in range(2):
+            with start_worker(app, perform_ping_check=False, loglevel="WARNING"):
+                pass
+    """
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    reports = [line.partition("] ")[2] for line in run.stderr.splitlines() if "has no effect" in line]
+    assert sorted(reports) == [
+        "task_default_delivery_mode has no effect with this broker: durable queues always store their messages",
+        "task_queue_max_priority has no effect with this broker: every queue has priorities 0 to 255",
+    ], run.stderr

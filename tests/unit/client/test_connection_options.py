@@ -163,6 +163,7 @@ def test_an_option_without_effect_is_reported_once_in_a_process(tmp_path: Path) 
         app.conf.result_backend_transport_options = {{**options, "global_keyprefix": "a.", "publish_mode": "confirm"}}
         app.conf.broker_transport_options = {{**options, "idle_exit": "1"}}
         app.conf.broker_use_ssl = True
+        app.conf.update(broker_login_method="PLAIN", redis_backend_use_ssl={{"ssl_cert_reqs": 0}}, redis_port=None)
         for _ in range(2):
             type(app.backend)(app, url="opendata://{tmp_path}/q")
             with app.connection_for_write() as connection:
@@ -180,7 +181,9 @@ def test_an_option_without_effect_is_reported_once_in_a_process(tmp_path: Path) 
     assert output.count("'connect_timeout'") == 1  # the backend has it
     assert "'global_keyprefix'" not in output
     assert "'publish_mode' (an option of the transport) has no effect with this broker: set it in broker_tran" in output
-    assert output.count("\n") == 7
+    assert output.count("WARNING broker_login_method has no effect with this broker: users log in by a secret") == 1
+    assert output.count("WARNING redis_backend_use_ssl has no effect with this broker: its replacement is") == 1
+    assert output.count("\n") == 9
 
 
 # ---------------------------------------------------------------------- the name of a process's clients
