@@ -24,6 +24,8 @@ _SCAN_ROWS = 512
 #: approximate bytes of payloads that one call reads
 _CALL_BYTES = 256 << 10
 _READ_AHEAD_BYTES = 256 << 10
+#: limit for the payloads of one load: a larger one would hold up the deliveries that follow it
+_LOAD_BYTES = 8 << 20
 
 
 def dense_runs(ids: list[int], gap: int = _MAX_GAP) -> Iterator[list[int]]:
@@ -69,7 +71,7 @@ class Payloads:
         batch_of: Callable[[int], StagedObject | None] = lambda _id: None,
     ) -> None:
         self._store, self._reader, self._batch_of = store, reader, batch_of
-        self._cache_bytes = cache_bytes
+        self._cache_bytes, self._load_bytes = cache_bytes, min(cache_bytes // 2, _LOAD_BYTES)
         self._size = 0
         self._mean_bytes = _CALL_BYTES // _SCAN_ROWS  # average of the records of the last read
         # removing the oldest item of a plain dict slows down with each removal
@@ -163,7 +165,7 @@ class Payloads:
             raise
 
     async def load(self, ids: list[int]) -> dict[int, CorruptRecord]:
-        """Load payloads into the cache, in the order of delivery, up to half of its size.
+        """Load payloads into the cache, in the order of delivery, up to 8 MB or half of its size.
 
         Returns:
             The errors of missing and damaged payloads, by message id.
@@ -178,7 +180,7 @@ class Payloads:
         batches = self._batches(ids)
         in_batches = await self._reader.places_in(batches.items()) if batches else {}
         records = await self._scan(sorted(id for id in ids if id not in in_batches))
-        room = self._cache_bytes // 2
+        room = self._load_bytes
         errors: dict[int, CorruptRecord] = {}
         places: dict[int, Place] = {}
         piece = TimeSlice()
@@ -223,9 +225,9 @@ class Payloads:
         return staged.uri if staged else None
 
     async def _scan(self, ids: list[int]) -> dict[int, bytes]:
-        """Return the records of ids that are close together, until half the cache is full; ``ids`` are sorted."""
+        """Return the records of ids that are close together, up to the bytes of one load; ``ids`` are sorted."""
         records: dict[int, bytes] = {}
-        room = self._cache_bytes // 2
+        room = self._load_bytes
         for run in dense_runs(ids):
             first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
             batches = self._store.scan_batches(
