@@ -32,8 +32,17 @@ from ..masking import SCHEME, masked
 from ..url import Address
 
 
+class Secret(str):
+    """Secret that its repr hides, so that a dictionary of fields can be logged."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'**'"
+
+
 class Hidden(str):
-    """Text with a secret, which its repr masks, so that a dictionary of fields can be logged."""
+    """URL, or a part of one, whose secret its repr masks."""
 
     __slots__ = ()
 
@@ -69,7 +78,7 @@ def fill_in(client: Any) -> None:
     client.virtual_host = address.instance
     client.userid = address.user or client.userid
     if address.secret:
-        client.password = Hidden(address.secret)
+        client.password = Secret(address.secret)
 
 
 def address_of(client: Any) -> Address:

@@ -94,6 +94,7 @@ def test_a_list_of_hosts_is_read_as_it_was(hosts: list[tuple[str, int]], scheme:
 
 @given(secrets)
 @example("/s3cr3t;/://")
+@example("s3cr3t:%2F%2F")
 def test_a_kombu_connection_shows_no_raw_secret(secret: str) -> None:
     assume(not re.search(r"[][℀]|;[A-Za-z+.-]*:|\s", secret))  # what urllib refuses before we see it, in its own words
     connection = KombuConnection(url_with(secret).replace("host:1234", "127.0.0.1:1"))
