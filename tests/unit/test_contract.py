@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,19 @@ def test_each_point_has_checks_and_two_planted_bugs() -> None:
     assert sorted(TOOL["checks"]()) == numbers
     assert sorted(TOOL["mutants"]()) == numbers
     assert [number for number, count in TOOL["mutants"]().items() if count < 2] == []
+
+
+def test_the_page_names_the_most_specific_checks_of_each_point() -> None:
+    modules = TOOL["checks"]()
+    assert TOOL["most_specific"]({1: ["a", "b", "c", "d"], 2: ["a", "b"], 3: ["a"]}) == {
+        1: ["b", "c", "d"],
+        2: ["a", "b"],
+        3: ["a"],
+    }
+    for match in TOOL["POINT"].finditer(TOOL["PAGE"].read_text()):
+        named = re.findall(r"`([a-z_/]+/test_\w+)`", match[0])
+        assert 2 <= len(named) <= 3
+        assert set(named) <= set(modules[int(match["number"])])
 
 
 def test_there_are_planted_bugs() -> None:

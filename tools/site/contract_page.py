@@ -1,19 +1,22 @@
 """The checks in docs/contract.md, from the markers `contract` of the tests and the patches of tests/mutants.
 
-``python tools/site/contract_page.py`` writes their numbers, and the site has a page of the modules.
+``python tools/site/contract_page.py`` writes the most specific of them, and the site has a page of all.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "contract.md"
 TESTS = ROOT / "tests"
-POINT = re.compile(r"(?ms)^(?P<number>\d+)\. (?P<text>.*?)\n(?P<indent> +)\*Checks\*:[^\n]*")
+POINT = re.compile(r"(?ms)^(?P<number>\d+)\. (?P<text>.*?)\n(?P<indent> +)\*Checks\*:(?:|.*?\.)$")
+#: modules of a point on the page
+_NAMED = 3
 _MARKER = "pytest.mark.contract"
 _CHECKS = """# Checks of the contract
 
@@ -49,14 +52,24 @@ def points() -> list[int]:
     return [int(match["number"]) for match in POINT.finditer(PAGE.read_text())]
 
 
+def most_specific(modules: dict[int, list[str]]) -> dict[int, list[str]]:
+    """Return a few modules of each point: those that decide the fewest points."""
+    points = Counter(module for deciding in modules.values() for module in deciding)
+    return {number: sorted(sorted(deciding, key=points.__getitem__)[:_NAMED]) for number, deciding in modules.items()}
+
+
 def page() -> str:
     """Return the page with its present text around the checks."""
-    modules, bugs = checks(), mutants()
+    modules, bugs = most_specific(checks()), mutants()
 
     def point(match: re.Match[str]) -> str:
-        number = int(match["number"])
-        deciding = f"{len(modules[number])} modules, {bugs[number]} planted bugs"
-        return f"{number}. {match['text']}\n{match['indent']}*Checks*: {deciding}."
+        number, indent = int(match["number"]), match["indent"]
+        names = ", ".join(f"`{module}`" for module in modules[number])
+        text = f"*Checks*: {names}; {bugs[number]} planted bugs."
+        lines = textwrap.wrap(
+            text, 120, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        return f"{number}. {match['text']}\n" + "\n".join(lines)
 
     return POINT.sub(point, PAGE.read_text())
 
