@@ -19,7 +19,7 @@ from kombu_opendata.web.user_clients import Brokers, UserBroker, note_ages
 from tests.support.waiting import turns
 
 
-def answers(*seconds: float) -> list[int]:
+def answers(*seconds: float, pause: float = 0.01) -> list[int]:
     """Answers that are asked for one after the other, and take so many seconds; the last one takes no time."""
     times = [*seconds, 0.0]
     asked, now = 0, 1000.0
@@ -33,7 +33,7 @@ def answers(*seconds: float) -> list[int]:
     async def recent(broker: UserBroker) -> int:
         nonlocal now
         answer = await broker.recent("figures", 0.0, show_dialog)
-        now += 0.01  # older than it may be
+        now += pause  # older than it may be
         return answer
 
     async def all_answers() -> list[int]:
@@ -52,6 +52,10 @@ def test_what_takes_the_broker_long_each_time_is_asked_for_less_often() -> None:
     assert answers(0.1, 0.1, 0.0) == [1, 2, 2, 2]
 
 
+def test_what_takes_the_broker_long_is_asked_for_after_two_hundred_times_as_long() -> None:
+    assert answers(0.1, 0.1, 0.0, pause=20.1) == [1, 2, 3, 4]
+
+
 def test_an_error_is_no_answer() -> None:
     async def both() -> int:
         async with AsyncQueueClient("opendata:///nowhere") as client:
@@ -65,16 +69,51 @@ def test_an_error_is_no_answer() -> None:
                 return 1
 
             try:
-                await broker.recent("figures", 0.0, fail)
+                await broker.recent("figures", 60.0, fail)
             except OSError:
-                return await broker.recent("figures", 0.0, show_dialog)
+                return await broker.recent("figures", 60.0, show_dialog)
             return 0
 
     assert asyncio.run(both()) == 1
 
 
+def test_callers_of_one_request_get_its_error() -> None:
+    async def both() -> list[BaseException | None]:
+        async with AsyncQueueClient("opendata:///nowhere") as client:
+            broker = UserBroker(client)
+
+            async def fail() -> None:
+                await turns()
+                raise OSError
+
+            calls = [broker.recent("figures", 60.0, fail) for _ in range(2)]
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [type(error) for error in asyncio.run(both())] == [OSError, OSError]
+
+
+def test_results_are_dropped_two_minutes_after_their_request() -> None:
+    now = 1000.0
+
+    async def loads() -> list[int]:
+        nonlocal now
+        async with AsyncQueueClient("opendata:///nowhere") as client:
+            broker, numbers = UserBroker(client, now=lambda: now), iter(range(9))
+
+            async def show_dialog() -> int:
+                return next(numbers)
+
+            results = []
+            for seconds, key in (0, "first"), (119, "second"), (0, "first"), (1, "third"), (0, "first"):
+                now += seconds
+                results.append(await broker.recent(key, 500.0, show_dialog))
+            return results
+
+    assert asyncio.run(loads()) == [0, 1, 0, 2, 3]
+
+
 def test_a_task_learns_how_much_older_than_usual_its_answers_are() -> None:
-    now = 0.0
+    now = 1000.0
 
     async def ages() -> tuple[list[float], list[float]]:
         nonlocal now
@@ -211,6 +250,9 @@ def test_each_login_has_a_client_of_its_own() -> None:
         assert len({each.key for each in (own, ann, *others)}) == 5
         assert (brokers.find(ann.key), brokers.find("unknown")) == (ann, None)
         assert brokers.of(act_as="\udc80") is not brokers.of(act_as="\udc81"), "names that are not UTF-8"
+        for broker, login in (own, ("", "", "")), (ann, ("ann", "secret", "")), (others[2], ("", "", "ann")):
+            connections = broker.client.blocking.connections
+            assert (connections.address.user, connections.address.secret, connections.options.act_as) == login
         assert own.expects_standby, "the URL names two brokers"
         assert not Brokers(WebSettings("opendata://127.0.0.1:1")).of().expects_standby
 
@@ -274,11 +316,12 @@ def test_an_unreachable_broker_ends_only_logins_that_it_has_not_accepted() -> No
 
 def test_unused_clients_are_closed() -> None:
     async def steps(brokers: Brokers) -> None:
-        own, old, newer = brokers.of(), brokers.of("old", "x"), brokers.of("newer", "x")
-        own.used_at = old.used_at = monotonic() - 161
-        newer.used_at = monotonic() - 159
+        own = brokers.of()
+        old, newer, old_too = (brokers.of(name, "x") for name in ("old", "newer", "old too"))
+        own.used_at = old.used_at = old_too.used_at = monotonic() - 160.5
+        newer.used_at = monotonic() - 150
         brokers.of("newest", "x")
-        assert [brokers.find(each.key) for each in (own, old, newer)] == [own, None, newer]
+        assert [brokers.find(each.key) for each in (own, old, newer, old_too)] == [own, None, newer, None]
         assert monotonic() - newer.used_at < 100, "a search is a use"
 
     with_brokers(steps, session_idle_seconds=100.0)
@@ -305,14 +348,15 @@ def test_a_client_that_is_forgotten_is_closed() -> None:
             await turns()
             closed.append(broker)
 
-        ann, bob = brokers.of("ann", "x"), brokers.of("bob", "x")
-        for each in (ann, bob):
+        ann, bob, joe = (brokers.of(name, "x") for name in ("ann", "bob", "joe"))
+        for each in (ann, bob, joe):
             each.close = lambda each=each: close(each)  # type: ignore[method-assign, misc]
         brokers.forget(ann)
         brokers.forget(ann)
+        brokers.forget(joe)
         assert brokers.find(ann.key) is None
         await brokers.close()
-        assert closed == [bob, ann]
+        assert closed == [bob, ann, joe]
         assert brokers.find(bob.key) is None
 
     with_brokers(steps)
