@@ -15,7 +15,17 @@ from kombu_opendata.broker.delivery.active_lease import ActiveLease, seconds_sin
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.wire.connection import ConnectionProtocol
-from kombu_opendata.protocol.messages import Cancel, Consume, DeclareQueue, Deliver, Publish, PublishConfirm, Qos
+from kombu_opendata.protocol.messages import (
+    Cancel,
+    Consume,
+    DeclareQueue,
+    Deliver,
+    Delivery,
+    Outcome,
+    Publish,
+    PublishConfirm,
+    Qos,
+)
 from kombu_opendata.storage.commit.file_calls import FileCalls
 from kombu_opendata.storage.engine import Engine
 from tests.support.caller import Caller
@@ -150,17 +160,19 @@ def test_an_answer_waits_until_the_disk_has_room(tmp_path: Path, monkeypatch: py
 
 
 class Receiver:
-    """A connection that remembers the consumers' tags of its deliveries."""
+    """A connection that remembers its deliveries, and the tags of those that are new."""
 
     is_local, writable, heartbeat_seconds = True, True, 0.0
 
     def __init__(self) -> None:
         self.tags: list[str] = []
+        self.deliveries: list[Delivery] = []
 
     def send_all(self, messages: list[Any]) -> None:
         for message in messages:
             if isinstance(message, Deliver):
                 self.tags += [delivery.tag for delivery in message.deliveries]
+                self.deliveries += message.deliveries
 
     def abort(self) -> None:
         """End nothing."""
@@ -186,6 +198,13 @@ class Consumers:
             self.world.call(
                 Publish(0, self._published, "", "work", b"envelope", {}, 0, now, changes.get("visible_at", 0), -1)
             )
+
+    def acknowledge(self, count: int) -> None:
+        """Acknowledge the first deliveries."""
+        deliveries = self.receiver.deliveries
+        leases = [(delivery.queue, delivery.id, delivery.token) for delivery in deliveries[:count]]
+        del deliveries[:count]
+        self.world.instance.leases.settle(self.world.session, Outcome.ACK, leases)
 
     def timer_at(self) -> float:
         """Return the time of the loop at which the queue is woken."""
@@ -243,6 +262,24 @@ def test_a_consumer_without_credit_gets_nothing() -> None:
         queue.world.session.suspended = False
         queue.world.instance.queues.wake(queue.queue)
         assert await queue.delivered() == "n"
+
+    consumers_test(steps)
+
+
+def test_an_acknowledgement_delivers_from_the_queues_that_waited_for_the_channel_in_their_order() -> None:
+    async def steps(queue: Consumers) -> None:
+        queue.world.call(Qos(0, 1, 2))
+        queues = [queue.queue, *(queue.world.declare(name) for name in ("second", "third", "fourth"))]
+        for tag, each in zip("abcd", queues, strict=True):
+            queue.world.call(Consume(0, 1, tag, each.name, False, False, {}))
+        for number, each in enumerate((queues[0], queues[0], *queues[1:]), 1):
+            queue.world.call(Publish(0, number, "", each.name, b"envelope", {}, 0, queue.world.clock.now_ms()))
+        assert await queue.delivered() == "aa", "the channel holds two"
+        queue.acknowledge(1)
+        assert await queue.delivered() == "b", "and another one for each that it settles"
+        queues[2].deleting = True
+        queue.acknowledge(2)
+        assert await queue.delivered() == "d", "a queue that is being deleted delivers nothing"
 
     consumers_test(steps)
 
