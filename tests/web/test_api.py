@@ -17,6 +17,7 @@ from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.web import create_app
 from kombu_opendata.web.actions import ACTIONS
 from kombu_opendata.web.app import VIEWS, api_description
+from kombu_opendata.web.reports import attention_rules
 
 from ..support.processes import wait_until
 
@@ -194,3 +195,23 @@ def test_the_partitions_of_a_queue(client: QueueClient, site: httpx.Client) -> N
     assert site.get("/api/v1/partitions", params={"queue": "nobody"}).status_code == 404
     client.send_batch("tenants", [1] * 1000, headers={"tenant": "acme"})
     wait_until(lambda: "flooding" in site.get("/api/v1/attention").text, 60, "the finding about the partition")
+
+
+def test_small_partitions_that_starve_behind_a_large_one(
+    client: QueueClient, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention_rules, "STARVES_SECONDS", 0.001)
+    client.create("starving", QueueOptions(partition_by="tenant"))
+    client.send_batch("starving", [1] * 2000, headers={"tenant": "big"})
+    client.send("starving", 1, headers={"tenant": "small"})
+    client.send("starving", 1)
+    for key in ("small", ""):
+        client.delay_key("starving", 3600, key=key)
+
+    def named() -> set[tuple[str, str]]:
+        client.pop("starving")
+        (answer,) = answers_of(create_app(url), "/api/v1/attention")
+        return {(each["subject"], each["kind"]) for each in answer.json() if "queue starving" in each["text"]}
+
+    expected = {("small", "starving"), ("(no value)", "starving"), ("big", "flooding")}
+    wait_until(lambda: named() == expected, 60, "the findings about both partitions")

@@ -22,6 +22,7 @@ from kombu.messaging import Producer
 
 from ...celery_integration.broker_access import new_plain_app
 from ...errors import RequestError
+from ...protocol.unique_key import HEADER as UNIQUE
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ def make_template(
 
     Raises:
         RequestError: the app has other tasks but not this one, runs tasks eagerly, or uses Celery's protocol 1; or its
-            task does not accept these arguments.
+            task is unique, or does not accept these arguments.
         NotSerialized: the serializer refuses a type, or there is no such serializer.
     """
     if app.conf.task_always_eager:
@@ -160,6 +161,9 @@ def make_template(
         except _Captured:
             limits = (app.amqp.argsrepr_maxsize, app.amqp.kwargsrepr_maxsize, app.conf.task_repr_maxlevels)
             template = probe.template(repr_limits=limits, made_at_ms=made_at_ms)
+            if UNIQUE in template.headers:
+                text = f"task {task!r} has the header {UNIQUE}, but tasks of a job can't be unique: leave out unique="
+                raise RequestError(text, task=task) from None
             times = _times(template, options, None if app_task is None else app_task.expires)
             return replace(template, shown=_shown(template, args, kwargs, options), **times)
     raise RequestError(f"{task}: apply_async published nothing, so there is nothing to submit")

@@ -37,6 +37,8 @@ _LOOK_SECONDS = 30.0
 _QUEUES = 50
 #: limit of the queues whose partitions are requested
 _PARTITIONED = 10
+#: number of the partitions of a queue, those with the oldest ready messages, that are requested
+_OLDEST = 5
 _RUNS = 50
 
 
@@ -83,17 +85,19 @@ def _leases_expired(broker: UserBroker, queues: list[QueueMetrics]) -> dict[str,
     return {name: count - before.get(name, 0) for name, count in counts.items() if count > before.get(name, 0)}
 
 
-async def _partitions(broker: UserBroker, queues: list[QueueMetrics]) -> dict[str, tuple[PartitionInfo, PartitionInfo]]:
-    """Return the oldest and the largest partition of the fullest queues with partitions."""
+async def _partitions(
+    broker: UserBroker, queues: list[QueueMetrics]
+) -> dict[str, tuple[list[PartitionInfo], PartitionInfo]]:
+    """Return the oldest partitions, and the largest one, of the fullest queues with partitions."""
     partitioned = {info.name for info in await broker.client.list_queues() if PARTITION_BY in info.effective}
     filled = sorted((queue for queue in queues if queue.queue in partitioned), key=lambda queue: -queue.ready)
-    found: dict[str, tuple[PartitionInfo, PartitionInfo]] = {}
+    found: dict[str, tuple[list[PartitionInfo], PartitionInfo]] = {}
     for queue in filled[:_PARTITIONED]:
         with suppress(AccessRefused, NotFound):
-            oldest = await broker.client.list_partitions(queue.queue, order="oldest", limit=1)
+            oldest = await broker.client.list_partitions(queue.queue, order="oldest", limit=_OLDEST)
             largest = await broker.client.list_partitions(queue.queue, limit=1)
             if oldest.partitions and largest.partitions:
-                found[queue.queue] = oldest.partitions[0], largest.partitions[0]
+                found[queue.queue] = oldest.partitions, largest.partitions[0]
     return found
 
 

@@ -49,6 +49,8 @@ SURELY_HANGS_SECONDS = 30.0
 HELD_SECONDS = 300.0
 #: a partition starves if its oldest message has been ready for this time, while its queue delivers
 STARVES_SECONDS = 300.0
+#: number of the starving partitions of a queue that are findings
+_STARVING = 3
 #: a partition floods its queue if it has this number of waiting messages, and this share of all
 FLOODS_MESSAGES, FLOODS_SHARE = 1000, 0.9
 #: texts of the reasons of failures without an exception
@@ -149,7 +151,7 @@ class AttentionInput:
         trends: by queue; empty if the broker keeps no recent metrics.
         status: the broker's report; empty if the user may not see it.
         clock_ahead_seconds: the difference of the broker's clock to this host's.
-        partitions: by queue, the partition with the oldest ready message, and the one with the largest backlog.
+        partitions: by queue, the partitions with the oldest ready messages, and the one with the largest backlog.
         leases_expired: by queue, in the last ten minutes, or since the first reading.
         expects_standby: there was a standby, or the web UI's URL names more than one broker.
     """
@@ -268,17 +270,24 @@ def _queue_findings(data: AttentionInput) -> Iterator[AttentionFinding]:
 
 
 def _partition_findings(
-    queue: QueueMetrics, oldest: PartitionInfo, largest: PartitionInfo
+    queue: QueueMetrics, oldest: list[PartitionInfo], largest: PartitionInfo
 ) -> Iterator[AttentionFinding]:
+    """Yield the partitions that starve or flood; the largest has old messages anyway, and starves only at a limit."""
+
     def on(kind: str, key: str, after: str, weight: float) -> AttentionFinding:
-        query = {"queue": queue.queue, "search": key}
+        # no search finds the partition without a key; it is at the top of the page in this order
+        query = {"queue": queue.queue} | ({"search": key} if key else {"order": order[kind]})
         text = f" of queue {queue.queue} {after}"
         return AttentionFinding(kind, "warn", "Partition ", key or "(no value)", text, "partitions", query, weight)
 
-    waited, backlog = oldest.oldest_age_seconds or 0.0, queue.ready + queue.delayed
-    if waited >= STARVES_SECONDS and queue.delivered_per_second > 0:
-        reason = f", limited by {oldest.limited_by}" if oldest.limited_by else ""
-        yield on("starving", oldest.key, f"starves: its oldest message is ready for {age(waited)}{reason}.", waited)
+    order, backlog = {"starving": "oldest", "flooding": "backlog"}, queue.ready + queue.delayed
+    others = [each for each in oldest if each.limited_by or each.key != largest.key]
+    for partition in others[:_STARVING]:
+        waited = partition.oldest_age_seconds or 0.0
+        if waited >= STARVES_SECONDS and queue.delivered_per_second > 0:
+            reason = f", limited by {partition.limited_by}" if partition.limited_by else ""
+            text = f"starves: its oldest message is ready for {age(waited)}{reason}."
+            yield on("starving", partition.key, text, waited)
     if largest.backlog >= FLOODS_MESSAGES and FLOODS_SHARE * backlog <= largest.backlog < backlog:
         text = f"has {number(largest.backlog)} of its {number(backlog)} waiting messages."
         yield on("flooding", largest.key, text, largest.backlog)

@@ -16,10 +16,12 @@ import pytest
 from celery import Celery, signals
 from kombu.entity import Exchange, Queue
 
+from kombu_opendata.celery_integration.unique_tasks import Unique
 from kombu_opendata.client.session.session_io import SessionIO
 from kombu_opendata.errors import InvalidMessage, RequestError
 from kombu_opendata.protocol.envelope import broker_headers
 from kombu_opendata.protocol.messages import Publish, PublishConfirm
+from kombu_opendata.protocol.unique_key import HEADER
 from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
 from kombu_opendata.spark.encode.row_encoder import RowEncoder
 from kombu_opendata.url import parse
@@ -398,6 +400,19 @@ def test_a_task_that_takes_no_such_arguments(app: Any) -> None:
     with pytest.raises(RequestError, match=r"task 'proj.strict' can't be called with these arguments.*'y'"):
         encoded(app, ColumnNames(args=("a",)), pa.table({"a": [1]}), task="proj.strict")
     assert encoded(app, ColumnNames(args=("a",), kwargs={"y": "a"}), pa.table({"a": [1]}), task="proj.strict")
+
+
+def test_unique_tasks_are_refused(app: Any) -> None:
+    @app.task(shared=False, name="proj.unique", unique=Unique(by=("task",)))
+    def unique(*args: object) -> None: ...
+
+    match = r"^task 'proj\.\w+' has the header x-opendata-unique, but tasks of a job can't be unique"
+    with pytest.raises(RequestError, match=match):
+        encoded(app, ColumnNames(), pa.table({"a": [1]}), task="proj.unique")
+    with pytest.raises(RequestError, match=match):
+        encoded(app, ColumnNames(headers={HEADER: "a"}), pa.table({"a": ["key"]}))
+    with pytest.raises(RequestError, match=match):
+        encoded(app, ColumnNames(), pa.table({"a": [1]}), headers={HEADER: "key"})
 
 
 @pytest.mark.parametrize(("setting", "value"), [("task_always_eager", True), ("task_protocol", 1)])

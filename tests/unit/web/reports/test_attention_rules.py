@@ -273,13 +273,13 @@ def test_a_partition_that_starves_and_one_that_floods() -> None:
     old = PartitionInfo("acme", 10, 1, 0, 1, 0.1, "rate", 5, 720.0)
     large = PartitionInfo("", 9500, 1, 0, 1, 0.1)
     busy_queue = queue("mail", ready=10_000, delivered_per_second=5.0)
-    found = findings(seen(busy_queue, partitions={"mail": (old, large)}))
+    found = findings(seen(busy_queue, partitions={"mail": ([old], large)}))
     assert [(one.kind, one.text, one.view, one.query) for one in found] == [
         (
             "flooding",
             "Partition (no value) of queue mail has 9,500 of its 10,000 waiting messages.",
             "partitions",
-            {"queue": "mail", "search": ""},
+            {"queue": "mail", "order": "backlog"},
         ),
         (
             "starving",
@@ -289,6 +289,23 @@ def test_a_partition_that_starves_and_one_that_floods() -> None:
         ),
     ]
     alone, young = PartitionInfo("", 999, 0, 0, 1, 1.0), PartitionInfo("a", 1, 0, 0, 1, 1.0, "", 0, 299.0)
-    assert findings(seen(busy_queue, partitions={"mail": (young, alone)})) == []
+    assert findings(seen(busy_queue, partitions={"mail": ([young], alone)})) == []
     everything = PartitionInfo("", 10_000, 0, 0, 1, 1.0)
-    assert findings(seen(busy_queue, partitions={"mail": (young, everything)})) == []
+    assert findings(seen(busy_queue, partitions={"mail": ([young], everything)})) == []
+
+
+def test_a_small_partition_starves_behind_the_one_that_floods() -> None:
+    large = PartitionInfo("big", 9990, 1, 0, 1, 0.1, "", 0, 900.0)
+    small = [PartitionInfo(key, 1, 0, 0, 1, 0.1, "delay", 5, 800.0) for key in ("", "b", "c", "d")]
+    busy_queue = queue("mail", ready=10_000, delivered_per_second=5.0)
+    found = findings(seen(busy_queue, partitions={"mail": ([large, *small], large)}))
+    assert [(each.kind, each.subject, each.query) for each in found] == [
+        ("flooding", "big", {"queue": "mail", "search": "big"}),
+        ("starving", "(no value)", {"queue": "mail", "order": "oldest"}),
+        ("starving", "b", {"queue": "mail", "search": "b"}),
+        ("starving", "c", {"queue": "mail", "search": "c"}),
+    ]
+    limited = PartitionInfo("big", 9990, 1, 0, 1, 0.1, "rate", 0, 900.0)
+    found = findings(seen(busy_queue, partitions={"mail": ([limited], limited)}))
+    assert [(each.kind, each.subject) for each in found] == [("flooding", "big"), ("starving", "big")]
+
