@@ -71,6 +71,11 @@ def _compile(text: str) -> Selector | SelectorError:
 _HEADER_NAME = re.compile(r"[^\W\d][\w$.-]*")
 
 
+def is_header_name(text: str) -> bool:
+    """Return True if an expression is only the name of a header, without quotes."""
+    return _HEADER_NAME.fullmatch(text) is not None
+
+
 def compile_expression(text: str) -> Callable[[Headers], str | None]:
     """Compile the name of a header, or an expression, to a function from headers to a text; None stands for NULL.
 
@@ -82,7 +87,7 @@ def compile_expression(text: str) -> Callable[[Headers], str | None]:
     """
     if not isinstance(text, str):
         raise RequestError(f"an expression must be a str, not {type(text).__name__}")
-    if _HEADER_NAME.fullmatch(text):
+    if is_header_name(text):
         return compile_text(Header(text))
     from .parser import parse_expression  # imports lark
 

@@ -17,6 +17,8 @@ from msgspec.structs import asdict
 from ..client.job_calls import job_filter
 from ..json_values import plain
 from ..readable_text import age, counted, number, shown, shown_lines
+from ..selectors.selector import is_header_name
+from ..selectors.tree import identifier, quoted
 from ..version import __version__
 
 #: states of messages that have another name for the broker
@@ -35,7 +37,7 @@ class Renderer:
             "age": age, "bytes": byte_text, "moment": moment, "number": number, "rate": rate,
             "shown": shown, "lines": shown_lines, "seconds": seconds, "spark_points": spark_points,
             "counted": counted, "data": data, "toggled": toggled, "state_name": state_name, "job_filter": job_filter,
-            "fields": asdict,
+            "fields": asdict, "partition_filter": partition_filter,
         }  # fmt: skip
         self._environment.globals["version"] = __version__
         self._environment.globals["trace_link"] = partial(trace_link, trace_url)
@@ -59,6 +61,12 @@ def link(root: str, path: str, **query: Any) -> str:
         name: "" if value == [] else value for name, value in query.items() if value is not None and value != ""
     }
     return f"{root}/{path}" + (f"?{urlencode(parameters, doseq=True)}" if parameters else "")
+
+
+def partition_filter(key: str, by: str) -> str:
+    """Return the filter that matches the messages of a partition; empty if its key is not the value of a header."""
+    is_value = key and is_header_name(by) and not re.search(r"#[0-9a-f]{16}$", key)
+    return f"{identifier(by)} = {quoted(key)}" if is_value else ""
 
 
 def trace_link(trace_url: str, traceparent: object) -> str:

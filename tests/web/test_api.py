@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urljoin, urlsplit
 
 import httpx
 import pytest
@@ -191,6 +193,10 @@ def test_the_partitions_of_a_queue(client: QueueClient, site: httpx.Client) -> N
     page = site.get("/partitions", params={"queue": "tenants", "search": "glob"}).text
     assert "&lt;globex&gt;" in page
     assert "partition-acme" not in page
+    address = html.unescape(re.findall(r'href="([^"]*tab=failed[^"]*)"', page)[0])
+    assert parse_qs(urlsplit(address).query)["where"] == ["tenant = '<globex>'"]
+    (ready, _failed) = (html.unescape(each) for each in re.findall(r'href="([^"]*where=[^"]*)"', page))
+    assert site.get(urljoin("/partitions", ready)).text.count('id="message-') == 1
     assert "partitions?queue=tenants" in site.get("/queue", params={"name": "tenants"}).text
     assert site.get("/api/v1/partitions", params={"queue": "nobody"}).status_code == 404
     client.send_batch("tenants", [1] * 1000, headers={"tenant": "acme"})

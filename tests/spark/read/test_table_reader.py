@@ -12,7 +12,9 @@ from kombu.entity import Queue
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from kombu_opendata import QueueClient
 from kombu_opendata.errors import RequestError, StoreError
+from kombu_opendata.queue_client import QueueOptions
 from kombu_opendata.spark import read_table, register, submit_tasks
 from kombu_opendata.spark.read.tables import TABLES, schema_of
 
@@ -125,6 +127,23 @@ def test_what_queues_hold(spark: Any, store: str) -> None:
     assert '"x-max-priority":9' in queues["a"]["arguments"]
     for state, found in counts.items():
         assert {name: row[state] for name, row in queues.items() if row[state]} == found
+
+
+def test_a_partition_is_a_filter_of_failures_attempts_and_tables(
+    spark: Any, store_folder: Path, broker_url: str
+) -> None:
+    with QueueClient(broker_url) as client:
+        client.create("q", QueueOptions(partition_by="tenant"))
+        for tenant, count in (("acme", 3), ("globex", 2)):
+            client.send_batch("q", list(range(count)), headers={"tenant": tenant})
+        client.reject_many("q", client.read("q", qty=5))
+        failures = client.list_failures(where="tenant = 'acme'").items
+        attempts = client.list_attempts(headers={"tenant": "acme"}).items
+        ids = {each.message_id for each in failures}
+        assert len(ids) == len(attempts) == 3
+        assert {each.message_id for each in attempts} == ids
+        rows = read_table(spark, str(store_folder), "messages", columns=["message_id", "headers"])
+        assert {row.message_id for row in rows.where("headers['tenant'] = 'acme'").collect()} == ids
 
 
 def test_the_backlog_by_its_earlier_name(spark: Any, known: Known) -> None:

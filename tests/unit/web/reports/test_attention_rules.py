@@ -308,4 +308,3 @@ def test_a_small_partition_starves_behind_the_one_that_floods() -> None:
     limited = PartitionInfo("big", 9990, 1, 0, 1, 0.1, "rate", 0, 900.0)
     found = findings(seen(busy_queue, partitions={"mail": ([limited], limited)}))
     assert [(each.kind, each.subject) for each in found] == [("flooding", "big"), ("starving", "big")]
-
