@@ -164,6 +164,44 @@ def test_tasks_publish_tasks(farm: Farm, ledger: Ledger) -> None:
     ledger.assert_once([*parents, *(f"{parent}.{child}" for parent in parents for child in range(10))])
 
 
+@pytest.mark.contract(16)
+def test_a_running_task_delays_its_key_and_no_other(
+    broker_url: str, tmp_path: Path, ledger: Ledger, started: Children
+) -> None:
+    """One task was acknowledged when it began, and is retried; the other is acknowledged when it ends."""
+    gate = tmp_path / "gate"
+    with sender(broker_url) as app, QueueClient(broker_url) as client:
+        client.create("celery")
+        client.alter("celery", {"x-partition-by": "tenant"})
+
+        def send(task: str, tenant: str, *args: object) -> None:
+            app.send_task(f"farm.{task}", (str(ledger), *args), headers={"tenant": tenant})
+
+        def limits() -> dict[str, tuple[int, str]]:
+            rows = client.list_partitions("celery").partitions
+            return {row.key: (row.backlog, row.limited_by) for row in rows}
+
+        send("delay", "early", "early", 3600)
+        send("delay_late", "late", "late", 3600, str(gate))
+        started.add(Worker(broker_url, tmp_path, "worker", pool="threads", concurrency=2, include=["pools"]))
+        ledger.wait_for("early 0 True")
+        ledger.wait_for("late 0 True")
+        wait_until(lambda: limits() == {"early": (1, "delay"), "late": (0, "delay")}, 60, lambda: str(limits()))
+        gate.touch()
+        ledger.wait_for("late ended")
+        for tenant in ("late", "early", "other"):
+            send("note", tenant, f"note of {tenant}")
+        ledger.wait_for("note of other")
+        wait_until(lambda: limits() == {"early": (2, "delay"), "late": (1, "delay")}, 60, lambda: str(limits()))
+        assert not {"note of early", "note of late", "early 1 False"} & set(ledger.lines())
+        client.delay_key("celery", 0, key="late")
+        ledger.wait_for("note of late")
+        assert "note of early" not in ledger.lines()
+        client.delay_key("celery", 0, key="early")
+        ledger.wait_for("early 1 False")
+        ledger.wait_for("note of early")
+
+
 @pytest.mark.parametrize("pool", [pytest.param("solo", marks=pytest.mark.slow), "threads"])
 def test_a_warm_shutdown_at_any_moment_loses_nothing(
     pool: str, store_folder: Path, broker_url: str, tmp_path: Path, ledger: Ledger, started: Children

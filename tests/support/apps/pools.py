@@ -51,15 +51,29 @@ def delay(self: Task, ledger: str, line: str, seconds: float) -> None:
         raise self.retry(countdown=0, args=(ledger, line, 0), max_retries=1)
 
 
-@app.task(name="farm.span")
-def span(ledger: str, line: str, seconds: float) -> None:
-    """Tells when it began and when it ended."""
-    run = uuid.uuid4().hex
+@app.task(name="farm.delay_late", bind=True, acks_late=True)
+def delay_late(self: Task, ledger: str, line: str, seconds: float, gate: str) -> None:
+    """Delays the partition of its message, and continues until the gate opens."""
+    write(ledger, f"{line} {self.request.retries} {delay_key(seconds) is not None}")
+    pass_gate(gate)
+    write(ledger, f"{line} ended")
+
+
+def work_between(ledger: str, line: str, hostname: str, seconds: float, gate: str = "") -> None:
+    """Work, until the gate opens if there is one; tell where, when it began and when it ended."""
+    run = f"{uuid.uuid4().hex} {hostname}"
     write(ledger, f"{line} {run} began {time.time():.6f}")
+    if gate:
+        pass_gate(gate)
     time.sleep(seconds)
     write(ledger, f"{line} {run} ended {time.time():.6f}")
 
 
-@app.task(name="farm.span_late", acks_late=True)
-def span_late(ledger: str, line: str, seconds: float) -> None:
-    span(ledger, line, seconds)
+@app.task(name="farm.span", bind=True)
+def span(self: Task, ledger: str, line: str, seconds: float) -> None:
+    work_between(ledger, line, self.request.hostname, seconds)
+
+
+@app.task(name="farm.span_late", bind=True, acks_late=True)
+def span_late(self: Task, ledger: str, line: str, seconds: float, gate: str = "") -> None:
+    work_between(ledger, line, self.request.hostname, seconds, gate)
