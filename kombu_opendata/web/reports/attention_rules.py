@@ -166,7 +166,7 @@ class AttentionInput:
     clock_ahead_seconds: float = 0.0
     expects_standby: bool = False
     leases_expired: dict[str, int] = field(default_factory=dict)
-    partitions: dict[str, tuple[PartitionInfo, PartitionInfo]] = field(default_factory=dict)
+    partitions: dict[str, tuple[list[PartitionInfo], PartitionInfo]] = field(default_factory=dict)
 
 
 def findings(data: AttentionInput) -> list[AttentionFinding]:
