@@ -9,7 +9,7 @@
                "numbers": {"seeds": 60, "kills": 300, "anomalies": 1}, "first_seed": 7}]}
 
 `command` is what a user enters to repeat the run, without its seed and its time, so that runs add up; that of `each`
-run repeats it exactly, with the code of its commit (`-dirty` if files were changed). The oldest runs are not in `each`.
+run repeats it with the code of its commit (`-dirty` if files were changed). The oldest runs are not in `each`.
 `numbers` are integers by a name that is a plural noun, which becomes the heading of a column; `faults` counts injected
 faults by their kind ("kill -9", "bit flip"). `clean_seconds` are those of the runs since the last one that found a
 defect, `defects` says what each was and how to repeat it ("3 findings: …" are three), and `points` counts anomalies by

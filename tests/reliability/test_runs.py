@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 from concurrent.futures import ProcessPoolExecutor
@@ -132,6 +133,12 @@ def test_the_page_has_what_was_found() -> None:
     runs = Runs("make faults", "0.1.0", DAY, 1, 60, {"anomalies": 2}, defects=["SEED=7, point 1: a|b is lost"])
     assert TOOL["defects"]([vars_of(runs)]).splitlines()[2:] == ["|SEED=7, point 1: a&#124;b is lost|"]
     assert TOOL["defects"]([]) == ""
+
+
+def test_what_replaces_a_removed_test_exists() -> None:
+    for cell in (*TOOL["REPLACED"], *TOOL["REPLACED"].values()):
+        for name in re.findall(r"`(\w+/[\w/]+)`", cell):
+            assert (ROOT / "tests" / f"{name}.py").exists(), name
 
 
 def vars_of(runs: Runs) -> dict[str, Any]:

@@ -16,11 +16,10 @@ RECORDS = ROOT / "tests" / "reliability"
 
 HEAD = """# Reliability
 
-The long runs of the tests of the [contract](contract.md). A command ends with an error if it finds something. Findings
-and anomalies are counted since the first run, also those that have been fixed; `clean hours` are those of the runs
-since the last of them. With `RECORD=yes` a command adds its run to `tests/reliability`, of which
-`python tools/site/reliability_page.py` makes this page. Runs with a commit are repeated exactly by its code; older
-runs have none.
+Long runs of the tests of the [contract](contract.md), by commands that fail if they find something. Anomalies and
+findings are counted since the first run, also fixed ones; `clean hours` are those since the last of them. `RECORD=yes`
+adds a run to `tests/reliability`, of which `python tools/site/reliability_page.py` makes this page. A run with a commit
+can be repeated with its code, the simulation exactly.
 """
 #: single runs of a kind that are shown, the newest first
 _SHOWN = 5
@@ -33,6 +32,23 @@ SECTIONS = {
     "soak": "Soak: days of mixed load with a clock that is ahead.",
     "mutants": "Planted bugs: of each point of the contract, found by the tests.",
     "mutation": "Mutation: automatic changes of the most difficult modules.",
+}
+REMOVED = """## Removed tests
+
+Redundant tests. Other deleted modules were joined with their neighbours.
+
+"""
+#: below tests; the commit of each has the reason
+REPLACED = {
+    "`acceptance/test_results`: a kill while a client waits": "`acceptance/test_async_publishing`",
+    "`acceptance/test_results`: results that expire": "`integration/test_results`, unit tests",
+    "`acceptance/test_canvas`: a kill in a chord": "`acceptance/test_result_outages`, `make faults`",
+    "`acceptance/test_examples`: a second pool": "the first pool",
+    "`integration/broker_process/test_restarts`: publishes under kills": "`faults/test_kill_broker`, `make faults`",
+    "`integration/standby/test_bucket_standby`: a frozen broker, short leases": "with default leases",
+    "`integration/bad_input/test_folders_and_disks`: SIGKILL without inodes": "SIGTERM without inodes",
+    "`faults/test_torn_journal`: a flipped bit before whole records": "`faults/test_flipped_bytes`",
+    "`spark/test_long`: three kinds of kills": "kills at numbered steps",
 }
 #: the kinds of which only the newest run counts
 STATES = ("mutants", "mutation")
@@ -150,6 +166,8 @@ def page() -> str:
         if kind == "soak" and (PAGE.parent / SOAK_PLOT).exists():
             parts.append(f"![Memory, objects, descriptors, files and disk over the virtual days]({SOAK_PLOT})\n")
     parts.append(f"## Injected faults\n\n{faults({kind: records(kind) for kind in SECTIONS})}")
+    rows = "".join(_row(removed, by) for removed, by in REPLACED.items())
+    parts.append(REMOVED + _head("removed", "found by", numbers=0) + rows)
     return "\n".join(parts)
 
 
