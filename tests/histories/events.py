@@ -286,6 +286,12 @@ class Damaged(Event):
     file: str
 
 
+class Unreadable(Event):
+    """The payloads of messages with these keys may be damaged for a time: one that is next then fails."""
+
+    keys: tuple[str, ...]
+
+
 class Measured(Event):
     """An amount that has a limit: the length of a queue, the connections of a user, the running tasks of a queue."""
 
@@ -301,7 +307,19 @@ class Counted(Event):
 
 
 AnyEvent = (
-    Called | Returned | Delivered | TaskEnded | Lost | Cut | Crashed | Started | ClockSet | Damaged | Measured | Counted
+    Called
+    | Returned
+    | Delivered
+    | TaskEnded
+    | Lost
+    | Cut
+    | Crashed
+    | Started
+    | ClockSet
+    | Damaged
+    | Unreadable
+    | Measured
+    | Counted
 )
 
 

@@ -28,6 +28,7 @@ from .events import (
     Rules,
     Settle,
     StoreResult,
+    Unreadable,
 )
 
 OperationT = TypeVar("OperationT", bound=Operation)
@@ -72,6 +73,7 @@ class Index:
         by_key: deliveries in the order of their times, by key.
         entries: by queue and id.
         settlements: by queue, id and token.
+        unreadable: the keys of messages whose payloads were damaged for a time.
     """
 
     def __init__(self, history: History) -> None:
@@ -109,6 +111,7 @@ class Index:
         self.crashes = [(event.since or event.at, event.at) for event in self.all(Crashed)]
         self.cuts = self.all(Cut)
         self.clock_changes = self.all(ClockSet)
+        self.unreadable = {key for event in self.all(Unreadable) for key in event.keys}
 
     def ids(self, queue: str, key: str) -> set[int]:
         """The ids of the messages in a queue that have a key: delivered, or in the store."""

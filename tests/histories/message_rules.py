@@ -91,7 +91,7 @@ def wrong_ends(index: Index, delivery: Delivered, end: Call[Settle]) -> Iterator
     for entry in index.entries[queue, id]:
         if entry.state not in {"ack": ("done", "gone"), "reject": ("failed", "gone")}[how]:
             yield f"message {id} ({delivery.key}) of {queue} is {entry.state} after its {how}"
-    if how == "reject" and target and not index.ids(target, delivery.key):
+    if how == "reject" and target and not index.ids(target, delivery.key) and delivery.key not in index.unreadable:
         yield f"message {id} ({delivery.key}) of {queue} was rejected, and {target} has no dead letter"
     if target and len(index.ids(target, delivery.key)) > 1:
         yield f"message {id} ({delivery.key}) of {queue} has several dead letters in {target}"
@@ -132,7 +132,8 @@ def failures_have_a_reason(index: Index) -> Iterator[str]:
     for (queue, id), entries in index.entries.items():
         limit = index.rules(queue).max_attempts
         for entry in entries:
-            if entry.state != "failed" or any(call.operation.ttl for call in index.publishes[entry.key]):
+            may_fail = entry.key in index.unreadable or any(call.operation.ttl for call in index.publishes[entry.key])
+            if entry.state != "failed" or may_fail:
                 continue
             ends = {
                 call.operation.end

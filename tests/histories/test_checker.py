@@ -357,6 +357,14 @@ def failed_too_soon(w: Writer) -> None:
     w.entry("soon", 20, "failed", attempts=1)
 
 
+def test_a_message_whose_payload_was_damaged_may_fail() -> None:
+    w = Writer()
+    failed_too_soon(w)
+    assert w.anomalies()
+    w.add(e.Unreadable, keys=("soon",))
+    assert w.anomalies() == []
+
+
 @planted(5)
 def a_task_runs_twice(w: Writer) -> None:
     w.publish("run", 20)

@@ -12,6 +12,7 @@ from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.standby.active_role import ActiveRole, ActiveRoleSettings
 from kombu_opendata.broker.standby.bucket_active_role import BucketActiveRole
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
+from kombu_opendata.broker.wire.listener import Listening
 from kombu_opendata.errors import CorruptRecord, OpenDataError
 from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.databases import Databases
@@ -40,6 +41,9 @@ ENGINE = EngineSettings(
         bucket_entries=8,
         loaded_buckets=1,
         partitioned_factor=4,
+        large_body_bytes=24_000,
+        bucket_large_body_bytes=24_000,
+        segment_bytes=100_000,
         load_messages=16,
         load_below=8,
         load_first=4,
@@ -61,6 +65,15 @@ class Host:
 
     def monotonic_ns(self) -> int:
         return int(self.loop.time() * 1_000_000_000)
+
+
+class SimulatedListening(Listening):
+    """The listening sockets of a broker, which are those of the simulated network."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class Broker:
@@ -100,8 +113,9 @@ class Broker:
         self.clock: SystemClock | None = None
         self.is_serving = False
         self.refusal: OpenDataError | None = None
+        self._listening: SimulatedListening
         self.retired: list[Any] = []  # killed processes, with all that must not be collected
-        self._calls: DiskCalls | None = None
+        self._calls: tuple[DiskCalls, DiskCalls] | None = None
         self._life = 0
 
     # ------------------------------------------------------------------ life
@@ -114,11 +128,12 @@ class Broker:
 
     async def _main(self, process: Process, life: int) -> None:
         self.clock = clock = SystemClock(self.host.wall_ns, self.host.monotonic_ns)
+        run_id = f"{self.name}{life:015x}"
         self._calls = self.disk.calls() if self.disk is not None else None
         url = f"file://{self.folder}"
         databases = Databases(url)
         if not self.is_real:
-            databases = SimulatedDatabases(url, self.bucket, self.disk, self._calls)
+            databases = SimulatedDatabases(url, self.bucket, self.disk, self._calls, lambda: run_id)
         role = ActiveRole()
         if self.bucket.is_remote:
             settings = ActiveRoleSettings(
@@ -127,7 +142,7 @@ class Broker:
                 renew_seconds=1.0,
                 instances=("default",),
                 tls=_no_tls,
-                id=f"{self.name}{life:015x}",
+                id=run_id,
                 key=self.name * 32,
             )
             role = BucketActiveRole(SimulatedRecord(self.bucket), settings)
@@ -141,6 +156,7 @@ class Broker:
             expects_standby=self.bucket.is_remote,
         )
         server = self.server = Server(broker_settings, role, clock, databases, self.loop.time)
+        server.listening = self._listening = SimulatedListening(broker_settings, server.connections, server.connection)
         server.front.gate.hold()
         error: OpenDataError | None = None
         try:
@@ -188,7 +204,8 @@ class Broker:
         self.retired.append((process, self.server))
         self._note_sessions()
         if self._calls is not None:
-            self._calls.is_dead = True
+            for calls in self._calls:
+                calls.is_dead = True
         self.process = self.server = None
         self.is_serving = False
         for connection in self.network.of_process(self.name):
@@ -213,7 +230,7 @@ class Broker:
     def accept(self, connection: Connection) -> bool:
         """Serve a connection; return False if the broker does not listen."""
         process, server = self.process, self.server
-        if process is None or server is None or not self.is_serving:
+        if process is None or server is None or not self.is_serving or self._listening.is_closed:
             return False
         slot = process.context.run(server.connections.admission.take, "", "client")
         protocol = process.context.run(server.connection, slot)

@@ -18,10 +18,13 @@ from sortedcontainers import SortedDict
 
 from kombu_opendata.broker.standby.active_record import ActiveRecord, BucketRecord, RecordChanged, VersionedRecord
 from kombu_opendata.errors import StoreError, StoreFenced
+from kombu_opendata.staging.folder import LocalFolder
+from kombu_opendata.staging.folder_url import StagedFolder
 from kombu_opendata.storage.clock import Clock
 from kombu_opendata.storage.commit import recovery
 from kombu_opendata.storage.commit.file_calls import FileCalls
 from kombu_opendata.storage.commit.journal import Journal
+from kombu_opendata.storage.commit.payload_segments import BucketSegments, LocalSegments, Segments
 from kombu_opendata.storage.commit.store_files import StoreFiles
 from kombu_opendata.storage.databases import Databases, OpenDatabase
 from kombu_opendata.storage.engine_settings import EngineSettings
@@ -334,11 +337,20 @@ class SimulatedDatabases(Databases):
     """The databases of a simulated store with one instance.
 
     Args:
-        disk: of the host, for the journal; None if the store is a bucket.
+        disk: of the host; None if the store is a bucket.
+        calls: for the journal, and for payload segments.
+        new_token: returns the name of a broker's run.
     """
 
-    def __init__(self, url: str, bucket: Bucket, disk: Disk | None, calls: FileCalls | None) -> None:
-        super().__init__(url)
+    def __init__(
+        self,
+        url: str,
+        bucket: Bucket,
+        disk: Disk | None,
+        calls: tuple[FileCalls, FileCalls] | None,
+        new_token: Callable[[], str],
+    ) -> None:
+        super().__init__(url, new_token)
         self._bucket, self._disk, self._calls = bucket, disk, calls
 
     async def exists(self, instance: str) -> bool:
@@ -351,7 +363,9 @@ class SimulatedDatabases(Databases):
         self, instance: str, clock: Clock, settings: EngineSettings, cache: BlockCache | None = None
     ) -> OpenDatabase:
         bucket, disk = self._bucket, self._disk
-        power_lost, journal = False, None
+        power_lost, journal, sizes = False, None, settings.sizes
+        staged = StagedFolder(self.url, instance)
+        segments: Segments = BucketSegments(staged, self._new_token(), sizes.bucket_large_body_bytes)
         files: StoreFiles = StoreFiles(None, sync=False)
         await bucket.request()
         store = SimulatedStore(Location(self.url, None, instance, name=instance), Database(bucket, disk), clock)
@@ -361,14 +375,19 @@ class SimulatedDatabases(Databases):
         await recovery.check_header(store, instance, clock.now_ms())
         if disk is not None:
             assert self._calls is not None
+            journal_calls, segment_calls = self._calls
             files = SimulatedFiles(bucket, disk)
             journal = Journal(
                 Path(f"/simulated/{instance}.journal"),
                 segment_bytes=settings.journal_segment_bytes,
                 max_bytes=settings.journal_max_bytes,
-                calls=self._calls,
+                calls=journal_calls,
             )
-        return OpenDatabase(store, journal, files, settings, power_lost)
+            local = cast("LocalFolder", staged.open())
+            segments = LocalSegments(
+                local, self._new_token(), sizes.large_body_bytes, sizes.segment_bytes, calls=segment_calls
+            )
+        return OpenDatabase(store, journal, files, settings, power_lost, segments)
 
     async def read_ahead(self, instance: str, settings: EngineSettings, clock: Clock) -> BlockCache:
         raise StoreError("there is nothing to read ahead in the simulation")

@@ -18,6 +18,8 @@ from kombu_opendata.storage.commit.journal_format import HEADER_BYTES, complete_
 
 from .older_version import older_segment
 
+SEGMENT_SUFFIX = ".segment"
+
 
 class _File:
     def __init__(self) -> None:
@@ -31,6 +33,11 @@ class _File:
             self.data.extend(bytes(offset + len(data) - len(self.data)))
         self.data[offset : offset + len(data)] = data
         self.writes.append((offset, data))
+
+    def truncate(self, size: int) -> None:
+        del self.data[size:]
+        self.synced = self.synced[:size]
+        self.writes = [(at, data[: size - at]) for at, data in self.writes if at < size]
 
     def sync(self) -> None:
         self.synced = bytes(self.data)
@@ -71,9 +78,25 @@ class Disk:
         self.power_lost = False
         self.torn: Callable[[], None] | None = None
 
-    def calls(self) -> DiskCalls:
-        """Return the calls for a process."""
-        return DiskCalls(self)
+    def calls(self) -> tuple[DiskCalls, DiskCalls]:
+        """Return the calls for a process: for its journal, and for its payload segments."""
+        return DiskCalls(self), SegmentCalls(self)
+
+    def show(self, name: str) -> None:
+        """Write a payload segment to the real folder, from which the package reads it, and deletes it."""
+        if name in self.names:
+            Path(name).write_bytes(self.names[name].data)
+        else:
+            Path(name).unlink(missing_ok=True)
+
+    def _segments(self) -> list[str]:
+        """Return the names of the payload segments; those that the package has deleted are no longer there."""
+        segments = sorted(name for name in self.names.keys() | self._synced_names if name.endswith(SEGMENT_SUFFIX))
+        for name in segments:
+            if not os.path.exists(name):
+                self.names.pop(name, None)
+                self._synced_names.pop(name, None)
+        return [name for name in segments if name in self.names]
 
     def lose_power(self) -> None:
         """Keep what was synced, and any part of the rest.
@@ -83,6 +106,7 @@ class Disk:
         self.power_lost = True
         for restore in list(self._restores):
             restore()
+        segments = self._segments()
         names = dict(self._synced_names)
         for name in sorted(self.names.keys() | self._synced_names.keys()):
             if self.names.get(name) is not self._synced_names.get(name) and self._random.random() < 0.5:
@@ -99,6 +123,8 @@ class Disk:
                 seen.add(id(names[name]))
                 self.names[name] = names[name]
         self._synced_names = dict(self.names)
+        for name in segments:
+            self.show(name)
 
     def make_older(self) -> None:
         """Let an older version have written the journals."""
@@ -120,20 +146,31 @@ class Disk:
                 records = list(complete_records(bytes(file.data), header.first, 0))
                 if len(records) > 1:
                     ends[name] = records[-1].start
-        if not ends or self.power_lost:
-            return None
+        return self._flip(ends) if ends and not self.power_lost else None
+
+    def flip_segment_bit(self) -> Callable[[], None] | None:
+        """Change a bit of a payload segment, as :meth:`flip_bit`."""
+        sizes = {name: len(self.names[name].data) for name in self._segments()}
+        return self._flip({name: size for name, size in sizes.items() if size}) if any(sizes.values()) else None
+
+    def _flip(self, ends: dict[str, int]) -> Callable[[], None]:
         name = self._random.choice(sorted(ends))
         file, place, bit = self.names[name], self._random.randrange(ends[name]), 1 << self._random.randrange(8)
-        file.data[place] ^= bit
         syncs = file.syncs
+
+        def change() -> None:
+            file.data[place] ^= bit
+            if name.endswith(SEGMENT_SUFFIX) and os.path.exists(name):
+                self.show(name)
 
         def restore() -> None:
             if restore in self._restores:
                 self._restores.remove(restore)
-                file.data[place] ^= bit
+                change()
                 if file.syncs > syncs:
                     file.synced = bytes(file.data[: place + 1]) + file.synced[place + 1 :]
 
+        change()
         self._restores.append(restore)
         return restore
 
@@ -173,7 +210,9 @@ class DiskCalls(FileCalls):
         if self.is_dead:
             raise OSError(errno.EIO, "the process was killed")
         self._disk.check("open")
-        if flags & os.O_TRUNC and flags & os.O_CREAT:
+        if flags & os.O_EXCL and name in self._disk.names:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        if flags & os.O_CREAT:
             self._disk.names[name] = _File()
         elif name not in self._disk.names:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -211,6 +250,9 @@ class DiskCalls(FileCalls):
         file.write(offset, data)
         return len(data)
 
+    def truncate(self, fd: int, size: int) -> None:
+        self._file("truncate", fd).truncate(size)
+
     def sync(self, fd: int) -> None:
         self._file("sync", fd).sync()
 
@@ -243,3 +285,30 @@ class DiskCalls(FileCalls):
             for name in sorted(self._disk.names)
             if name.endswith(suffix) and os.path.dirname(name) == str(folder)
         ]
+
+
+class SegmentCalls(DiskCalls):
+    """The calls of one process for its payload segments."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk)
+        self._names: dict[int, str] = {}
+
+    def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
+        fd = super().open(path, flags, mode)
+        self._names[fd] = str(path)
+        self._disk.show(str(path))
+        return fd
+
+    def write(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        try:
+            return super().write(fd, data, offset)
+        finally:
+            self._disk.show(self._names[fd])
+
+    def truncate(self, fd: int, size: int) -> None:
+        super().truncate(fd, size)
+        self._disk.show(self._names[fd])
+
+    def sync_data(self, fd: int) -> None:
+        self.sync(fd)

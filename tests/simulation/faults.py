@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..histories import events as e
 from .brokers import Broker
 from .clients import KombuClient
-from .plan import CLIENTS, Step
+from .plan import CLIENTS, LARGE, Step
 
 if TYPE_CHECKING:
     from .world import World
@@ -238,10 +238,25 @@ class Faults:
 
     def flip_journal_bit(self, choice: float, seconds: float) -> bool | None:
         """Change a bit of the journal of a broker that is killed; one that needs it refuses it until it is right."""
-        broker, disk = self._world.brokers["a"], self._world.disk
+        disk = self._world.disk
         assert disk is not None
-        broker.kill()
-        restore = disk.flip_bit()
+        self._world.brokers["a"].kill()
+        return self._flip(disk.flip_bit(), seconds)
+
+    def flip_segment_bit(self, choice: float, seconds: float) -> bool | None:
+        """Change a bit of a payload segment until it is right again: the messages that are read until then fail."""
+        disk, publishes = (
+            self._world.disk,
+            [step.arguments for step in self._world.plan.steps if step.action == "publish"],
+        )
+        assert disk is not None
+        keys = tuple(arguments["key"] for arguments in publishes if arguments["size"] >= LARGE)
+        restore = disk.flip_segment_bit()
+        if restore is not None:
+            self._world.record.add(e.Unreadable, keys=keys)
+        return self._flip(restore, seconds)
+
+    def _flip(self, restore: Callable[[], None] | None, seconds: float) -> bool | None:
         if restore is None:
             return False
         self._damage(seconds)

@@ -20,6 +20,8 @@ WEIGHTS = {"gold": 4, "silver": 2}
 #: users: one who may do all, and one who may only use a queue; the secret of both
 ROOT, TENANT, SECRET = "root", "eve", "x"
 OWN = "eve-own"
+#: the size of bodies and of results that are stored in payload segments
+LARGE = 30_000
 KEYS = ("gold", "silver", "bronze")
 DEAD_LETTERS = "dead"
 #: the exchange of Celery's remote control, and the queue of a worker
@@ -144,7 +146,8 @@ def _operation(dice: random.Random, number: int) -> tuple[str, str, dict[str, An
         return "operator0", *_of_operator(dice, place, seed)
     if kind < 0.952:
         task = f"task{dice.randrange(1 + number // 40)}"
-        stored = "store_result", {"task": task, "result": f"SUCCESS {number}"}
+        size = LARGE if dice.random() < 0.1 else 0
+        stored = "store_result", {"task": task, "result": f"SUCCESS {number}", "size": size}
         return "backend0", *dice.choice((stored, ("get_result", {"task": task})))
     if kind < 0.955:
         return "backend0", "revoke", {"place": place}
@@ -237,8 +240,8 @@ def _publish(dice: random.Random, key: str) -> dict[str, Any]:
         arguments["delay"] = round(dice.uniform(0.01, 3.0), 3)
     if dice.random() < 0.1:
         arguments["ttl"] = round(dice.uniform(0.05, 2.0), 3)
-    if dice.random() < 0.01:
-        arguments["size"] = 20_000
+    if dice.random() < 0.03:
+        arguments["size"] = dice.choice((20_000, LARGE, LARGE))
     return arguments
 
 
@@ -282,6 +285,7 @@ def _faults(store: Store) -> dict[str, int]:
             "fail_sync": 1,
             "fail_store_sync": 1,
             "flip_journal_bit": 2,
+            "flip_segment_bit": 2,
         }
     return shared | {
         "fail_record_answer": 1,

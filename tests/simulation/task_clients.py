@@ -159,7 +159,8 @@ class Started:
 class Backend(KombuClient):
     """Workers' result backend, and the clients that wait for results."""
 
-    def store_result(self, task: str, result: str) -> None:
+    def store_result(self, task: str, result: str, size: int) -> None:
+        result = result.ljust(size, ".")
         message = m.StoreResult(0, task.encode(), _FINAL, result.encode(), _DAY_MS)
         operation = e.StoreResult(task=task, result=result)
         self.record.run(operation, lambda: self.connection.call(message))
