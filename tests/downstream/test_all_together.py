@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from .django_project import DjangoProject
 from .test_celery_exporter import Exporter
 from .test_opentelemetry import spans
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
+#: all that the page lets a user set
+SETTINGS = set(re.findall(r"CELERY_\w+", PAGE.read_text().partition("## All of it in one project")[2]))
 NOTE, FAIL = "django_checks.tasks.note", "django_checks.tasks.fail"
 
 
@@ -36,6 +40,8 @@ def test_beat_results_sentry_traces_an_exporter_and_flower(
     server = f"127.0.0.1:{collector.port}"
     env = {"SENTRY_DSN": f"http://key@{server}/1", "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{server}"}
     project = DjangoProject(broker.url, tmp_path, started, module="observed", env=env)
+    given = project.run("-c", "from django.conf import settings; print(dir(settings))")
+    assert set(re.findall(r"CELERY_\w+", given)) == SETTINGS
     started.add(exporter := Exporter(python_with("celery-exporter"), broker.url, tmp_path))
     started.add(flower := Flower(broker.url, tmp_path, app="project", cwd=project.project, env=project.env))
     worker = project.worker("--heartbeat-interval=1")

@@ -1,4 +1,7 @@
-"""The settings with Sentry, OpenTelemetry and the packages of Django, as the documentation of each has it."""
+"""The settings with Sentry, OpenTelemetry and the packages of Django, as the documentation of each has it.
+
+Those of Celery are only what docs/compatibility.md names: a test compares them.
+"""
 
 import os
 from typing import Any
@@ -12,9 +15,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from sentry_sdk.integrations.celery import CeleryIntegration
 
-from .settings import *  # noqa: F403
+from .settings import DATABASES, DEFAULT_AUTO_FIELD, INSTALLED_APPS, SEARCH_QUEUE_NAME, SECRET_KEY, USE_TZ
 
+__all__ = ["DATABASES", "DEFAULT_AUTO_FIELD", "INSTALLED_APPS", "SEARCH_QUEUE_NAME", "SECRET_KEY", "USE_TZ"]
+
+CELERY_BROKER_URL = os.environ["OPENDATA_URL"]
 CELERY_RESULT_BACKEND = "django-db"
+CELERY_RESULT_EXTENDED = True
 CELERY_WORKER_SEND_TASK_EVENTS = True
 sentry_sdk.init(
     dsn=os.environ["SENTRY_DSN"], traces_sample_rate=1.0, integrations=[CeleryIntegration(monitor_beat_tasks=True)]
