@@ -1,4 +1,4 @@
-"""What the Makefile's targets install. Only a dry run of make is asked: nothing is installed."""
+"""What the Makefile's targets install, by dry runs; and a target that finds no interpreter."""
 
 from __future__ import annotations
 
@@ -75,3 +75,22 @@ def test_the_site_installs_no_spark_and_nothing_where_the_linters_ran(venv: Path
         (venv / stamp).touch()
     for target in ("lint", "types", "docs", "build", "test-long", "test"):  # as .ci/run does
         assert installed(target, venv) == []
+
+
+@pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 2)])
+def test_a_missing_python_is_an_error_in_continuous_integration(ci: str, code: int, venv: Path) -> None:
+    (venv / ".dev").touch()
+    for tool in ("make", "ls", "paste", "sh"):
+        (venv / "bin" / tool).symlink_to(str(shutil.which(tool)))
+    words = ["make", "--no-print-directory", "--directory", str(ROOT), "test-pythons", f"VENV={venv}"]
+    env = {"PATH": str(venv / "bin"), "PYENV_ROOT": str(venv), **({"CI": ci} if ci else {})}
+    run = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert run.stdout == "neither Python 3.12 nor 3.13 is installed\n"
+    assert run.returncode == code, run.stderr
+
+
+def test_no_file_can_take_the_place_of_a_target() -> None:
+    text = (ROOT / "Makefile").read_text()
+    assert set(re.findall(r"(?m)^([a-z-]+):(?! export)", text)) == set(
+        re.findall(r"(?m)^\.PHONY: (.+)$", text)[0].split()
+    )

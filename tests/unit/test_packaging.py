@@ -37,10 +37,13 @@ def test_what_is_in_the_repository_is_in_the_source_distribution() -> None:
     assert sorted(tops - named - of_itself) == []
 
 
-def test_tox_has_each_python_of_the_classifiers() -> None:
+def test_the_pythons_of_the_classifiers_are_those_that_are_tried() -> None:
     pythons = [found[1] for each in PROJECT["classifiers"] if (found := re.search(r":: (3\.\d+)$", each))]
     environments = re.findall(r"\bpy3(\d+)\b", (ROOT / "tox.ini").read_text().split("[testenv]")[0])
-    assert environments == [version.removeprefix("3.") for version in pythons]
+    rows = re.findall(r"(?m)^\| (3\.[\d., ]+) \| (not yet)?", (ROOT / "CONTRIBUTING.md").read_text())
+    tried = {version: not not_yet for versions, not_yet in rows for version in versions.split(", ")}
+    assert environments == [version.removeprefix("3.") for version in tried]
+    assert pythons == [version for version in tried if tried[version]]
 
 
 def test_the_sbom_has_each_extra_of_users_but_spark() -> None:
