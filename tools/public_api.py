@@ -42,19 +42,30 @@ def signature(value: object) -> str:
         return ""
 
 
+def described_member(base: type, name: str, value: object) -> str:
+    """Return a member of a class with its parameters, or with its type."""
+    value = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+    if callable(value):
+        return f"{name}{signature(value)}"
+    getter = value.fget if isinstance(value, property) else getattr(value, "func", None)
+    kind = inspect.get_annotations(base).get(name)
+    if kind is None:
+        kind = inspect.get_annotations(getter).get("return") if getter else type(value)
+    kind = getattr(kind, "__forward_arg__", kind)
+    return f"{name}: {kind if isinstance(kind, str) else inspect.formatannotation(kind)}"
+
+
 def members(cls: type, described: set[type]) -> Iterator[str]:
     """Yield a line for each public member of a class that no described base class has."""
     if issubclass(cls, enum.Enum):
         yield from (f"  {member.name}" for member in cls)
         return
-    lines = {}
+    lines: dict[str, str] = {}
     for base in cls.__mro__:
         if base.__module__.startswith("kombu_opendata") and base not in described:
-            for name in (*vars(base), *vars(base).get("__annotations__", {})):
-                if not name.startswith("_"):
-                    value = inspect.getattr_static(cls, name, None)
-                    plain = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
-                    lines[name] = f"  {name}{signature(plain) if callable(plain) else ''}"
+            for name in (*vars(base), *inspect.get_annotations(base)):
+                if not name.startswith("_") and name not in lines:
+                    lines[name] = f"  {described_member(base, name, inspect.getattr_static(cls, name, None))}"
     yield from sorted(lines.values())
 
 

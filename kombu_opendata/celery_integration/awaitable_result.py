@@ -37,6 +37,7 @@ class AwaitableResult:
     """
 
     __slots__ = ("celery_result",)
+    celery_result: Any
 
     def __init__(self, celery_result: Any) -> None:
         self.celery_result = celery_result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import runpy
 from pathlib import Path
@@ -31,19 +32,30 @@ class Base:
 
 
 class Derived(Base):
+    limit = 3
+
+    @property
+    def size(self) -> list[int]:
+        return []
+
+    @functools.cached_property
+    def later(self) -> str:
+        return ""
+
     @classmethod
     def make(cls, size: int = 3) -> Derived:
         return cls()
 
 
+OF_DERIVED = ["  later: str", "  limit: int", "  make(cls, size: 'int' = 3) -> 'Derived'", "  size: list[int]"]
 Base.__module__ = Derived.__module__ = "kombu_opendata.example"
 
 
 @pytest.mark.parametrize(
     ("described", "lines"),
     [
-        (set(), ["  call(self, name: 'str') -> 'None'", "  make(cls, size: 'int' = 3) -> 'Derived'", "  x"]),
-        ({Base}, ["  make(cls, size: 'int' = 3) -> 'Derived'"]),
+        (set(), ["  call(self, name: 'str') -> 'None'", *OF_DERIVED, "  x: int"]),
+        ({Base}, OF_DERIVED),
     ],
 )
 def test_a_class_lists_what_no_described_base_has(described: set[type], lines: list[str]) -> None:
