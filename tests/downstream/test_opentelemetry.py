@@ -87,4 +87,6 @@ def test_a_server_that_hangs_does_not_slow_the_worker(
             lambda: tail(worker.log),
         )
         wait_until(lambda: silent.requests, PATIENCE_SECONDS, "a request of the exporter")
+        attempts = list(client.iter_attempts(queues=["celery"], states=["succeeded"]))
+        assert sorted(each.runtime_ms for each in attempts)[number // 2] < 100
         assert worker.terminate() == 0, tail(worker.log)
