@@ -36,6 +36,7 @@ from queue import SimpleQueue
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
+from celery.canvas import Signature
 from celery.signals import before_task_publish
 from celery.utils import uuid
 from kombu.exceptions import OperationalError
@@ -55,7 +56,11 @@ CANCEL_SECONDS = 1.0
 _POLL_SECONDS = 1.0
 #: errors after which the message may be stored
 _UNCERTAIN = (ConnectionLost, PublishFailed, StoreStalled, TimeoutError)
-_OUTCOMES = {True: "stored", False: "not stored", None: "not confirmed yet: stored once or not at all"}
+_OUTCOMES = {
+    True: "stored",
+    False: "not stored",
+    None: "not confirmed yet: stored once or not at all, see QueueClient.task(id)",
+}
 
 
 async def apply_async(
@@ -67,8 +72,10 @@ async def apply_async(
     message that the broker refuses is not published again.
 
     If the caller is cancelled, the attribute ``stored`` of the CancelledError is True if the message is stored, False
-    if it is not, and None if this was unknown after a second. In each case, it is stored at most once. With
-    ``asyncio.timeout``, the CancelledError is the cause of the TimeoutError.
+    if it is not, and None if this was unknown after a second. In each case, it is stored at most once. Its attribute
+    ``task_ids`` has the id of the task; when the broker answers again, :meth:`.QueueClient.task` returns a task that
+    is stored, and raises MessageNotFound for another one. With ``asyncio.timeout``, the CancelledError is the cause of
+    the TimeoutError.
 
     Raises:
         RetryLater: the broker accepts no message now, for instance because a queue is full.
@@ -80,11 +87,11 @@ async def apply_async(
     for name in ("producer", "publisher", "connection"):
         if options.get(name) is not None:
             raise RequestError(f"apply_async() uses the app's connections: remove the option {name!r}", option=name)
-    task_id = options["task_id"] = options.get("task_id") or uuid()
+    task_id = options["task_id"] = options.get("task_id") or _id_of(task)
     app = _app_of(task)
     parent = app.current_worker_task
     options = _parent_ids(parent) | options
-    result = await _publish(app, lambda: task.apply_async(args, kwargs, **options), f"task {task_id}")
+    result = await _publish(app, lambda: task.apply_async(args, kwargs, **options), [task_id])
     if parent is not None and options.get("add_to_parent", True):
         parent.add_trail(result)
     return AwaitableResult(result)
@@ -104,14 +111,23 @@ async def apply_async_many(signatures: Iterable[Any]) -> list[AwaitableResult]:
     parent = app.current_worker_task
     options = _parent_ids(parent)
 
-    def publish_all() -> list[Any]:
-        return [signature.apply_async(**options) for signature in signatures]
+    task_ids = [_id_of(signature) for signature in signatures]
 
-    results = await _publish(app, publish_all, f"{len(signatures)} tasks")
+    def publish_all() -> list[Any]:
+        pairs = zip(signatures, task_ids, strict=True)
+        return [signature.apply_async(task_id=task_id, **options) for signature, task_id in pairs]
+
+    results = await _publish(app, publish_all, task_ids)
     if parent is not None:
         for result in results:
             parent.add_trail(result)
     return [AwaitableResult(result) for result in results]
+
+
+def _id_of(task: Any) -> str:
+    """Return the id that a signature has already, or a new one."""
+    own = task.options.get("task_id") if isinstance(task, Signature) else None
+    return str(own or uuid())
 
 
 def _parent_ids(parent: Any) -> dict[str, Any]:
@@ -140,7 +156,7 @@ def _app_of(task: Any) -> Any:
     return app
 
 
-async def _publish(app: Any, publish: Callable[[], Any], description: str) -> Any:
+async def _publish(app: Any, publish: Callable[[], Any], task_ids: list[str]) -> Any:
     """Return the result of ``publish``, whose messages are durable."""
     if app.conf.task_always_eager:
         return await asyncio.to_thread(publish)
@@ -153,8 +169,9 @@ async def _publish(app: Any, publish: Callable[[], Any], description: str) -> An
         await asyncio.wait((outcome,))
     except asyncio.CancelledError as exc:
         stored = False if call.future.cancel() else await _stored(outcome)
+        description = f"task {task_ids[0]}" if len(task_ids) == 1 else f"{len(task_ids)} tasks"
         exc.add_note(f"{description}: {_OUTCOMES[stored]}")
-        exc.stored = stored  # type: ignore[attr-defined]
+        exc.stored, exc.task_ids = stored, task_ids  # type: ignore[attr-defined]
         raise
     return outcome.result()
 

@@ -20,7 +20,7 @@ from kombu import entity
 import kombu_opendata
 from kombu_opendata import AwaitableResult, QueueClient
 from kombu_opendata.celery_integration.async_publisher import CANCEL_SECONDS
-from kombu_opendata.errors import AccessRefused, ConnectionLost, QueueFull, RequestError
+from kombu_opendata.errors import AccessRefused, ConnectionLost, MessageNotFound, QueueFull, RequestError
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
@@ -144,8 +144,9 @@ def test_a_cancelled_publish_is_stored_once_and_says_so(app: Celery, store_folde
             os.kill(pid, signal.SIGCONT)
         cancelled: Any = caught.value.__cause__
         assert cancelled.stored is (True if ends == "in time" else None)
-        text = "stored" if ends == "in time" else "not confirmed yet: stored once or not at all"
-        assert cancelled.__notes__ == [f"task {task_id}: {text}"]
+        late = "not confirmed yet: stored once or not at all, see QueueClient.task(id)"
+        assert cancelled.__notes__ == [f"task {task_id}: {'stored' if ends == 'in time' else late}"]
+        assert cancelled.task_ids == [task_id]
         await kombu_opendata.apply_async(signature)  # confirmed after the cancelled one
         return task_id
 
@@ -153,6 +154,10 @@ def test_a_cancelled_publish_is_stored_once_and_says_so(app: Celery, store_folde
     ids = stored_ids(app.conf.broker_url)
     assert len(ids) == 3
     assert ids.count(task_id) == 1
+    with QueueClient(app.conf.broker_url) as client:
+        assert client.task(task_id).state == "available"
+        with pytest.raises(MessageNotFound):
+            client.task("another")
 
 
 def test_a_process_ends_although_the_broker_does_not_answer(app: Celery, store_folder: Path) -> None:

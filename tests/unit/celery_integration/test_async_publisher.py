@@ -230,6 +230,21 @@ def test_the_parent_of_workflows_is_that_of_celery(app: Celery) -> None:
     assert [message.headers["parent_id"] for message in take(app)] == [None]
 
 
+def test_a_signature_keeps_its_id(app: Celery) -> None:
+    add = app.tasks["add"]
+    frozen = add.s(1, 2)
+    task_id = frozen.freeze().id
+    workflow = group(add.s(1, 2), add.s(3, 4))
+    group_id = workflow.freeze().id
+    assert run(kombu_opendata.apply_async(frozen)).id == task_id
+    assert run(kombu_opendata.apply_async(workflow)).id == group_id
+    many = [add.s(1, 2).set(task_id="a"), add.s(1, 2)]
+    results = run(kombu_opendata.apply_async_many(many))
+    ids = [task_id, *(child.id for child in workflow.freeze().children), *(result.id for result in results)]
+    assert [message.headers["id"] for message in take(app)] == ids
+    assert results[0].id == "a"
+
+
 def test_a_caller_that_gives_up_leaves_the_result_to_the_others(app: Celery) -> None:
     async def work() -> list[Any]:
         result = await kombu_opendata.apply_async(app.tasks["add"], (1, 2))
