@@ -110,7 +110,7 @@ def latest(runs: list[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(name for run in each for name in run["numbers"] if name != "seeds"))
 
     def row(first: list[str], some: list[dict[str, Any]]) -> str:
-        hours = f"{sum(run['seconds'] for run in some) / 3600:.1f}"
+        hours = f"{sum(run['seconds'] for run in some) / 3600:.2f}"
         numbers = [f"{sum(run['numbers'].get(name, 0) for run in some):,}" for name in names]
         return _row(*first, hours, *numbers)
 
