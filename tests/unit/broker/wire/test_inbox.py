@@ -380,6 +380,15 @@ def test_a_delayed_client_is_read_up_to_64_kib() -> None:
     asyncio.run(program())
 
 
+def test_a_client_that_does_not_send_the_rest_of_a_message_is_cut_off() -> None:
+    async def program() -> None:
+        client, error = _Client(), ProtocolError("no rest")
+        client.inbox.give_up(error)
+        assert client.errors == [error]
+
+    asyncio.run(program())
+
+
 def test_rates_get_back_a_delayed_publish_once_and_no_other() -> None:
     async def program() -> None:
         client, now = _Client(), _StillLoop.now
