@@ -164,7 +164,6 @@ def test_tasks_publish_tasks(farm: Farm, ledger: Ledger) -> None:
     ledger.assert_once([*parents, *(f"{parent}.{child}" for parent in parents for child in range(10))])
 
 
-@pytest.mark.contract(16)
 def test_a_running_task_delays_its_key_and_no_other(
     broker_url: str, tmp_path: Path, ledger: Ledger, started: Children
 ) -> None:
