@@ -136,6 +136,26 @@ def test_a_partition_is_limited_and_delayed_by_itself(client: QueueClient, name:
         client.delay_key(name, 1, key="c")
 
 
+def test_a_partition_that_holds_more_than_its_new_limit_waits(client: QueueClient, name: str) -> None:
+    client.create(name, QueueOptions(partition_by="tenant"))
+    client.send_batch(name, ["a"] * 4, [{"tenant": "a"}] * 4)
+    held = client.read(name, qty=3)
+    client.alter(name, {"x-partition-concurrency": 2})
+    client.send_batch(name, ["b"] * 3, [{"tenant": "b"}] * 3)
+    assert bodies(client.read(name, qty=5)) == ["b", "b"]
+    client.archive(name, held[0])
+    assert client.read(name, qty=5) == client.read(name, qty=5, where={"tenant": "a"}) == []
+    client.archive(name, held[1])
+    assert bodies(client.read(name, qty=5)) == ["a"]
+
+
+def test_weights_of_unknown_keys_change_no_share(client: QueueClient, name: str) -> None:
+    client.create(name, QueueOptions(partition_by="tenant", partition_weights={"nobody": 1000, "x" * 300: 1000}))
+    client.send_batch(name, ["a", "b"] * 4, [{"tenant": "a"}, {"tenant": "b"}] * 4)
+    assert {row.key: row.share for row in client.list_partitions(name).partitions} == {"a": 0.5, "b": 0.5}
+    assert sorted(bodies(client.read(name, qty=4))) == ["a", "a", "b", "b"]
+
+
 def test_a_message_that_has_ended_does_not_delay_other_keys(client: QueueClient, name: str) -> None:
     client.create(name, QueueOptions(partition_by="tenant"))
     client.send_batch(name, ["a", "b"], [{"tenant": "a"}, {"tenant": "b"}])

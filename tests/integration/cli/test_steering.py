@@ -12,6 +12,7 @@ import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.queue_client.queue_options import QueueOptions
+from kombu_opendata.storage.state.partitions import bounded_key
 
 from ...support.terminal import terminal
 from .conftest import HOSTILE, LONG, run
@@ -179,3 +180,28 @@ def test_partitions_and_their_limits_are_seen(client: QueueClient, url: str) -> 
     assert limited.stderr == "2 more: use --offset\n"
     assert run("queue", "partitions", "tenants", "--offset", "9", url=url).stderr == ""
     assert run("queue", "partitions", "tenants", "--order", "size", url=url).returncode == 2
+
+
+@pytest.mark.parametrize("tenant", ["x" * 300, "a\n\x1b[31mb\x00", "x" * 65_535], ids=["long", "control", "longest"])
+def test_a_partition_whose_key_is_a_digest(client: QueueClient, url: str, name: str, tenant: str) -> None:
+    """Publish, list and delay it by its whole key, and by the key that is shown."""
+    client.create(name, QueueOptions(partition_by="tenant"))
+    client.send_batch(name, [1, 2, 3], [{"tenant": tenant}, {"tenant": tenant}, {"tenant": "b"}])
+    key = bounded_key(tenant)
+
+    def limits() -> dict[str, str]:
+        listed = json.loads(run("queue", "partitions", name, "--json", url=url).stdout)
+        rows = {row["key"]: row["limited_by"] for row in listed["partitions"]}
+        assert rows == {row.key: row.limited_by for row in client.list_partitions(name).partitions}
+        return rows
+
+    assert limits() == {key: "", "b": ""}
+    assert [row.backlog for row in client.list_partitions(name, search=key).partitions] == [2]
+    client.delay_key(name, 3600, key=tenant)
+    assert limits() == {key: "delay", "b": ""}
+    assert run("queue", "delay", name, "0", "--key", key, url=url).returncode == 0
+    assert limits() == {key: "", "b": ""}
+    shown = run("queue", "partitions", name, url=url).stdout
+    assert key[:20] in shown
+    assert "\x1b" not in shown
+    assert [message.body for message in client.read(name, qty=3, where={"tenant": tenant})] == [1, 2]

@@ -16,6 +16,7 @@ from kombu_opendata.broker.metrics.metric_catalogue import ALL, PREFIX
 from kombu_opendata.client.maintain import maintain
 from kombu_opendata.protocol.messages import CloseChord, OpenChord, StoreResult
 from kombu_opendata.queue_client import QueueOptions
+from kombu_opendata.storage.state.partitions import bounded_key
 
 from ...support.batches import commit_job
 from ...support.kombu_client import connected, declare, send, take_bodies
@@ -179,6 +180,20 @@ def test_the_largest_partitions_have_series_of_their_own(served: ServedBroker) -
     assert backlogs == {f"t{number:02}": number + 1 - (number == 11) for number in range(2, 12)} | {"(other)": 3}
     assert {key: count for key, count in slots.items() if count} == {"t11": 1}
     assert slots.keys() == backlogs.keys()
+
+
+def test_keys_of_partitions_can_be_anything(served: ServedBroker) -> None:
+    keys = ["x" * 300, "a\n\x00\x1b[31m", 'a"b\\', "", '"} 1 evil 2']
+    with QueueClient(f"opendata://127.0.0.1:{served.port}") as client:
+        client.create("q", QueueOptions(partition_by="tenant"))
+        client.send_batch("q", keys, [{"tenant": key} for key in keys])
+    found = scrape_until(port_of(served), lambda s: s.of("q").get("partitions") == len(keys))
+    backlogs = {
+        each.labels["partition"]: each.value
+        for each in found.samples
+        if each.name == "opendata_queue_partition_backlog" and each.value
+    }
+    assert backlogs == {bounded_key(key): 1 for key in keys}
 
 
 def test_names_of_queues_can_be_anything(served: ServedBroker, channel: Any) -> None:
