@@ -36,10 +36,10 @@ test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills),
 test-downstream: $(VENV)/.downstream ## other people's packages on this broker, each of one version; some of it: ARGS=tests/downstream/test_sentry.py
 	$(PYTEST) -m downstream $(PARALLEL) 3 $(or $(ARGS),tests/downstream)
 
-# Most workers, kills, random steps and other packages take long and measure few further lines. All processes write their
+# Most workers, kills (as in test_long.py), random steps and other packages take long and measure few further lines. All processes write their
 # data into one folder, those of other users, too. Failed tests do not prevent the report.
 MEASURED := tests/unit tests/golden tests/vendor tests/web tests/spark tests/integration tests/acceptance/test_task_outcomes.py
-MEASURED_LONG := tests/web tests/spark
+MEASURED_LONG := tests/web tests/spark --ignore tests/spark/test_long.py
 coverage: export COVERAGE_FILE := $(CURDIR)/.coverage.d/data
 coverage: $(VENV)/.test ## the fast tests and some long ones, measured with the processes that they start; fails below the floors
 	rm -rf .coverage.d && mkdir -m 1777 .coverage.d
