@@ -601,31 +601,38 @@ class Partitions(dict[int, Partition]):
         """Yield up to ``count`` partitions with messages in their fair order, which are not blocked."""
         seen: set[int] = set()
         for priority in self._priorities:
-            heap = self._settled(priority).copy()
+            heap = self._paid(priority).copy()
+            owed: set[int] = set()
             while heap and len(seen) < count:
-                partition = heappop(heap)[2]
+                tag, order, partition = heappop(heap)
                 if not self.fits(partition):
                     self.misplaced.add(partition.number)
                 elif partition.waiting and not partition.is_blocked and partition.number not in seen:
+                    if partition.debt and partition.number not in owed:
+                        owed.add(partition.number)
+                        heappush(heap, (tag + partition.debt, order, partition))
+                        continue
                     seen.add(partition.number)
                     yield partition
 
-    def _settled(self, priority: int) -> list[tuple[float, int, Partition]]:
-        """Return the heap of a level after its partitions paid their debts, without those that have no messages."""
-        level, places = self._levels[priority], []
-        for tag, order, partition in level.heap:
-            if partition.waiting and not partition.is_blocked:
-                places.append((tag + partition.debt, order, partition))
+    def _paid(self, priority: int) -> list[tuple[float, int, Partition]]:
+        """Return the heap of a level, whose first partition has messages and no debt."""
+        level = self._levels[priority]
+        heap = level.heap
+        while heap:
+            tag, order, partition = heap[0]
+            if not partition.waiting or partition.is_blocked:
+                heappop(heap)
+                partition.levels &= ~(1 << priority)
+                if not partition.is_blocked:
+                    partition.tag = tag
+            elif partition.debt:
+                heapreplace(heap, (tag + partition.debt, order, partition))
                 partition.debt = 0.0
-                continue
-            partition.levels &= ~(1 << priority)
-            if not partition.is_blocked:
-                partition.tag = tag
-        heapify(places)
-        level.heap = places
-        if places:
-            level.virtual_time = max(level.virtual_time, places[0][0])
-        return places
+            else:
+                level.virtual_time = max(level.virtual_time, tag)
+                break
+        return heap
 
     def _following(self, partition: Partition, priority: int) -> Iterator[QueueEntry | int | None]:
         """Yield the next loaded messages and cold buckets of a partition and a priority, in the order of delivery.
