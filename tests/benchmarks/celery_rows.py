@@ -107,7 +107,7 @@ def _gap_round(name: str, count: int, results: Results, folder: Path) -> None:
 
 
 def fair(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
-    """Measure the wait of a small tenant, the shares of ten, and the rate of three under kills."""
+    """Measure the wait of a small tenant, the shares of ten, and the rate of three under kills; then an alteration."""
     for measure in (_measure_wait, _measure_shares, _measure_rate):
         name = measure.__name__.removeprefix("_measure_")
         with our_broker(folder / name) as peer, QueueClient(peer.url, reconnect_timeout=60) as client:
@@ -116,6 +116,29 @@ def fair(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
             client.alter(run.queue, QueueOptions(partition_by="tenant"))  # Celery declares it without arguments
             measure(run, client, sizes, results)
         step(f"fair queue: {name}")
+    _measure_alteration(folder / "alteration", sizes, results)
+    step("fair queue: alteration")
+
+
+def _measure_alteration(folder: Path, sizes: Sizes, results: Results) -> None:
+    """Give partitions to a queue with a backlog, and publish to another queue until all messages are in theirs."""
+    with our_broker(folder) as peer, QueueClient(peer.url) as client:
+        client.create("backlog")
+        client.create("other")
+        each = sizes.fair_backlog // PUBLISHERS // len(_WEIGHTS)
+        for tenant in _WEIGHTS:
+            content = Content(headers={**clients.HEADERS, "tenant": str(tenant)})
+            publish_together(unconfirmed(peer), "backlog", each, content=content)
+        total = each * PUBLISHERS * len(_WEIGHTS)
+        wait_until(lambda: client.metrics("backlog").ready == total, "the backlog", seconds=600.0)
+        began, longest = time.monotonic(), 0.0
+        client.alter("backlog", QueueOptions(partition_by="tenant"))
+        while any(row.limited_by == "moving" for row in client.list_partitions("backlog").partitions):
+            sent = time.monotonic()
+            client.send("other", 1)
+            longest = max(longest, time.monotonic() - sent)
+        results.add("fair.moved", OURS, time.monotonic() - began)
+        results.add("fair.moved_publish", OURS, 1000 * longest)
 
 
 def _worker(run: Run, number: int = 0) -> Any:
