@@ -296,7 +296,10 @@ class RealRun:
         """Flip a bit of a file that the brokers left, and read the store again."""
         folder = self.folder / "store"
         files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".spare")
-        file = self.dice.choice([path for path in files if path.stat().st_size])
+        files = [path for path in files if path.stat().st_size]
+        # each kind alike: most files are manifests that newer ones have replaced, where a flip has no effect
+        kind = self.dice.choice(sorted({path.parent for path in files}))
+        file = self.dice.choice([path for path in files if path.parent == kind])
         data = bytearray(file.read_bytes())
         at = self.dice.randrange(len(data))
         data[at] ^= 1 << self.dice.randrange(8)

@@ -34,7 +34,11 @@ TESTS = {
     "broker/metrics/metrics_memory.py": ["unit/broker/metrics"],
     "broker/standby/bucket_active_role.py": ["unit/broker/standby"],
     "broker/wire/inbox.py": ["unit/broker/wire"],
-    "client/session/session_link.py": ["unit/client/test_resume.py", "unit/client/test_waiting.py"],
+    "client/session/session_link.py": [
+        "unit/client/test_broker_connection.py",
+        "unit/client/test_resume.py",
+        "unit/client/test_waiting.py",
+    ],
     "storage/commit/power_loss.py": ["unit/storage/commit/test_power_loss.py"],
     "storage/maintain/size_limit.py": ["unit/storage/maintain/test_size_limit.py"],
     "storage/maintain/upkeep.py": ["unit/storage/maintain/test_upkeep.py", "unit/storage/test_engine_limits.py"],
