@@ -20,6 +20,7 @@ from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.engine_sizes import EngineSizes
 
 from ..histories import events as e
+from ..histories.delivery_rules import RESOLUTION_SECONDS
 from .clients import ClientRecorder
 from .database import Bucket, SimulatedDatabases, SimulatedRecord
 from .disk import Disk, DiskCalls
@@ -55,10 +56,15 @@ ENGINE = EngineSettings(
 
 @dataclass
 class Host:
-    """The wall clock of a host, which can be set."""
+    """The wall clock of the brokers' hosts, which can be set.
+
+    Attributes:
+        last: the broker that served last, and its clock.
+    """
 
     loop: SimulatedLoop
     offset_seconds: float = 1_769_385_600.0
+    last: tuple[str, SystemClock] | None = None
 
     def wall_ns(self) -> int:
         return int((self.loop.time() + self.offset_seconds) * 1_000_000_000)
@@ -84,6 +90,7 @@ class Broker:
         is_serving: clients may use it.
         is_real: its store is a real folder, with the real SlateDB.
         is_older: it is of an older version, until it is upgraded.
+        skew_ns: how far the clock of its own host is ahead of the others.
         served: the time at which the last broker ended to which a session was connected, by session.
     """
 
@@ -103,11 +110,12 @@ class Broker:
         *,
         is_real: bool,
         is_older: bool,
+        skew_ns: int,
     ) -> None:
         self.name, self.loop, self.network, self.host = name, loop, network, host
         self.bucket, self.disk, self.folder, self.users, self.record = bucket, disk, folder, users, record
         self._restart_delay, self.is_real, self.is_older = restart_delay, is_real, is_older
-        self.served = served
+        self.served, self.skew_ns = served, skew_ns
         self.process: Process | None = None
         self.server: Server | None = None
         self.clock: SystemClock | None = None
@@ -127,7 +135,7 @@ class Broker:
         self.process.start(self._main(self.process, self._life))
 
     async def _main(self, process: Process, life: int) -> None:
-        self.clock = clock = SystemClock(self.host.wall_ns, self.host.monotonic_ns)
+        self.clock = clock = SystemClock(lambda: self.host.wall_ns() + self.skew_ns, self.host.monotonic_ns)
         run_id = f"{self.name}{life:015x}"
         self._calls = self.disk.calls() if self.disk is not None else None
         url = f"file://{self.folder}"
@@ -172,12 +180,22 @@ class Broker:
         if not await server.become_active(addresses, ("default",)):
             return
         self.is_serving = True
+        self._note_skew()
         await server.active_role.announce(addresses)
         server.front.gate.open()
         self.refusal = None
         if self.disk is not None:
             self.disk.power_lost = False
         self.record.add(e.Started, broker=self.name)
+
+    def _note_skew(self) -> None:
+        """Record by how much the time that clients see changes with the broker that now serves."""
+        assert self.clock is not None
+        last, self.host.last = self.host.last, (self.name, self.clock)
+        if last is not None and last[0] != self.name:
+            seconds = (self.clock.now_ms() - last[1].now_ms()) / 1000
+            if abs(seconds) > RESOLUTION_SECONDS / 2:
+                self.record.add(e.ClockSet, seconds=seconds)
 
     def _ended(self, process: Process, error: OpenDataError | None) -> None:
         """Handle the end of the process, by itself."""

@@ -32,6 +32,8 @@ from .loop import Fiber, Process, SimulatedLoop
 from .plan import LARGE, QUEUES, ROOT, SECRET, Step
 
 PREFETCH = 4
+#: by how much a client's clock may be ahead of that of the broker
+SKEWS_MS = (0, 0, 0, 800, -800, 5000, -5000)
 CHANNEL = 1
 OPTIONS: dict[str, Any] = {
     "secret": SECRET,
@@ -224,8 +226,13 @@ class KombuClient(Client):
     reports_outcomes = True
 
     def begin(self) -> None:
+        self.skew_ms = random.Random(f"{self.around.seed} clock of {self.name}").choice(SKEWS_MS)
         self.connection: RepeatingConnection
         self._open()
+
+    def wall_ms(self) -> int:
+        """Return the time of the client's host."""
+        return self.around.wall_ms() + self.skew_ms
 
     def _open(self) -> None:
         self.held: dict[tuple[str, int, int], str] = {}
@@ -253,7 +260,7 @@ class KombuClient(Client):
         headers = headers or {"key": key}
         envelope = encode_envelope(body, "application/data", "binary", headers, {}, "", queue)
         metadata = metadata_headers(headers, "", queue, priority, "application/data")
-        return m.Publish(0, 0, "", queue, envelope, metadata, priority, self.around.wall_ms(), 0, -1)
+        return m.Publish(0, 0, "", queue, envelope, metadata, priority, self.wall_ms(), 0, -1)
 
     # ---- steps
     def repeat(self, place: float) -> None:
@@ -272,14 +279,14 @@ class KombuClient(Client):
         until: float = -1.0,
         on_conflict: str = "return",
     ) -> None:
-        body, now_ms = body_of(key, size), self.around.wall_ms()
+        body = body_of(key, size)
         headers = {"key": key, "tenant": tenant, "shard": key[-1]} if tenant else {"key": key}
         headers |= {"id": key} if unique else {}
         operation = e.Publish(
             key=key,
             queues=(queue,),
             priority=priority,
-            delay=delay,
+            delay=max(delay + self.skew_ms / 1000, 0.0) if delay else 0.0,  # it shifts by the clock's error
             ttl=ttl,
             digest=digest(body),
             partition=tenant,
@@ -288,7 +295,7 @@ class KombuClient(Client):
             replaces=on_conflict == "replace",
         )
         message = self.message(key, body, queue, headers, priority)
-        message.visible_at_ms = now_ms + round(1000 * delay) if delay else 0
+        message.visible_at_ms = self.wall_ms() + round(1000 * delay) if delay else 0
         message.ttl_ms = round(1000 * ttl) if ttl else -1
         if unique:
             until_ms = round(1000 * until) if until > 0 else int(until)

@@ -44,6 +44,8 @@ _PATIENCE_SECONDS = 300.0
 _LEASES_END_SECONDS = 80.0
 #: for a report of the real SlateDB, before the simulated time goes on
 _REAL_SECONDS = 0.0005
+#: by how much the clocks of both brokers are ahead
+SKEWS_MS = ([0, 0], [0, 0], [0, 1500], [1500, 0], [0, 20_000], [20_000, 0])
 RULES = {
     "orders": e.Rules(max_attempts=20),
     "mail": e.Rules(max_attempts=3, dead_letters="dead"),
@@ -112,6 +114,7 @@ class World:
             user_table(TENANT, SECRET, {"default": {"write": "^eve-", "read": f"^(eve-|{EXCHANGE}$)"}}),
         )
         restarts = self.dice("restarts")
+        skews: list[int] = self.dice("clocks").choice(SKEWS_MS)
         served: dict[bytes, float] = {}
         self.brokers = {
             name: Broker(
@@ -128,8 +131,9 @@ class World:
                 served,
                 is_real=plan.store == "slatedb",
                 is_older=begins_older(plan.seed),
+                skew_ns=skew * 1_000_000,
             )
-            for name in plan.brokers
+            for name, skew in zip(plan.brokers, skews, strict=False)
         }
         address = f"simulated-{id(self)}"
         self.around = Surroundings(
