@@ -1,6 +1,7 @@
 """Runs of the simulation: ``make simulation STEPS=… SEED=…``.
 
-Each seed is one run. A run with an anomaly is shortened, and its script is printed: save it, and repeat it with
+Each seed is one run. Every 32nd uses the real SlateDB: it does not repeat exactly, and is recorded separately. Another
+one with an anomaly is shortened, and its script is printed: save it, and repeat it with
 ``python -m tests.simulation --script FILE``. With RECORD=yes, the runs are added to ``tests/reliability``.
 """
 
@@ -18,12 +19,14 @@ import msgspec
 
 from ..histories.checker import summaries
 from ..reliability.runs import commit, record
-from .plan import Plan, draw
+from .plan import Plan, Store, draw
 from .shrinking import script_of, shrink
 from .world import Outcome, World
 
 #: steps of the plan of one run
 PLANNED = 2000
+#: each seed that is a multiple of this runs on the real SlateDB, unless a store is chosen: 3 % of them
+REAL_EVERY = 32
 
 
 def main() -> int:
@@ -43,16 +46,17 @@ def main() -> int:
     return many(options)
 
 
-def many(options: argparse.Namespace) -> int:
-    """Run seeds until there were enough steps."""
-    began, code = time.monotonic(), commit()
-    seed, found = options.seed, 0
-    numbers: Counter[str] = Counter(seeds=0, steps=0, calls=0, messages=0, anomalies=0, kills=0)
-    faults, points = Counter[str](), Counter[str]()
-    defects: list[str] = []
-    while numbers["steps"] < options.steps and not (found and options.first):
-        outcome = World(draw(seed, PLANNED, options.store)).run()
-        numbers.update(
+class Totals:
+    """The sums of the runs of a kind, to be recorded."""
+
+    def __init__(self) -> None:
+        self.numbers = Counter(seeds=0, steps=0, calls=0, messages=0, anomalies=0, kills=0)
+        self.faults, self.points = Counter[str](), Counter[str]()
+        self.defects: list[str] = []
+        self.seconds = 0.0
+
+    def add(self, outcome: Outcome, seconds: float) -> None:
+        self.numbers.update(
             seeds=1,
             steps=outcome.steps,
             calls=outcome.calls,
@@ -60,30 +64,45 @@ def many(options: argparse.Namespace) -> int:
             anomalies=len(outcome.anomalies),
             kills=outcome.faults["kill"],
         )
-        faults.update(outcome.faults)
-        points.update(str(anomaly.point) for anomaly in outcome.anomalies)
-        defects += summaries(seed, outcome.anomalies)
+        self.faults.update(outcome.faults)
+        self.points.update(str(anomaly.point) for anomaly in outcome.anomalies)
+        self.defects += summaries(outcome.plan.seed, outcome.anomalies)
+        self.seconds += seconds
+
+
+def many(options: argparse.Namespace) -> int:
+    """Run seeds until there were enough steps."""
+    code, seed, found, steps = commit(), options.seed, 0, 0
+    totals = {"simulated": Totals(), "slatedb": Totals()}
+    while steps < options.steps and not (found and options.first):
+        began = time.monotonic()
+        store: Store | None = options.store or ("slatedb" if seed % REAL_EVERY == 0 else None)
+        outcome = World(draw(seed, PLANNED, store)).run()
+        totals["slatedb" if store == "slatedb" else "simulated"].add(outcome, time.monotonic() - began)
+        steps += outcome.steps
         if report(outcome):
             found += 1
-            if not options.no_shrinking:
+            if not options.no_shrinking and store != "slatedb":
                 print(script_of(shrink(outcome.plan, partial(breaks, outcome.anomalies[0].point))), flush=True)
         seed += 1
-    seconds = time.monotonic() - began
-    if os.environ.get("RECORD"):
-        kind = f' ARGS="--store {options.store}"' if options.store else ""
-        record(
-            "simulation",
-            "make simulation",
-            seconds,
-            numbers,
-            faults,
-            defects=defects,
-            points=points,
-            exact=f"make simulation STEPS={options.steps} SEED={options.seed}{kind}",
-            code=code,
-            first_seed=options.seed,
-        )
-    print(f"{dict(numbers)}, {sum(faults.values())} faults, {seconds:.0f} s")
+    for kind, total in totals.items():
+        if not total.numbers["seeds"]:
+            continue
+        if os.environ.get("RECORD"):
+            arguments = f' ARGS="--store {options.store}"' if options.store else ""
+            record(
+                "simulation",
+                "make simulation" if kind == "simulated" else 'make simulation ARGS="--store slatedb"',
+                total.seconds,
+                total.numbers,
+                total.faults,
+                defects=total.defects,
+                points=total.points,
+                exact=f"make simulation STEPS={options.steps} SEED={options.seed}{arguments}",
+                code=code,
+                first_seed=options.seed,
+            )
+        print(f"{kind}: {dict(total.numbers)}, {sum(total.faults.values())} faults, {total.seconds:.0f} s")
     return int(bool(found))
 
 
@@ -97,7 +116,7 @@ def report(outcome: Outcome) -> int:
     faults = ", ".join(f"{count} × {name}" for name, count in sorted(outcome.faults.items()))
     plan = outcome.plan
     text = f"seed {plan.seed}, {plan.store}: {outcome.steps} steps, {outcome.calls} calls, {faults or 'no faults'}"
-    print(f"{text}; trace {outcome.trace}", flush=True)
+    print(f"{text}; {'not exact' if plan.store == 'slatedb' else f'trace {outcome.trace}'}", flush=True)
     for anomaly in outcome.anomalies[:20]:
         print(f"  point {anomaly.point}: {anomaly.text}")
     return int(bool(outcome.anomalies))

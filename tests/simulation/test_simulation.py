@@ -14,7 +14,7 @@ from kombu_opendata.storage.commit.journal_format import RECORD, checksum, compl
 from kombu_opendata.storage.effects import codec
 from kombu_opendata.storage.effects.deliveries import RenewEffect
 from kombu_opendata.storage.effects.publishes import SyncedTimeEffect
-from tests.histories.events import Started
+from tests.histories.events import ClockSet, Started
 from tests.simulation.older_version import older_segment
 from tests.simulation.plan import Plan, Step, Store, draw
 from tests.simulation.shrinking import script_of, shrink
@@ -55,7 +55,10 @@ def test_a_broker_without_its_bucket_is_replaced() -> None:
     begun = tuple(step for step in steps if step.actor)
     outcome = World(Plan(3, "bucket", (*begun[:100], isolate, *begun[100:], Step(10.0, "", "reset", NOW)))).run()
     assert outcome.history is not None
-    assert {event.broker for event in outcome.history.events if isinstance(event, Started)} == {"a", "b"}
+    events = outcome.history.events
+    assert {event.broker for event in events if isinstance(event, Started)} == {"a", "b"}
+    (ahead,) = (event.seconds for event in events if isinstance(event, ClockSet))
+    assert ahead == pytest.approx(1.5, abs=0.1)  # the clock of the other broker's host
     assert not outcome.anomalies
 
 
