@@ -80,7 +80,7 @@ class Surroundings:
     """What the clients of a run share.
 
     Attributes:
-        wall_ms: the clock of the brokers' host, to which the clients' clocks are set.
+        wall_ms: the clock of the broker that serves, from which some clients' clocks differ.
         served: the times at which brokers ended to which sessions were connected.
         broker_of: returns the server of the broker to which a session of a user is connected; None if there is none.
     """

@@ -1,4 +1,4 @@
-"""The simulated disk of a host: the files of journals, with the faults of disks.
+"""The simulated disk of a host: the files of journals and payload segments, with the faults of disks.
 
 A file has the bytes that the system would read, which survive the end of a process, and the writes since its last sync,
 of which a power loss keeps any subset, each torn at any byte. A rename or a removal survives a power loss certainly
@@ -288,7 +288,7 @@ class DiskCalls(FileCalls):
 
 
 class SegmentCalls(DiskCalls):
-    """The calls of one process for its payload segments."""
+    """The calls of one process for its payload segments, which it also shows in the real folder."""
 
     def __init__(self, disk: Disk) -> None:
         super().__init__(disk)
