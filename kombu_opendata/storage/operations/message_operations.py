@@ -170,16 +170,28 @@ class Operations:
 
     # ------------------------------------------------------------------ consuming
     def claim(
-        self, queue: Queue, entries: Sequence[QueueEntry], session: bytes, lease_ms: int = 0, at: int | None = None
+        self,
+        queue: Queue,
+        entries: Sequence[QueueEntry],
+        session: bytes,
+        lease_ms: int = 0,
+        at: int | None = None,
+        *,
+        is_due: bool = True,
     ) -> None:
-        """Lease these available messages to a session, for the queue's lease or ``lease_ms``, from ``at`` or now."""
-        # a message that returned within this millisecond is claimed in the next one: the token is the claim's time
+        """Lease these available messages to a session, for the queue's lease or ``lease_ms``, from ``at`` or now.
+
+        Args:
+            is_due: False for messages that may be delayed, which this session does not deliver.
+        """
+        # A message that returned within this millisecond is claimed in the next one: the token is the claim's time. The
+        # clock does not go back behind a claim, so one of a delayed message must not have the time of its delivery.
         at = self._clock.now_ms() if at is None else at
         pairs: list[int] = []
         redelivered = 0
         for entry in entries:
             pairs += entry.id, entry.bucket
-            if entry.visible_at > at:
+            if entry.visible_at > at and is_due:
                 at = entry.visible_at
             if entry.attempts or entry.returned:
                 redelivered += 1

@@ -222,5 +222,5 @@ class QueueLoader(EngineService):
         entry = queue.messages.available.get(id)
         if entry is not None and self._state.queues.get(queue.name) is queue:
             log.error("message %d of queue %r can't be delivered and has failed: %s", id, queue.name, reason)
-            self._operations.claim(queue, (entry,), _BROKER_SESSION)
+            self._operations.claim(queue, (entry,), _BROKER_SESSION, is_due=False)
             self._operations.fail(queue, (entry,), "opendata-queue broker", "")

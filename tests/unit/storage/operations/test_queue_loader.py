@@ -252,6 +252,26 @@ def test_only_a_store_that_fails_is_read_again(
     run(tmp_path / "s", steps, sized(LITTLE_AHEAD, load_messages=80), loop=AdvancedLoop)
 
 
+def test_a_damaged_message_that_is_delayed_does_not_set_the_clock(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        start = world.clock.now_ms()
+        kept = world.publish("q")
+        delayed = world.publish("q", visible_at=start + 86_400_000)
+        await world.engine.commits.checkpoint()
+        world.engine.payloads.shrink()
+        world.engine.commits.batch.put(keys.payload_key(delayed), b"damaged")
+        await world.engine.commits.checkpoint()
+        assert (await world.claim("q")).id == kept
+        world.clock.advance(1)
+        await world.next("q")
+        assert delayed not in world.queue("q").messages.available, "it has failed"
+        await world.engine.commits.commit()
+        await world.crash()
+        assert start <= world.engine.state.newest_ms < start + 86_400_000
+
+    run(tmp_path / "s", steps)
+
+
 def test_messages_by_their_ids_load_their_own_buckets(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         ids = [world.publish("q") for _ in range(400)]
