@@ -25,6 +25,7 @@ def test_a_broker_whose_store_was_deleted_ends_and_answers_for_nothing_more(stor
         first = broker.wait_up()
         wait_until(lambda: is_removed(store), 60, "end of the folder")
         wait_until(lambda: not is_running(first), 60, f"end of process {first}")
+        wait_until(lambda: is_removed(store), 60, "end of the folder")  # with what the broker wrote as it ended
         queue = connection.SimpleQueue("q")  # declares it in the new store
         queue.put("two")
         assert broker.wait_up() != first

@@ -125,7 +125,7 @@ def test_the_rules_for_celery_exporter_record_its_names() -> None:
     names = {"celery_queue_length", "celery_active_consumer_count", "celery_active_worker_count"}
     assert [rule.keys() for rule in rules_for_celery_exporter()] == [{"record", "expr"}] * len(names)
     assert {rule["record"] for rule in rules_for_celery_exporter()} == names
-    page = (ROOT / "docs" / "migrating.md").read_text()
+    page = (ROOT / "docs" / "compatibility.md").read_text()
     for rule in rules_for_celery_exporter():
         assert f"`{rule['record']}`" in page
         assert rule["expr"].startswith("sum by (queue_name) ("), "the only label of the exporter"
