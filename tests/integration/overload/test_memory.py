@@ -75,7 +75,8 @@ def test_a_consumer_that_never_reads_while_1_gb_is_published(
     publisher.publish(16 * size, size, 1)  # what any broker that is used needs
     idle = resident_bytes(broker)
     publisher.publish(1024 * MB, size, max(1, 8 * MB // size))
-    assert publisher.highest_bytes - idle < 120 * MB  # 75 to 102 were seen, with bodies that LZ4 makes 70 times smaller
+    # 107 to 134 are expected, 48 of them in the cache of payloads, with bodies that LZ4 makes 70 times smaller
+    assert publisher.highest_bytes - idle < 152 * MB
 
 
 # ---------------------------------------------------------------- the limit
