@@ -36,8 +36,8 @@ test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills),
 test-downstream: $(VENV)/.downstream ## other people's packages on this broker, each of one version; some of it: ARGS=tests/downstream/test_sentry.py
 	$(PYTEST) -m downstream $(PARALLEL) 3 $(or $(ARGS),tests/downstream)
 
-# Most workers, kills (as in test_long.py), random steps and other packages take long and measure few further lines. All processes write their
-# data into one folder, those of other users, too. Failed tests do not prevent the report.
+# Most workers, kills (as in test_long.py), random steps and other packages take long and measure few further lines. All
+# processes write their data into one folder, those of other users, too. Failed tests do not prevent the report.
 MEASURED := tests/unit tests/golden tests/vendor tests/web tests/spark tests/integration tests/acceptance/test_task_outcomes.py
 MEASURED_LONG := tests/web tests/spark --ignore tests/spark/test_long.py
 coverage: export COVERAGE_FILE := $(CURDIR)/.coverage.d/data

@@ -28,6 +28,11 @@ def _tasks_with_errors(collector: Collector) -> list[str]:
     return [event["tags"]["celery_task_id"] for event in collector.envelope_items("event") if "tags" in event]
 
 
+def settings_of(project: DjangoProject) -> set[str]:
+    """Return the names of Celery's settings that Django has."""
+    return set(re.findall(r"CELERY_\w+", project.run("-c", "from django.conf import settings; print(dir(settings))")))
+
+
 def test_beat_results_sentry_traces_an_exporter_and_flower(
     broker: ServedBroker,
     client: QueueClient,
@@ -40,8 +45,7 @@ def test_beat_results_sentry_traces_an_exporter_and_flower(
     server = f"127.0.0.1:{collector.port}"
     env = {"SENTRY_DSN": f"http://key@{server}/1", "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{server}"}
     project = DjangoProject(broker.url, tmp_path, started, module="observed", env=env)
-    given = project.run("-c", "from django.conf import settings; print(dir(settings))")
-    assert set(re.findall(r"CELERY_\w+", given)) == SETTINGS
+    assert settings_of(project) == SETTINGS
     started.add(exporter := Exporter(python_with("celery-exporter"), broker.url, tmp_path))
     started.add(flower := Flower(broker.url, tmp_path, app="project", cwd=project.project, env=project.env))
     worker = project.worker("--heartbeat-interval=1")

@@ -105,18 +105,17 @@ def latest(runs: list[dict[str, Any]]) -> str:
         return ""
     found = [place for place, run in enumerate(each, 1) if any(run["numbers"].get(name) for name in DEFECTS)]
     clean = each[max(found, default=0) :]
-    names = list(dict.fromkeys(name for run in each for name in run["numbers"] if name != "seeds"))
+    names = list(dict.fromkeys(name for run in each for name in run["numbers"]))
 
     def row(first: list[str], some: list[dict[str, Any]]) -> str:
         hours = f"{sum(run['seconds'] for run in some) / 3600:.2f}"
         numbers = [f"{sum(run['numbers'].get(name, 0) for run in some):,}" for name in names]
         return _row(*first, hours, *numbers)
 
-    rows = [row(["since the last anomaly", "", f"{sum(run['numbers']['seeds'] for run in clean):,}"], clean)]
+    rows = [row(["since the last anomaly", "", ""], clean)]
     for run in each[: -_SHOWN - 1 : -1]:
-        seeds = f"{run['first_seed']}–{run['first_seed'] + run['numbers']['seeds'] - 1}"
-        rows.append(row([f"`{run['command']}`", run["commit"], seeds], [run]))
-    return _head("run", "commit", "seeds", "hours", *names, numbers=2 + len(names)) + "".join(rows)
+        rows.append(row([f"`{run['command']}`", run["commit"], str(run["first_seed"])], [run]))
+    return _head("run", "commit", "first seed", "hours", *names, numbers=2 + len(names)) + "".join(rows)
 
 
 def faults(kinds: dict[str, list[dict[str, Any]]]) -> str:

@@ -12,8 +12,8 @@ one message of each other partition. A partition that becomes empty keeps its pl
 otherwise a partition that always has a single message would begin again and again before the others.
 
 A read by groups or by a condition delivers messages of partitions that are not next. Such a partition has a *debt*,
-which is added to its tag when it is next, or by the next read by groups. A debt is limited, so that a partition that
-was read for long without a delivery in the fair order waits for a limited time.
+which is added to its tag when it is next, and which other reads by groups take into account. A debt is limited, so that
+a partition that was read for long without a delivery in the fair order waits for a limited time.
 
 **Priorities.** Each priority is a :class:`Level` with its own virtual time. Invariant: a partition that is neither
 empty nor blocked is in the level of its best message. It may be in other levels, too: such a place is checked, and
