@@ -31,22 +31,22 @@ class SystemClock:
         self, wall_ns: Callable[[], int] = time.time_ns, monotonic_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
         self._wall_ns, self._monotonic_ns = wall_ns, monotonic_ns
-        self._wall = wall_ns() // 1_000_000
-        self._monotonic = monotonic_ns() // 1_000_000
+        # The wall clock is read first: if the process is interrupted in between, the time is too early, never too late.
+        self._ahead_ns = wall_ns() - monotonic_ns()  # the wall clock's lead over the monotonic one
+        self._now = 0
         self._next_ns = 0  # the monotonic time from which the result may differ
 
     def now_ms(self) -> int:
-        now_ns = self._monotonic_ns()
-        if now_ns >= self._next_ns:
-            monotonic, wall = now_ns // 1_000_000, self._wall_ns() // 1_000_000
-            expected = self._wall + monotonic - self._monotonic
-            self._monotonic = monotonic
-            self._wall = wall if wall > expected else expected
-            self._next_ns = (monotonic + 1) * 1_000_000
-        return self._wall
+        if self._monotonic_ns() >= self._next_ns:
+            wall_ns, monotonic_ns = self._wall_ns(), self._monotonic_ns()
+            self._ahead_ns = max(self._ahead_ns, wall_ns - monotonic_ns)
+            self._now, since_ns = divmod(monotonic_ns + self._ahead_ns, 1_000_000)
+            self._next_ns = monotonic_ns + 1_000_000 - since_ns
+        return self._now
 
     def not_before(self, at_ms: int) -> None:
-        self._wall = max(self._wall, at_ms)
+        self._ahead_ns = max(self._ahead_ns, at_ms * 1_000_000 - self._monotonic_ns())
+        self._next_ns = 0
 
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from itertools import chain, repeat
 
+from ...errors import CorruptRecord
 from ..clock import Clock
 from ..effects import codec
 from ..effects.codec import Commit
@@ -64,7 +65,7 @@ async def rebuild(
         history: receives the rows of the effects, after those of the store's log.
 
     Raises:
-        CorruptRecord: a record does not decode.
+        CorruptRecord: a record does not decode, or a commit changes what the store does not have.
     """
     needed_buckets: Wanted = {place for effects in commits for effect in effects for place in effect.active_buckets()}
     await _load_settings(store, state)
@@ -89,7 +90,15 @@ async def rebuild(
     state.history = history
     for effects in commits:
         for effect in effects:
-            effect.apply(state)
+            try:
+                effect.apply(state)
+            except LookupError as error:
+                raise CorruptRecord(
+                    f"the journal changes {error}, which the store does not have: files of the store are damaged or "
+                    "older than the journal; restore a backup",
+                    key=keys.JOURNAL_POSITION_KEY,
+                    offset=0,
+                ) from error
     clock.not_before(state.newest_ms)
     now = clock.now_ms()
     for queue in state.queues.values():
