@@ -10,6 +10,7 @@ from . import clients
 from .beside_backlog import Sample, sample
 from .clients import Content, Timing
 from .kombu_api import Exchange, Queue
+from .machine import written_bytes
 from .peers import Peer, our_broker
 from .processes import BenchError, Waiter, run_alone
 from .results import Results
@@ -46,9 +47,13 @@ def bodies(sizes: Sizes) -> dict[str, tuple[int, int]]:
 
 def message_sizes(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
     for key, (body_bytes, count) in bodies(sizes).items():
+        before = written_bytes(folder)
         with a_queue(peer, f"sizes-{key}") as name:
             published: Timing = run_alone(clients.publish, peer, name, count, "", (), Content(body_bytes=body_bytes))
             consumed = consume_all(peer, name, count)
+            after = written_bytes(folder)
+        if key == "1MB" and before is not None and after is not None:
+            results.add("sizes.written1MB", peer.name, (after - before) / (count * body_bytes))
         each = body_bytes / 1e6 if key.endswith("MB") else 1
         results.add(f"sizes.publish{key}", peer.name, rate(published) * each)
         results.add(f"sizes.consume{key}", peer.name, rate(consumed) * each)
