@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from .support.ledger import Ledger
+from .support.prepared_broker import prepared_brokers
 from .support.processes import Children, children, wait_until
 from .support.s3 import S3, S3Process, s3_named
 from .support.verified import assert_all_verified
@@ -54,6 +55,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Leave what was collected, which lives to the end, out of each full collection of garbage."""
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def brokers_prepared() -> Iterator[None]:
+    """Embedded brokers start faster."""
+    with prepared_brokers():
+        yield
 
 
 @pytest.fixture
