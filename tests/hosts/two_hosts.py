@@ -191,7 +191,7 @@ class TwoHosts:
         while not self._over.wait(0.1):
             for host, broker in list(self.brokers.items()):
                 if broker.ended and host not in self._held:
-                    self.exits.append((host, int(broker.process.returncode)))
+                    self.exits.append((host, broker.process.wait()))
                     if not self._over.wait(RESTART_SECONDS):
                         self._start_broker(host)
 

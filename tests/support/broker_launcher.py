@@ -1,6 +1,6 @@
 """Executed in place of Python to start an embedded broker: has it forked, see ``prepared_broker``.
 
-It runs without ``site`` and imports only modules that are part of the interpreter: that is why it is fast.
+It runs without ``site`` and imports only modules of the interpreter itself: that is why it is fast.
 """
 
 from __future__ import annotations
@@ -10,31 +10,38 @@ import marshal
 import os
 import resource
 import sys
-from typing import Any
+
+TYPE_CHECKING = False  # that of `typing` takes longer to import than all others
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 #: environment variables that only the start of a process reads
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "FAKETIME", "COVERAGE_")
 _LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
 
 
-def fingerprint() -> list[Any]:
+def fingerprint(environment: Mapping[str, str] = os.environ) -> list[Any]:
     """What a forked process has from the one that forks it."""
-    environment = sorted(item for item in os.environ.items() if item[0].startswith(_READ_AT_START))
+    read_at_start = sorted(item for item in environment.items() if item[0].startswith(_READ_AT_START))
     hard_limits = [resource.getrlimit(limit)[1] for limit in _LIMITS]
-    return [os.getresuid(), os.getresgid(), sorted(os.getgroups()), hard_limits, environment]
+    return [os.getresuid(), os.getresgid(), sorted(os.getgroups()), hard_limits, read_at_start]
 
 
-def _request(arguments: list[str]) -> dict[str, Any]:
+def request(arguments: list[str], environment: Mapping[str, str], folder: str, files: list[int]) -> bytes:
+    """What a process is to become; its files, with these numbers, are sent beside it."""
     umask = os.umask(0o077)
     os.umask(umask)
-    return {
-        "fingerprint": fingerprint(),
+    wanted = {
+        "fingerprint": fingerprint(environment),
         "arguments": arguments,
-        "environment": dict(os.environ),
-        "folder": os.getcwd(),
+        "environment": dict(environment),
+        "folder": folder,
         "umask": umask,
         "limits": [(limit, resource.getrlimit(limit)) for limit in _LIMITS],
+        "files": files,
     }
+    return marshal.dumps(wanted)
 
 
 def _open_files() -> list[int]:
@@ -44,12 +51,12 @@ def _open_files() -> list[int]:
 def _is_forked(address: str, arguments: list[str]) -> bool:
     """Whether the broker is forked, with the open files of this process."""
     files = _open_files()
-    request = marshal.dumps({**_request(arguments), "files": files})
-    rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in files)
+    data = request(arguments, os.environ, os.getcwd(), files)
+    rights = b"".join(file.to_bytes(4, sys.byteorder) for file in files)
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     try:
         connection.connect(address)
-        connection.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+        connection.sendmsg([data], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
         return connection.recv(1) == b"y"
     except OSError:
         return False

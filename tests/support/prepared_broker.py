@@ -1,36 +1,79 @@
-"""A faster start of embedded brokers: they are forked from a process that has imported what each of them needs.
+"""A faster start of brokers: they are forked from a process that has imported what each of them needs.
 
 Three quarters of the CPU time of a broker's start are imports. The clients in the process of the tests execute
 ``broker_launcher`` in place of Python. It passes on its files, environment and arguments; if a fork can't have what it
-has (another user, an option of the interpreter), it executes Python. Clients in other processes and the console script
-start brokers as users do; so does each client while coverage is measured.
+has (another user, an option of the interpreter), it executes Python. A broker that a test itself starts becomes a child
+of this process. Clients in other processes, and people's scripts, start brokers as users do; so does everything while
+coverage is measured.
 """
 
 from __future__ import annotations
 
 import ctypes
-import gc
-import marshal
 import os
-import runpy
-import select
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from . import broker_launcher
+
 _REAL = sys.executable
-_LAUNCHER = Path(__file__).with_name("broker_launcher.py")
-_REQUEST_BYTES = 1 << 18
+_LAUNCHER, _FORKER = (str(Path(__file__).with_name(f"broker_{name}.py")) for name in ("launcher", "forker"))
+_POLL_SECONDS = 0.02
+_PR_SET_CHILD_SUBREAPER = 36
+_prepared: list[_Interpreter] = []
+
+
+class Forked:
+    """A child of this process that it has not started: as much of ``subprocess.Popen`` as tests use."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+            time.sleep(_POLL_SECONDS)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def forked(command: list[str], environment: Mapping[str, str], folder: Path, files: Mapping[int, int]) -> Forked | None:
+    """Fork a broker with this command line of ``opendata-queue``; None if that is not possible.
+
+    Args:
+        files: its open files, as numbers in this process, by their numbers in the broker.
+    """
+    return _prepared[-1].fork(command, environment, folder, files) if _prepared else None
 
 
 class _Interpreter:
@@ -49,20 +92,43 @@ class _Interpreter:
     def executable(self) -> str:
         if sys.executable != _REAL or os.geteuid() != self._user:
             return sys.executable
+        self._start()
         launcher = self._folder / "python"
-        if self._forker is None:
-            self._forker = self._start()
-            words = [_REAL, "-IS", str(_LAUNCHER), _REAL, str(self._folder / "socket")]
+        if not launcher.exists():
+            words = [_REAL, "-IS", _LAUNCHER, _REAL, str(self._folder / "socket")]
             launcher.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             launcher.chmod(0o700)
         return str(launcher)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def fork(
+        self, command: list[str], environment: Mapping[str, str], folder: Path, files: Mapping[int, int]
+    ) -> Forked | None:
+        if sys.executable != _REAL or os.geteuid() != self._user:
+            return None
+        self._start()
+        request = broker_launcher.request(command, environment, str(folder), list(files))
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)  # the broker's parent ends, and this process takes its place
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+                connection.connect(str(self._folder / "socket"))
+                socket.send_fds(connection, [request], list(files.values()))
+                answer = connection.recv(100)
+                if answer == b"n":
+                    return None
+                assert connection.recv(1) == b"y"
+                return Forked(int(answer))
+        finally:
+            prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+    def _start(self) -> None:
+        if self._forker is not None:
+            return
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(str(self._folder / "socket"))
             listener.listen(64)
-            return subprocess.Popen(
-                [_REAL, "-P", __file__, str(listener.fileno()), "." * 8192],  # room for a broker's command line
+            self._forker = subprocess.Popen(
+                [_REAL, "-P", _FORKER, str(listener.fileno()), "." * 8192],  # room for a broker's command line
                 cwd=self._root,
                 env=self._environment,
                 stdin=subprocess.PIPE,  # whose end is that of the tests
@@ -89,86 +155,9 @@ def prepared_brokers() -> Iterator[None]:
     interpreter = _Interpreter(Path(launch_broker.__file__).parents[2])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch_broker, "sys", interpreter)
+        _prepared.append(interpreter)
         try:
             yield
         finally:
+            _prepared.remove(interpreter)
             interpreter.close()
-
-
-# ------------------------------------------------------------------ the process that forks
-def _fork_brokers(listener: socket.socket) -> list[str]:
-    """Fork a broker for each launcher until the tests end; return in the broker, with its arguments."""
-    fingerprint = runpy.run_path(str(_LAUNCHER))["fingerprint"]()
-    while True:
-        ready, _, _ = select.select([listener, sys.stdin], [], [])
-        if sys.stdin in ready:
-            os._exit(0)
-        connection, _ = listener.accept()
-        data, files, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, 64)
-        request = marshal.loads(data)
-        forked = request["fingerprint"] == fingerprint
-        if forked:
-            pid = os.fork()
-            if pid == 0:
-                listener.close()
-                connection.close()
-                return _take_over(request, files)
-            os.waitpid(pid, 0)  # it forks the broker and ends: see kombu_opendata/cli/__main__.py
-        for file in files:
-            os.close(file)
-        connection.send(b"y" if forked else b"n")
-        connection.close()
-
-
-def _take_over(request: dict[str, Any], files: list[int]) -> list[str]:
-    """Become what the launcher is; return its arguments."""
-    import resource
-
-    os.setsid()
-    above = 1 + max(*files, *request["files"])
-    for place, file in enumerate(files):
-        os.dup2(file, above + place)
-        os.close(file)
-    for place, file in enumerate(request["files"]):
-        os.dup2(above + place, file)
-        os.close(above + place)
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    time.tzset()
-    os.chdir(request["folder"])
-    os.umask(request["umask"])
-    for limit, values in request["limits"]:
-        resource.setrlimit(limit, values)
-    arguments: list[str] = request["arguments"]
-    _show_command_line([_REAL, *arguments])
-    return arguments
-
-
-def _show_command_line(words: list[str]) -> None:
-    """Have /proc name these, in the memory where the kernel put the process's own."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end
-    text = b"".join(os.fsencode(word) + b"\0" for word in words)[: end - start - 1]
-    ctypes.memset(start, 0, end - start)
-    ctypes.memmove(start, text, len(text))
-
-
-def _main() -> int:
-    sys.path.insert(0, os.getcwd())
-    listener = socket.socket(fileno=int(sys.argv[1]))
-    import slatedb.uniffi  # noqa: F401
-    import uvloop  # noqa: F401
-
-    from kombu_opendata.broker.process import process  # noqa: F401
-    from kombu_opendata.cli import __main__ as program
-    from kombu_opendata.cli import root  # noqa: F401
-    from kombu_opendata.configuration import sources  # noqa: F401
-    from kombu_opendata.storage.slatedb import ffi_native, ffi_polls  # noqa: F401
-
-    gc.freeze()
-    sys.argv = [str(program.__file__), *_fork_brokers(listener)[2:]]  # after `-m kombu_opendata.cli`
-    return program.main()
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

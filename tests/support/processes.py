@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+from .prepared_broker import Forked
 
 POLL_SECONDS = 0.02
 #: before a command: SIGINT ends it, also if the tests run in a background job of a shell, whose processes ignore it
@@ -90,17 +93,22 @@ class Child:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("CELERY_")}
         self.log = log
         with log.open("ab") as output:
-            self.process = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env={**clean, **(env or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=pass_fds,
-            )
+            self.process = self._start(command, output, cwd, {**clean, **(env or {})}, pass_fds)
         self.pid = self.process.pid
+
+    def _start(
+        self, command: list[str], output: BinaryIO, cwd: Path, env: dict[str, str], pass_fds: tuple[int, ...]
+    ) -> subprocess.Popen[bytes] | Forked:
+        return subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=pass_fds,
+        )
 
     @property
     def ended(self) -> bool:
@@ -113,7 +121,7 @@ class Child:
     def wait(self, seconds: float) -> int:
         """Its exit code; the test fails when it does not end in time."""
         wait_until(lambda: self.ended, seconds, lambda: f"end of {self.log.name}:\n{tail(self.log)}")
-        return int(self.process.returncode)
+        return self.process.wait()
 
     def terminate(self, seconds: float = 60) -> int:
         """SIGTERM; returns the exit code."""

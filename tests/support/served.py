@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import select
+import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .faked_clock import faked_clock
+from .prepared_broker import Forked, forked
 from .processes import Child, tail
 
 APPS = Path(__file__).parent / "apps"
@@ -55,6 +57,16 @@ class ServedBroker(Child):
             self.report = self._read_report(read_fd)
         finally:
             os.close(read_fd)
+
+    def _start(
+        self, command: list[str], output: BinaryIO, cwd: Path, env: dict[str, str], pass_fds: tuple[int, ...]
+    ) -> subprocess.Popen[bytes] | Forked:
+        if command[0] == str(COMMAND):
+            with open(os.devnull, "rb") as nothing:
+                files = {0: nothing.fileno(), 1: output.fileno(), 2: output.fileno(), **{fd: fd for fd in pass_fds}}
+                if (process := forked(command, env, cwd, files)) is not None:
+                    return process
+        return super()._start(command, output, cwd, env, pass_fds)
 
     def _read_report(self, fd: int) -> dict[str, Any]:
         data = b""
