@@ -169,8 +169,11 @@ class Inbox:
             self.state = _DELAYED if self._is_delayed else _RUNNING
 
     # ------------------------------------------------------------------ receiving
-    def take_in(self, data: bytes) -> None:
+    def take_in(self, data: bytes | memoryview, received: int) -> None:
         """Run the messages that these bytes complete, or queue them.
+
+        Args:
+            received: number of bytes from the socket, which the reader may have already.
 
         Raises:
             ProtocolError: the bytes are not valid messages.
@@ -180,11 +183,11 @@ class Inbox:
         else:
             self._take_all(data)
         if self._is_delayed:
-            self._held_bytes += len(data)
+            self._held_bytes += received
             if self._held_bytes > _HELD_BYTES:
                 self.pause()
 
-    def _take_all(self, data: bytes) -> None:
+    def _take_all(self, data: bytes | memoryview) -> None:
         messages, until = self.reader.feed(data), 0.0
         for count, message in enumerate(messages, 1):
             if self.state is _RUNNING and not self._backlog:
@@ -227,7 +230,7 @@ class Inbox:
                     self._run(self._backlog.popleft())
                 elif self._slice_is_over:
                     self._slice_is_over = False
-                    self.take_in(b"")
+                    self.take_in(b"", 0)
                     if self._slice_is_over:
                         return
                 else:
