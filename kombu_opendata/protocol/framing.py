@@ -257,7 +257,7 @@ def _map_length(data: Any) -> int:
 # ---------------------------------------------------------------------- reading
 #: length of the memory of a large frame that is kept for the next one: the system takes long to provide new memory
 SPARE_BYTES = 4 << 20
-_spares: deque[mmap.mmap] = deque(maxlen=1)
+_spares: deque[Any] = deque(maxlen=1)
 
 
 def _large_memory(size: int) -> memoryview:
