@@ -219,6 +219,7 @@ class Delivered(Event):
         attempt: the number of this delivery, as the broker counts; from 1.
         requested_at: when the consumer requested it; 0 if it has a subscription.
         lease_seconds: how long its lease lasts; 0 for as long as the queue's rules say.
+        order: of a read by groups; empty for any other delivery.
     """
 
     client: str
@@ -230,6 +231,7 @@ class Delivered(Event):
     digest: str = ""
     requested_at: float = 0.0
     lease_seconds: float = 0.0
+    order: Literal["", "fill", "round_robin", "head"] = ""
 
 
 class TaskEnded(Event):

@@ -127,18 +127,10 @@ def _is_revoked(index: Index, holder: Call[Publish], call: Call[Publish]) -> boo
 @decides(16)
 def few_messages_are_in_flight(index: Index) -> Iterator[str]:
     """Decide at each delivery: what other consumers certainly held at that time."""
-    ended = Lists[tuple[str, str], float]()
-    for event in index.all(TaskEnded):
-        ended.add((event.client, event.key), event.at)
     for queue, rules in index.history.rules.items():
         if not (rules.concurrency or rules.partition_concurrency):
             continue
-        held = [
-            (delivery, _held_until(index, delivery, ended[delivery.client, delivery.key]))
-            for (other, _id), deliveries in index.deliveries.items()
-            for delivery in deliveries
-            if other == queue
-        ]
+        held = _held(index, queue)
         for delivery, _until in held:
             others = [other for other, until in held if other.at <= delivery.at < until]
             newest = max([delivery, *others], key=lambda other: other.token)
@@ -160,6 +152,19 @@ def _concurrency(index: Index, queue: str, newest: Delivered, until: float) -> i
         return limit
     since = max([newest.requested_at, *(call.called_at for call in index.publishes[newest.key][:1])])
     return max(value or limit for value in possible_values(writes, since, until))
+
+
+def _held(index: Index, queue: str) -> list[tuple[Delivered, float]]:
+    """The deliveries of a queue, each with the earliest time at which it may have ended."""
+    ended = Lists[tuple[str, str], float]()
+    for event in index.all(TaskEnded):
+        ended.add((event.client, event.key), event.at)
+    return [
+        (delivery, _held_until(index, delivery, ended[delivery.client, delivery.key]))
+        for (other, _id), deliveries in index.deliveries.items()
+        for delivery in deliveries
+        if other == queue
+    ]
 
 
 def _held_until(index: Index, delivery: Delivered, tasks_ended_at: list[float]) -> float:
@@ -230,3 +235,65 @@ def delayed_keys_wait(index: Index) -> Iterator[str]:
                 is_of_key = index.partition(each.key) == delay.partition
                 if is_of_key and call.returned_at < since and each.at < ended_at and each.token < until_ms - 1:
                     yield f"{queue} delivered {each.key} while {delay.partition} was delayed"
+
+
+# ------------------------------------------------------------------ groups
+@decides(6)
+def groups_are_read_in_order(index: Index) -> Iterator[str]:
+    """Decide by the replies to reads by groups: each has messages of a group in the order of their ids."""
+    replies: Lists[tuple[str, str, float, str], Delivered] = Lists()
+    for delivery in index.all(Delivered):
+        if delivery.order:
+            group = index.partition(delivery.key)
+            replies.add((delivery.client, delivery.queue, delivery.requested_at, group), delivery)
+    for (_client, queue, _at, group), deliveries in replies.items():
+        ids = [delivery.id for delivery in deliveries]
+        if ids != sorted(ids):
+            yield f"{queue} delivered messages of {group} in the order {ids}"
+        if deliveries[0].order == "head" and len(ids) > 1:
+            yield f"{queue} delivered {len(ids)} messages of {group}, and only its first one was requested"
+
+
+@decides(6)
+def groups_are_free_when_they_are_read(index: Index) -> Iterator[str]:
+    """Decide by what a group had at a read: an earlier message that was not at its end, or one that was in flight.
+
+    An alteration may move messages to other groups, and a power loss takes claims and ends.
+    """
+    altered = {call.operation.name for call in index.of(Define)}
+    for queue in sorted({each.queue for each in index.all(Delivered) if each.order}):
+        if index.power_losses or f"x-partition-by of {queue}" in altered:
+            continue
+        held = _held(index, queue)
+        groups = _messages_by_group(index, queue)
+        for delivery in (each for each, _until in held if each.order):
+            group = index.partition(delivery.key)
+            same_read = {other.id for other, _until in held if _is_of_read(other, delivery)}
+            text = f"{queue} delivered {delivery.key} of {group}"
+            for id, stored_at, last_token in groups[group]:
+                is_before = id < delivery.id and stored_at < delivery.requested_at
+                if is_before and last_token > delivery.token and id not in same_read:
+                    yield f"{text} before message {id}"
+            for other, until in held:
+                is_other = other.id not in same_read and index.partition(other.key) == group
+                if is_other and other.at < delivery.requested_at and delivery.at < until:
+                    yield f"{text} while {other.client} held {other.key}"
+
+
+def _is_of_read(one: Delivered, other: Delivered) -> bool:
+    return (one.client, one.requested_at) == (other.client, other.requested_at)
+
+
+def _messages_by_group(index: Index, queue: str) -> Lists[str, tuple[int, float, float]]:
+    """The published messages of a queue: the id, the time by which it was stored, and the token of its last delivery.
+
+    For a message that is not at its end, the token is infinite.
+    """
+    found: Lists[str, tuple[int, float, float]] = Lists()
+    for key, calls in index.publishes.items():
+        stored_at = min(call.returned_at for call in calls)
+        for id in index.ids(queue, key):
+            is_left = any(entry.state in ("available", "in_flight") for entry in index.entries[queue, id])
+            tokens = [each.token for each in index.deliveries[queue, id]]
+            found.add(index.partition(key), (id, stored_at, math.inf if is_left else max(tokens, default=-math.inf)))
+    return found

@@ -406,6 +406,74 @@ def a_returned_message_loses_its_place(w: Writer) -> None:
     w.entry("new", 21, "in_flight")
 
 
+def read_group(w: Writer, *ids: int, requested_at: float = 0.0, order: str = "fill", **fields: Any) -> None:
+    """Deliver messages of a group in one read; a message has its id as its token."""
+    requested_at = requested_at or w.now + 0.5
+    for id in ids:
+        w.deliver(f"m{id}", id, id, requested_at=requested_at, order=order, **fields)
+
+
+def group(w: Writer, *states: e.State) -> None:
+    """Write the messages of a group, with ids from 20, and their states at the end."""
+    w.rules[ORDERS].is_ordered = False
+    for id, state in enumerate(states, 20):
+        w.publish(f"m{id}", id, partition="p")
+        w.entry(f"m{id}", id, state)
+
+
+@planted(6)
+def a_group_in_another_order(w: Writer) -> None:
+    group(w, "in_flight", "in_flight")
+    read_group(w, 21, 20)
+
+
+@planted(6)
+def two_messages_at_the_head_of_a_group(w: Writer) -> None:
+    group(w, "in_flight", "in_flight")
+    read_group(w, 20, 21, order="head")
+
+
+@planted(6)
+def an_earlier_message_of_a_group_is_left(w: Writer) -> None:
+    group(w, "available", "in_flight")
+    read_group(w, 21)
+
+
+@planted(6)
+def an_earlier_message_of_a_group_comes_later(w: Writer) -> None:
+    group(w, "done", "in_flight")
+    read_group(w, 21, client="c")
+    w.deliver("m20", 20, 22)
+    w.settle(20, 22)
+    w.run(20)
+
+
+@planted(6)
+def a_group_with_a_message_in_flight(w: Writer) -> None:
+    group(w, "in_flight", "in_flight")
+    w.deliver("m20", 20, 20)
+    read_group(w, 21, client="c")
+
+
+def test_a_group_is_read_in_order() -> None:
+    """Also after a read without groups, by several readers, and if its messages are moved to other groups."""
+    w = Writer()
+    group(w, "done", "done", "in_flight")
+    read_group(w, 20, 21)
+    for id in (20, 21):
+        w.settle(id, id, outcome="returned")
+        w.run(id)
+    read_group(w, 22, client="c")
+    w.publish("m23", 23, partition="p")
+    w.entry("m23", 23, "in_flight")
+    w.deliver("m23", 23, 23)
+    assert w.anomalies() == []
+    w.deliver("m23", 23, 24, order="fill", requested_at=w.now)
+    assert {anomaly.point for anomaly in w.anomalies()} >= {6}
+    w.call(e.Define(name=f"x-partition-by of {ORDERS}", value="shard"))
+    assert {anomaly.point for anomaly in w.anomalies()} == {3}
+
+
 @planted(7)
 def early(w: Writer) -> None:
     w.publish("later", 20, delay=60.0)

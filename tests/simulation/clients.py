@@ -178,7 +178,7 @@ class Client:
         queue, id, token = lease
         return self.record.called(e.Settle(queue=queue, id=id, token=token, end=end, runs=runs))  # type: ignore[arg-type]
 
-    def delivered(self, key: str, body: bytes, lease: m.Lease, attempt: int, **more: float) -> None:
+    def delivered(self, key: str, body: bytes, lease: m.Lease, attempt: int, **more: Any) -> None:
         queue, id, token = lease
         fields: dict[str, Any] = {"key": key, "id": id, "token": token, "attempt": attempt, "digest": digest(body)}
         self.record.add(e.Delivered, client=self.label, queue=queue, **fields, **more)

@@ -17,6 +17,10 @@ TASKS = "tasks"
 #: a queue whose partitions have weights; it is only read, so that many messages wait in it
 WEIGHTED = "weighted"
 WEIGHTS = {"gold": 4, "silver": 2}
+#: a queue that is mostly read by groups
+GROUPED = "grouped"
+#: how many messages a read by groups takes at most
+GROUP_MESSAGES = 5
 #: users: one who may do all, and one who may only use a queue; the secret of both
 ROOT, TENANT, SECRET = "root", "eve", "x"
 OWN = "eve-own"
@@ -36,6 +40,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     THROTTLED: {"x-partition-by": "tenant", "x-partition-rate": "15/m:1", "x-rate": "24/m:1"},
     SPLIT: {"x-partition-by": "tenant"},
     WEIGHTED: {"x-partition-by": "tenant", "x-partition-weights": WEIGHTS},
+    GROUPED: {"x-partition-by": "tenant"},
     OWN: {},
 }
 
@@ -205,11 +210,23 @@ def _of_reader(dice: random.Random, number: int, place: float, seed: int) -> tup
     if kind < 0.3:
         return reader, "write", {"key": f"l{number}", "seed": seed}
     if kind < 0.7:
-        queue = dice.choice((*QUEUES, LETTERS, LETTERS, WEIGHTED, BOX))
         lease_seconds = dice.choice((20.0, 20.0, round(dice.uniform(0.05, 2.0), 3)))
+        if dice.random() < 0.4:
+            return reader, "read_grouped", _grouped(dice, lease_seconds)
+        queue = dice.choice((*QUEUES, LETTERS, LETTERS, WEIGHTED, GROUPED, BOX))
         lease_seconds = 600.0 if queue == BOX else lease_seconds  # a return would exceed its limit
         return reader, "read", {"queue": queue, "qty": dice.choice((1, 1, 3)), "lease_seconds": lease_seconds}
     return reader, "end", {"place": place, "seed": seed}
+
+
+def _grouped(dice: random.Random, lease_seconds: float) -> dict[str, Any]:
+    return {
+        "queue": dice.choice((GROUPED, GROUPED, GROUPED, WEIGHTED, *LIMITED)),
+        "qty": dice.choice((1, 3, GROUP_MESSAGES)),
+        "lease_seconds": lease_seconds,
+        "order": dice.choice(("fill", "round_robin", "head")),
+        "wait_seconds": dice.choice((0.0, 0.0, 0.3)),
+    }
 
 
 def _of_worker(dice: random.Random, place: float) -> tuple[str, str, dict[str, Any]]:
@@ -224,9 +241,9 @@ def _of_worker(dice: random.Random, place: float) -> tuple[str, str, dict[str, A
 
 
 def _publish(dice: random.Random, key: str) -> dict[str, Any]:
-    queue = dice.choice((*QUEUES, TASKS, WEIGHTED, WEIGHTED, BOX))
+    queue = dice.choice((*QUEUES, TASKS, WEIGHTED, WEIGHTED, GROUPED, GROUPED, BOX))
     arguments: dict[str, Any] = {"key": key, "queue": queue, "size": dice.choice((10, 60, 400))}
-    if queue in (TASKS, WEIGHTED, *LIMITED):
+    if queue in (TASKS, WEIGHTED, GROUPED, *LIMITED):
         arguments["tenant"] = dice.choice(KEYS)
         if dice.random() < 0.4:
             arguments["unique"] = f"{queue} {dice.randrange(12 if queue == WEIGHTED else 3)}"

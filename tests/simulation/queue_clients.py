@@ -11,6 +11,7 @@ from kombu_opendata import QueueClient
 from kombu_opendata.errors import AccessRefused, OpenDataError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.messages.message_base import Request
+from kombu_opendata.queue_client import Message
 
 from ..histories import events as e
 from ..histories.queue_programs import (
@@ -85,12 +86,23 @@ class Reader(QueueClientUser):
         send_letter(random.Random(seed), self.record, self.client, key)
 
     def read(self, queue: str, qty: int, lease_seconds: float) -> None:
-        requested_at = self.record.now()
-        for message in self.client.read(queue, vt=lease_seconds, qty=qty):
-            lease = queue, message.id, message.token
+        self._read(lease_seconds, lambda: self.client.read(queue, vt=lease_seconds, qty=qty))
+
+    def read_grouped(self, queue: str, qty: int, lease_seconds: float, order: Any, wait_seconds: float) -> None:
+        self._read(
+            lease_seconds,
+            lambda: self.client.read_grouped(
+                queue, lease_seconds, qty, order=order, header="tenant", max_poll_seconds=wait_seconds
+            ),
+            order=order,
+        )
+
+    def _read(self, lease_seconds: float, read: Callable[[], list[Message]], **more: Any) -> None:
+        more |= {"requested_at": self.record.now(), "lease_seconds": lease_seconds}
+        for message in read():
+            lease = message.queue, message.id, message.token
             self.held[lease] = message
             body = message.body if isinstance(message.body, bytes) else str(message.body).encode()
-            more = {"requested_at": requested_at, "lease_seconds": lease_seconds}
             self.delivered(str(message.headers.get("key", "")), body, lease, message.attempts, **more)
 
     def query(self, count: int, seed: int) -> None:

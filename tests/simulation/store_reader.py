@@ -24,7 +24,20 @@ from ..histories.queue_programs import (
 )
 from ..histories.store_reader import store_of
 from .clients import OPTIONS, Client, Surroundings
-from .plan import ARGUMENTS, COMMANDS, CONTROL, KEYS, ROOT, TASKS, TENANTS, THROTTLED, WEIGHTED, WEIGHTS, Step
+from .plan import (
+    ARGUMENTS,
+    COMMANDS,
+    CONTROL,
+    GROUP_MESSAGES,
+    KEYS,
+    ROOT,
+    TASKS,
+    TENANTS,
+    THROTTLED,
+    WEIGHTED,
+    WEIGHTS,
+    Step,
+)
 from .queue_clients import ALTERED, SHARES, definition
 
 #: time after which all buckets are full of tokens
@@ -93,14 +106,14 @@ class StoreReader(Client):
         """Measure how far the partitions of a queue are from their shares while messages of all wait.
 
         In fair queueing, no two of them are further apart than a message of each, by their weights. What is read first
-        may have waited by the weights before an alteration.
+        may have waited by the weights before an alteration, or for the share of a group that gave several messages.
         """
         weights = definition(self.client, SHARES) or WEIGHTS
         shares = {key: weights.get(key) or weights.get("*") or 1 for key in KEYS}
-        count = 2 * sum(shares.values())
+        count, before = 2 * sum(shares.values()), GROUP_MESSAGES * sum(shares.values())
         for key in KEYS:
-            self.client.send_batch(WEIGHTED, [b"waits"] * 2 * count, [{"tenant": key}] * 2 * count)
-        self.client.read(WEIGHTED, qty=count)
+            self.client.send_batch(WEIGHTED, [b"waits"] * (count + before), [{"tenant": key}] * (count + before))
+        self.client.read(WEIGHTED, qty=before)
         found = Counter(message.headers["tenant"] for message in self.client.read(WEIGHTED, qty=count))
         for one, other in combinations(KEYS, 2):
             distance = abs(found[one] / shares[one] - found[other] / shares[other])

@@ -33,7 +33,7 @@ from .disk import Disk
 from .faults import Faults
 from .loop import Process, SimulatedLoop, current_fiber, current_process
 from .network import ClientSocket, ConnectedTransport, Connection, Network
-from .plan import CLIENTS, ROOT, SECRET, SPLIT, TASKS, TENANT, TENANTS, THROTTLED, WEIGHTED, Plan, begins_older
+from .plan import CLIENTS, GROUPED, ROOT, SECRET, SPLIT, TASKS, TENANT, TENANTS, THROTTLED, WEIGHTED, Plan, begins_older
 from .queue_clients import Operator, Reader, Tenant
 from .store_reader import StoreReader
 from .task_clients import Backend, Worker
@@ -56,6 +56,7 @@ RULES = {
     THROTTLED: e.Rules(max_attempts=20, is_ordered=False, rate=0.4, partition_rate=0.25),
     SPLIT: e.Rules(max_attempts=20, is_ordered=False),
     WEIGHTED: e.Rules(max_attempts=20, is_ordered=False),
+    GROUPED: e.Rules(max_attempts=20, is_ordered=False),
 }
 _KINDS: dict[str, type[Client]] = {
     "producer": KombuClient,
