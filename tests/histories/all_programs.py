@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .programs import consume, produce
-from .queue_programs import drive_jobs, fill_box, read_letters, steer, trespass, write_letters
+from .queue_programs import drive_jobs, fill_box, read_letters, steer, trespass, weigh, write_letters
 from .task_programs import send_tasks, work
 
 PROGRAMS: dict[str, Callable[..., None]] = {
@@ -19,6 +19,7 @@ PROGRAMS: dict[str, Callable[..., None]] = {
         send_tasks,
         steer,
         trespass,
+        weigh,
         work,
         write_letters,
     )

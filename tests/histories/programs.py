@@ -74,11 +74,22 @@ def persist(call: Callable[[], T], errors: tuple[type[Exception], ...] = NO_ANSW
             time.sleep(0.1)
 
 
-TENANTS = "tenants"
+#: queues with partitions: with slots, with rates, and with weights
+TENANTS, THROTTLED, WEIGHTED = PARTITIONED = ("tenants", "throttled", "weighted")
+KEYS = ("gold", "silver", "bronze")
 TENANT_SLOTS, ALL_SLOTS = 2, 4
+#: deliveries in a second, and at a time: more than may be delivered later because a broker had to start
+RATE, PARTITION_RATE, BURST = 3, 2, 9
+WEIGHTS = {"gold": 4, "silver": 2}
 #: the arguments of the queues
 ARGUMENTS: dict[str, dict[str, Any]] = {
     TENANTS: {"x-partition-by": "tenant", "x-partition-concurrency": TENANT_SLOTS, "x-concurrency": ALL_SLOTS},
+    THROTTLED: {
+        "x-partition-by": "tenant",
+        "x-rate": f"{60 * RATE}/m:{BURST}",
+        "x-partition-rate": f"{60 * PARTITION_RATE}/m:{BURST}",
+    },
+    WEIGHTED: {"x-partition-by": "tenant", "x-partition-weights": WEIGHTS},
 }
 
 
@@ -87,7 +98,7 @@ def queue_of(name: str, **options: Any) -> Any:
 
 
 def produce(run: Run, name: str, queue: str) -> None:
-    """Publish with Kombu, with priorities; for tenants, some with unique keys."""
+    """Publish with Kombu, with priorities; for partitions by tenants, some with unique keys."""
     dice, record = run.begin(name)
     with kombu.Connection(run.url, transport_options={**PATIENT, "consumer_name": name}) as connection:
         persist(connection.connect)
@@ -97,7 +108,7 @@ def produce(run: Run, name: str, queue: str) -> None:
             key, priority = f"{name}-{number}", dice.choice((0, 0, 0, 5, 9))
             body, headers = body_of(key, dice.choice((10, 100, 3000))), {"key": key}
             published = e.Publish(key=key, queues=(queue,), priority=priority, digest=digest(body.encode()))
-            if queue == TENANTS:
+            if queue in PARTITIONED:
                 headers |= tenant_headers(dice, published)
             message = {"routing_key": queue, "declare": [queue_of(queue)], "priority": priority, "headers": headers}
             record.run(published, partial(producer.publish, body, **message))
@@ -107,9 +118,9 @@ def produce(run: Run, name: str, queue: str) -> None:
 
 def tenant_headers(dice: random.Random, published: e.Publish) -> dict[str, Any]:
     """Choose a tenant, and for some messages a unique key."""
-    published.partition = dice.choice(("gold", "silver", "bronze"))
+    published.partition = dice.choice(KEYS)
     headers: dict[str, Any] = {"tenant": published.partition}
-    if dice.random() < 0.4:
+    if published.queues == (TENANTS,) and dice.random() < 0.4:
         published.unique = f"unique-{dice.randrange(4)}"
         headers[UNIQUE] = {"key": published.unique, "on_conflict": dice.choice(("return", "error", "replace"))}
     return headers

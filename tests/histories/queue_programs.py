@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 from kombu_opendata import QueueClient
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.staging_client import StagingClient
 from kombu_opendata.errors import NotFound
+from kombu_opendata.protocol.messages import DeclareQueue
 from kombu_opendata.queue_client import Message, QueueOptions
 from kombu_opendata.staging.batch_writer import BatchWriter
 
 from ..support.batches import as_objects, envelope, headers
 from . import events as e
-from .programs import PATIENT, Run, pause, persist
+from .programs import ARGUMENTS, KEYS, PATIENT, WEIGHTED, WEIGHTS, Run, pause, persist
 from .recorder import NO_ANSWER, Recorder, body_of, digest
 
 LETTERS, GRAVEYARD, BOX = "letters", "graveyard", "box"
@@ -27,6 +30,9 @@ BOX_LENGTH = 5
 EXCHANGE = "steering"
 LETTER_ATTEMPTS = 5
 RETENTION = "x-done-retention"
+#: the definition of the weights of partitions, and how many messages of one a read by groups takes at most
+SHARES = f"x-partition-weights of {WEIGHTED}"
+GROUP_MESSAGES = 5
 
 
 def connected(url: str, name: str) -> QueueClient:
@@ -106,17 +112,27 @@ def create_box(client: QueueClient) -> None:
     client.create(BOX, QueueOptions(max_length=BOX_LENGTH, overflow="reject-publish", lease_seconds=600))
 
 
+def create_weighted(client: QueueClient) -> None:
+    client.calls.call(DeclareQueue(0, WEIGHTED, True, False, False, ARGUMENTS[WEIGHTED], False))
+
+
 def read_letters(run: Run, name: str, queue: str = LETTERS) -> None:
-    """Read with leases, and settle each delivery in one of all ways. In the box, a return would exceed the limit."""
+    """Read with leases, and settle each delivery in one of all ways. In the box, a return would exceed the limit.
+
+    The queue with weights is read by groups: a lease that a killed client leaves would block its group.
+    """
     dice, record = run.begin(name)
     with connected(run.url, name) as client:
-        create = create_letters if queue == LETTERS else create_box
-        create(client)
+        {LETTERS: create_letters, BOX: create_box, WEIGHTED: create_weighted}[queue](client)
         while not run.drained.exists():
-            requested_at = record.now()
+            requested_at, order = record.now(), ""
             lease_seconds = 600.0 if queue == BOX else dice.choice((600.0, 600.0, 600.0, 0.2))
             try:
-                found = client.read_with_poll(queue, lease_seconds, dice.choice((1, 1, 3)), max_poll_seconds=0.2)
+                if queue == WEIGHTED:
+                    lease_seconds, order = min(lease_seconds, 20.0), dice.choice(("fill", "round_robin", "head"))
+                    found = read_group(client, lease_seconds, dice.choice((1, 3, GROUP_MESSAGES)), order, 0.2)
+                else:
+                    found = client.read_with_poll(queue, lease_seconds, dice.choice((1, 1, 3)), max_poll_seconds=0.2)
             except NO_ANSWER:
                 continue
             if not found and run.end.exists():
@@ -126,13 +142,20 @@ def read_letters(run: Run, name: str, queue: str = LETTERS) -> None:
                     e.Delivered, client=name, queue=queue, id=message.id, token=message.token,
                     key=message.headers.get("key", ""), attempt=message.attempts,
                     digest=digest(str(message.body).encode()), requested_at=requested_at,
-                    lease_seconds=lease_seconds,
+                    lease_seconds=lease_seconds, order=order,
                 )  # fmt: skip
             if lease_seconds < 1 and dice.random() < 0.5:
                 time.sleep(0.3)  # until another one may have it
             for message in found:
                 settle(dice, record, client, message)
         record.lost("closed")
+
+
+def read_group(
+    client: QueueClient, lease_seconds: float, qty: int, order: Any, wait_seconds: float, queue: str = WEIGHTED
+) -> list[Message]:
+    """Read messages of the groups of a queue, which are those of tenants."""
+    return client.read_grouped(queue, lease_seconds, qty, order=order, header="tenant", max_poll_seconds=wait_seconds)
 
 
 def settle(dice: random.Random, record: Recorder, client: QueueClient, message: Message) -> None:
@@ -159,6 +182,38 @@ def steer(run: Run, name: str) -> None:
             definition = dice.choice(DEFINITIONS)
             record.run(e.Read(name=definition), partial(read_definition, client, definition), lambda value: value)
             pause(dice)
+
+
+def weigh(run: Run, name: str) -> None:
+    """Alter the weights of partitions, and read them back."""
+    dice, record = run.begin(name)
+    with connected(run.url, name) as client:
+        create_weighted(client)
+        while not run.end.exists():
+            weights = dice.choice((WEIGHTS, {"gold": 1, "silver": 3, "*": 2}))
+            change = partial(client.alter, WEIGHTED, {"x-partition-weights": weights})
+            record.run(e.Define(name=SHARES, value=weights), change)
+            record.run(e.Read(name=SHARES), partial(read_definition, client, SHARES), lambda value: value)
+            pause(dice)
+
+
+def measure_shares(client: QueueClient, record: Recorder) -> None:
+    """Measure how far the partitions of a queue are from their shares while messages of all wait.
+
+    In fair queueing, no two of them are further apart than a message of each, by their weights. What is read first may
+    have waited by the weights before an alteration, or for the share of a group that gave several messages.
+    """
+    weights = read_definition(client, SHARES) or WEIGHTS
+    shares = {key: weights.get(key) or weights.get("*") or 1 for key in KEYS}
+    count, before = 2 * sum(shares.values()), GROUP_MESSAGES * sum(shares.values())
+    for key in KEYS:
+        client.send_batch(WEIGHTED, [b"waits"] * (count + before), [{"tenant": key}] * (count + before))
+    client.read(WEIGHTED, qty=before)
+    found = Counter(message.headers["tenant"] for message in client.read(WEIGHTED, qty=count))
+    for one, other in combinations(KEYS, 2):
+        distance = abs(found[one] / shares[one] - found[other] / shares[other])
+        limit = 1 / shares[one] + 1 / shares[other]
+        record.add(e.Measured, name=f"distance of {one} from {other}", value=round(distance / limit, 3), limit=1)
 
 
 DEFINITIONS = (
@@ -190,6 +245,8 @@ def change(dice: random.Random, record: Recorder, client: QueueClient, number: i
 def read_definition(client: QueueClient, name: str) -> Any:
     """Return the value of a definition; None if it is not there."""
     kind, _, which = name.partition(" ")
+    if kind.startswith("x-"):
+        return client.get_queue(which.removeprefix("of ")).overrides.get(kind)
     if kind == "binding":
         return any(binding.routing_key == f"key{which}" for binding in client.list_bindings(STEERED)) or None
     try:

@@ -26,7 +26,7 @@ from .all_programs import PROGRAMS
 from .broker_program import BrokerSetup
 from .processes import Broker, Fork
 from .programs import Run
-from .queue_programs import DEFINITIONS
+from .queue_programs import DEFINITIONS, SHARES, connected, measure_shares
 from .recorder import Recorder
 from .scenario import RULES, Client, Scenario
 from .store_reader import findings, read_store
@@ -36,7 +36,7 @@ SECONDS = 240.0
 PROGRESS_BYTES = 500
 _STEP_SECONDS = 0.05
 #: programs that end when no more is published
-PUBLISHERS = ("produce", "write_letters", "fill_box", "send_tasks", "drive_jobs", "steer", "trespass")
+PUBLISHERS = ("produce", "write_letters", "fill_box", "send_tasks", "drive_jobs", "steer", "trespass", "weigh")
 
 
 class Slot:
@@ -283,8 +283,12 @@ class RealRun:
         events = e.read_events(sorted(self.folder.glob("*.events")))
         operations = [event.operation for event in events if isinstance(event, e.Called)]
         tasks = {operation.task for operation in operations if isinstance(operation, e.StoreResult)}
-        steered = any(client.program == "steer" for client in self.scenario.clients)
-        store = read_store(self.url, RULES, sorted(tasks), DEFINITIONS if steered else ())
+        programs = {client.program for client in self.scenario.clients}
+        definitions = (*(DEFINITIONS if "steer" in programs else ()), *([SHARES] if "weigh" in programs else ()))
+        store = read_store(self.url, RULES, sorted(tasks), definitions)
+        if "weigh" in programs and not self.scenario.is_damaged:  # the damaged store has only what was published
+            with connected(self.url, "measurer") as client:
+                measure_shares(client, self.record)
         for slot in reversed(self.slots):
             code = slot.broker.terminate()
             assert code == 0 or self.may_end_with(code), f"{slot.broker.name} ended ({code}):\n{tail(slot.broker.log)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from .events import Plain, Rules
-from .programs import ALL_SLOTS, TENANT_SLOTS, TENANTS
+from .programs import ALL_SLOTS, BURST, PARTITION_RATE, RATE, TENANT_SLOTS, TENANTS, THROTTLED, WEIGHTED
 from .queue_programs import BOX, GRAVEYARD, LETTER_ATTEMPTS, LETTERS, ROWS, SECRET
 from .task_programs import QUEUE as TASKS
 
@@ -23,6 +23,14 @@ RULES = {
         concurrency=ALL_SLOTS,
         partition_concurrency=TENANT_SLOTS,
     ),
+    THROTTLED: Rules(
+        max_attempts=20,
+        is_ordered=False,
+        rate=RATE,
+        partition_rate=PARTITION_RATE,
+        burst=BURST,
+    ),
+    WEIGHTED: Rules(max_attempts=20, is_ordered=False),
     GRAVEYARD: Rules(),
     ROWS: Rules(),
     SECRET: Rules(),
@@ -100,12 +108,15 @@ def _clients(dice: random.Random, has_users: bool) -> tuple[Client, ...]:
         "kombu": [("produce", ORDERS), ("consume", ORDERS), ("consume", ORDERS)],
         "letters": [("write_letters",), ("read_letters",), ("read_letters",)],
         "tenants": [("produce", TENANTS), ("produce", TENANTS), ("consume", TENANTS), ("consume", TENANTS)],
+        "rates": [("produce", THROTTLED), ("consume", THROTTLED), ("consume", THROTTLED)],
+        "weights": [("produce", WEIGHTED), ("consume", WEIGHTED), *[("read_letters", WEIGHTED)] * 2, ("weigh",)],
         "box": [("fill_box",), ("read_letters", BOX)],
         "tasks": [("send_tasks",), ("work", dice.choice(POOLS))],
         "jobs": [("drive_jobs",)],
         "steering": [("steer",)],
     }
     weights = {"kombu": 2, "letters": 2, "box": 2, "tenants": 3, "tasks": 2, "jobs": 2, "steering": 2}
+    weights |= {"rates": 2, "weights": 2}
     chosen = {dice.choice(("kombu", "letters")), *dice.choices(list(weights), list(weights.values()), k=2)}
     programs = [program for group in groups if group in chosen for program in groups[group]]
     if has_users:

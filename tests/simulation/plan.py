@@ -7,26 +7,21 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..histories.queue_programs import BOX, LETTERS
+from ..histories.programs import KEYS, TENANTS, THROTTLED, WEIGHTED, WEIGHTS
+from ..histories.queue_programs import BOX, GROUP_MESSAGES, LETTERS
 
-TENANTS, THROTTLED, SPLIT = "tenants", "throttled", "split"
-#: queues with partitions and limits
+SPLIT = "split"
+#: queues with partitions and limits; that with weights is only read, so that many messages wait in it
 LIMITED = (TENANTS, THROTTLED, SPLIT)
 QUEUES = ("orders", "mail", "jobs", *LIMITED)
 TASKS = "tasks"
-#: a queue whose partitions have weights; it is only read, so that many messages wait in it
-WEIGHTED = "weighted"
-WEIGHTS = {"gold": 4, "silver": 2}
 #: a queue that is mostly read by groups
 GROUPED = "grouped"
-#: how many messages a read by groups takes at most
-GROUP_MESSAGES = 5
 #: users: one who may do all, and one who may only use a queue; the secret of both
 ROOT, TENANT, SECRET = "root", "eve", "x"
 OWN = "eve-own"
 #: the size of bodies and of results that are stored in payload segments
 LARGE = 30_000
-KEYS = ("gold", "silver", "bronze")
 DEAD_LETTERS = "dead"
 #: the exchange of Celery's remote control, and the queue of a worker
 CONTROL, COMMANDS = "celery.pidbox", "commands"

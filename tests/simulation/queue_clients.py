@@ -14,35 +14,29 @@ from kombu_opendata.protocol.messages.message_base import Request
 from kombu_opendata.queue_client import Message
 
 from ..histories import events as e
+from ..histories.programs import TENANTS
 from ..histories.queue_programs import (
     BOX,
     BOX_LENGTH,
     DEFINITIONS,
     EXCHANGE,
+    SHARES,
     STEERED,
     attempts_on,
     change,
     read_definition,
+    read_group,
     send_letter,
     settle,
 )
 from ..histories.recorder import digest
 from .brokers import GRACE_SECONDS
 from .clients import OPTIONS, Client, Consumer, body_of
-from .plan import OWN, QUEUES, ROOT, SPLIT, TENANT, TENANTS, WEIGHTED
+from .plan import OWN, QUEUES, ROOT, SPLIT, TENANT
 
 #: arguments that the operator alters
 SLOTS, SPLIT_BY = f"x-concurrency of {TENANTS}", f"x-partition-by of {SPLIT}"
-SHARES = f"x-partition-weights of {WEIGHTED}"
 ALTERED = (SLOTS, SPLIT_BY, SHARES)
-
-
-def definition(client: QueueClient, name: str) -> Any:
-    """Return the value of a definition."""
-    if name not in ALTERED:
-        return read_definition(client, name)
-    argument, _, queue = name.split(" ")
-    return client.get_queue(queue).overrides.get(argument)
 
 
 def _query(dice: random.Random, now_ms: int) -> Request[Any]:
@@ -91,9 +85,7 @@ class Reader(QueueClientUser):
     def read_grouped(self, queue: str, qty: int, lease_seconds: float, order: Any, wait_seconds: float) -> None:
         self._read(
             lease_seconds,
-            lambda: self.client.read_grouped(
-                queue, lease_seconds, qty, order=order, header="tenant", max_poll_seconds=wait_seconds
-            ),
+            lambda: read_group(self.client, lease_seconds, qty, order, wait_seconds, queue),
             order=order,
         )
 
@@ -156,7 +148,7 @@ class Operator(QueueClientUser):
 
     def look(self, place: float) -> None:
         name = (*DEFINITIONS, *ALTERED)[int(place * len((*DEFINITIONS, *ALTERED)))]
-        self.record.run(e.Read(name=name), lambda: definition(self.client, name), lambda value: value)
+        self.record.run(e.Read(name=name), lambda: read_definition(self.client, name), lambda value: value)
 
 
 class Tenant(Reader):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import combinations
-
 import msgspec
 
 from kombu_opendata import QueueClient
 from kombu_opendata.protocol import messages as m
 
 from ..histories import events as e
+from ..histories.programs import KEYS, TENANTS, THROTTLED
 from ..histories.queue_programs import (
     BOX,
     DEFINITIONS,
@@ -21,24 +19,13 @@ from ..histories.queue_programs import (
     STEERED,
     create_box,
     create_letters,
+    measure_shares,
+    read_definition,
 )
 from ..histories.store_reader import store_of
 from .clients import OPTIONS, Client, Surroundings
-from .plan import (
-    ARGUMENTS,
-    COMMANDS,
-    CONTROL,
-    GROUP_MESSAGES,
-    KEYS,
-    ROOT,
-    TASKS,
-    TENANTS,
-    THROTTLED,
-    WEIGHTED,
-    WEIGHTS,
-    Step,
-)
-from .queue_clients import ALTERED, SHARES, definition
+from .plan import ARGUMENTS, COMMANDS, CONTROL, ROOT, TASKS, Step
+from .queue_clients import ALTERED
 
 #: time after which all buckets are full of tokens
 _FULL_SECONDS = 20.0
@@ -78,9 +65,9 @@ class StoreReader(Client):
         tasks = sorted({call.task for call in calls if isinstance(call, e.StoreResult)})
         values = self.client.calls.call(m.GetResults(0, [task.encode() for task in tasks])).values if tasks else []
         results = {task: value.decode() for task, value in zip(tasks, values, strict=True) if value is not None}
-        definitions = store.definitions | {name: definition(self.client, name) for name in ALTERED}
+        definitions = store.definitions | {name: read_definition(self.client, name) for name in ALTERED}
         self._count_slots()
-        self._measure_shares()
+        measure_shares(self.client, self.record)
         if rest_seconds > _FULL_SECONDS:
             self._count_tokens()
         self.store = msgspec.structs.replace(store, results=results, definitions=definitions)
@@ -101,23 +88,3 @@ class StoreReader(Client):
         tokens = len(self.client.read(THROTTLED, qty=2))
         self.record.add(e.Measured, name=f"lost tokens of {THROTTLED}", value=max(1 - tokens, 0), limit=0)
         self.record.add(e.Measured, name=f"tokens of {THROTTLED}", value=tokens, limit=1)
-
-    def _measure_shares(self) -> None:
-        """Measure how far the partitions of a queue are from their shares while messages of all wait.
-
-        In fair queueing, no two of them are further apart than a message of each, by their weights. What is read first
-        may have waited by the weights before an alteration, or for the share of a group that gave several messages.
-        """
-        weights = definition(self.client, SHARES) or WEIGHTS
-        shares = {key: weights.get(key) or weights.get("*") or 1 for key in KEYS}
-        count, before = 2 * sum(shares.values()), GROUP_MESSAGES * sum(shares.values())
-        for key in KEYS:
-            self.client.send_batch(WEIGHTED, [b"waits"] * (count + before), [{"tenant": key}] * (count + before))
-        self.client.read(WEIGHTED, qty=before)
-        found = Counter(message.headers["tenant"] for message in self.client.read(WEIGHTED, qty=count))
-        for one, other in combinations(KEYS, 2):
-            distance = abs(found[one] / shares[one] - found[other] / shares[other])
-            limit = 1 / shares[one] + 1 / shares[other]
-            self.record.add(
-                e.Measured, name=f"distance of {one} from {other}", value=round(distance / limit, 3), limit=1
-            )

@@ -23,6 +23,7 @@ from kombu_opendata.storage.slatedb import ffi_choice
 
 from ..histories import events as e
 from ..histories.checker import Anomaly, check
+from ..histories.programs import TENANTS, THROTTLED, WEIGHTED
 from ..histories.queue_programs import EXCHANGE, GRAVEYARD, LETTER_ATTEMPTS, LETTERS
 from ..support.logged_errors import LoggedErrors
 from ..support.users import user_table, write_users
@@ -33,7 +34,7 @@ from .disk import Disk
 from .faults import Faults
 from .loop import Process, SimulatedLoop, current_fiber, current_process
 from .network import ClientSocket, ConnectedTransport, Connection, Network
-from .plan import CLIENTS, GROUPED, ROOT, SECRET, SPLIT, TASKS, TENANT, TENANTS, THROTTLED, WEIGHTED, Plan, begins_older
+from .plan import CLIENTS, GROUPED, ROOT, SECRET, SPLIT, TASKS, TENANT, Plan, begins_older
 from .queue_clients import Operator, Reader, Tenant
 from .store_reader import StoreReader
 from .task_clients import Backend, Worker
