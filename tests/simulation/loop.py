@@ -25,6 +25,8 @@ _fiber: contextvars.ContextVar[Fiber] = contextvars.ContextVar("fiber")
 _ENDS = 20
 #: time for a thread to report what nothing else waits for
 _THREADS_SECONDS = 30.0
+#: least time until a timer, above the resolution of the loop's clock
+_SHORTEST_SECONDS = 1e-6
 
 
 class Killed(BaseException):
@@ -191,6 +193,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
+        if when > (now := self.time()):  # asyncio would run it before that time, which then never came
+            when = max(when, now + _SHORTEST_SECONDS)
         process = context.get(_process) if context is not None else _process.get()
         if process is None:
             return super().call_at(when, callback, *args, context=context)

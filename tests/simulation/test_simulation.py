@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ from kombu_opendata.storage.effects import codec
 from kombu_opendata.storage.effects.deliveries import RenewEffect
 from kombu_opendata.storage.effects.publishes import SyncedTimeEffect
 from tests.histories.events import ClockSet, Started
+from tests.simulation.loop import SimulatedLoop
 from tests.simulation.older_version import older_segment
 from tests.simulation.plan import Plan, Step, Store, draw
 from tests.simulation.shrinking import script_of, shrink
@@ -79,6 +82,19 @@ def test_a_script_shrinks_to_what_matters() -> None:
         return history is not None and any(entry.key == key for entry in history.store.entries)
 
     assert [step.arguments["key"] for step in shrink(plan, has_message).steps] == [key]
+
+
+def test_time_passes_until_the_shortest_timer() -> None:
+    loop = SimulatedLoop(random.Random(1))
+
+    async def is_over() -> bool:
+        deadline = loop.time() + 1e-12
+        loop.call_soon(loop.time)  # as long as there is something to do, the loop does not wait for the timer
+        await asyncio.sleep(deadline - loop.time())
+        return loop.time() >= deadline
+
+    assert loop.run_until_complete(is_over())
+    loop.close()
 
 
 def test_an_older_segment_lacks_later_fields() -> None:
