@@ -23,6 +23,7 @@ class BrokerSetup(Plain):
         grace_seconds: how long sessions wait for their clients.
         environment: variables for its process.
         library, control: of :mod:`.system_faults`.
+        namespace: that of its host; empty for the host of the runner.
     """
 
     options: tuple[str, ...]
@@ -30,6 +31,7 @@ class BrokerSetup(Plain):
     environment: dict[str, str]
     library: str
     control: str
+    namespace: str = ""
 
 
 def run_broker(ready: Connection, setup: BrokerSetup) -> None:

@@ -15,6 +15,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+from ..support.network import enter
 from ..support.processes import tail
 from .broker_program import BrokerSetup, run_broker
 from .fork_server import end_with_parent
@@ -39,12 +40,13 @@ class Fork:
 
     Args:
         main: a function of a module; it gets the arguments.
+        namespace: that of its host; empty for the host of this process.
     """
 
-    def __init__(self, name: str, log: Path, main: Callable[..., None], *arguments: Any) -> None:
+    def __init__(self, name: str, log: Path, main: Callable[..., None], *arguments: Any, namespace: str = "") -> None:
         self.name = name
         self.log = log
-        self.process: ForkServerProcess = _CONTEXT.Process(target=_run, args=(log, main, arguments))
+        self.process: ForkServerProcess = _CONTEXT.Process(target=_run, args=(log, namespace, main, arguments))
         self.process.start()
         assert self.process.pid is not None
         self.pid: int = self.process.pid
@@ -87,9 +89,11 @@ class Fork:
             os.killpg(self.pid, signal.SIGKILL)
 
 
-def _run(log: Path, main: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _run(log: Path, namespace: str, main: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     os.setsid()
     end_with_parent()
+    if namespace:
+        enter(namespace)
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
@@ -102,7 +106,7 @@ class Broker(Fork):
 
     def __init__(self, name: str, folder: Path, setup: BrokerSetup) -> None:
         reader, writer = _CONTEXT.Pipe(duplex=False)
-        super().__init__(name, folder / f"{name}.log", run_broker, writer, setup)
+        super().__init__(name, folder / f"{name}.log", run_broker, writer, setup, namespace=setup.namespace)
         writer.close()
         self._reader = reader
         self.setup = setup

@@ -7,13 +7,15 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Container
+from contextlib import AbstractContextManager, nullcontext, suppress
 from http.client import HTTPException
 from pathlib import Path
 
 from kombu_opendata.cli.exit_codes import REPLACED
 from kombu_opendata.errors import OpenDataError
 
+from ..support.network import Network
 from ..support.processes import tail, wait_until
 from ..support.s3 import BUCKET
 from ..support.s3_proxy import S3Proxy
@@ -28,7 +30,7 @@ from .processes import Broker, Fork
 from .programs import Run
 from .queue_programs import DEFINITIONS, SHARES, connected, measure_shares
 from .recorder import Recorder
-from .scenario import RULES, Client, Scenario
+from .scenario import CLIENT_HOSTS, RULES, Client, Scenario, host_names
 from .store_reader import findings, read_store
 from .system_faults import Control
 
@@ -42,8 +44,10 @@ PUBLISHERS = ("produce", "write_letters", "fill_box", "send_tasks", "drive_jobs"
 class Slot:
     """The place of a broker: its port, its clock and disk, and the network before it. Its successors have the same."""
 
-    def __init__(self, number: int, folder: Path, has_network: bool) -> None:
+    def __init__(self, number: int, folder: Path, has_network: bool, hosts: Network | None) -> None:
         self.number = number
+        self.host = f"broker{number}" if hosts is not None else ""
+        self.address = hosts.address(self.host) if hosts is not None else "127.0.0.1"
         self.control = Control(folder / f"control{number}")
         self.proxy = TcpProxy(0) if has_network else None
         self.listen_port = 0
@@ -67,6 +71,7 @@ class RealRun:
     Args:
         library: that of :mod:`.system_faults`.
         bucket: the proxy before the bucket, and the environment that names it.
+        hosts: where brokers and clients run; None for the host of this process.
 
     Attributes:
         clock_ahead: by how many seconds the brokers' clocks are wrong.
@@ -74,8 +79,15 @@ class RealRun:
         faults: how often each kind struck; ``kills`` counts the processes that were killed.
     """
 
-    def __init__(self, scenario: Scenario, library: Path, bucket: tuple[S3Proxy, dict[str, str]] | None) -> None:
-        self.scenario = scenario
+    def __init__(
+        self,
+        scenario: Scenario,
+        library: Path,
+        bucket: tuple[S3Proxy, dict[str, str]] | None,
+        hosts: Network | None = None,
+    ) -> None:
+        self.scenario, self.hosts = scenario, hosts
+        self.host_names = host_names(scenario)
         self.dice = random.Random(f"run {scenario.seed}")
         self.folder = Path(tempfile.mkdtemp(prefix=f"odq-{scenario.seed}-", dir="/tmp"))
         self.record = Recorder(self.folder, "runner")
@@ -88,7 +100,11 @@ class RealRun:
         self._options = (*self._options, "--metrics", "0")
         if scenario.has_users:
             self._options = (*self._options, "--users", str(_users(self.folder / "users.toml")), "--allow-cleartext")
-        self.slots = [Slot(number, self.folder, scenario.has_network) for number in range(1 + scenario.has_standby)]
+        elif hosts is not None:
+            self._options = (*self._options, "--allow-anonymous")
+        self.slots = [
+            Slot(number, self.folder, scenario.has_network, hosts) for number in range(1 + scenario.has_standby)
+        ]
         self.clients: dict[str, Fork] = {}
         self.programs: dict[str, Client] = {}
         self._ended: list[Fork] = []
@@ -101,7 +117,7 @@ class RealRun:
     # ------------------------------------------------------------------ brokers
     def start_broker(self, slot: Slot) -> None:
         """Start a broker in a slot; it may be killed before it says that it is ready."""
-        options: tuple[str, ...] = (*self._options, "--listen", f"tcp:127.0.0.1:{slot.listen_port}")
+        options: tuple[str, ...] = (*self._options, "--listen", f"tcp:{slot.address}:{slot.listen_port}")
         if slot.proxy is not None:
             options = (*options, "--advertise", f"127.0.0.1:{slot.port}")
         if self.scenario.has_standby:
@@ -112,6 +128,7 @@ class RealRun:
             environment=self._environment,
             library=str(self._library),
             control=str(slot.control.path),
+            namespace=self._namespace(slot.host),
         )
         slot.broker = Broker(f"broker{len(self._ended)}-{slot.number}", self.folder, setup)
         slot.seen_at = time.monotonic()
@@ -166,15 +183,29 @@ class RealRun:
     @property
     def url(self) -> str:
         user = "root:x@" if self.scenario.has_users else ""
-        return f"opendata://{user}{','.join(f'127.0.0.1:{slot.port}' for slot in self.slots)}"
+        return f"opendata://{user}{','.join(f'{slot.address}:{slot.port}' for slot in self.slots)}"
+
+    def _namespace(self, host: str) -> str:
+        return self.hosts.namespace(host) if self.hosts is not None else ""
+
+    def _entered(self, host: str) -> AbstractContextManager[None]:
+        """The thread that calls this connects from a host, where the run has hosts."""
+        return self.hosts.entered(host) if self.hosts is not None else nullcontext()
 
     # ------------------------------------------------------------------ clients
     def start_client(self, client: Client) -> None:
         run = Run(folder=self.folder, url=self.url, seed=self.scenario.seed, environment=self._environment)
         log = self.folder / f"{client.name}.log"
         self.programs[client.name] = client
+        host = CLIENT_HOSTS[len(self._ended) + len(self.clients) & 1]
         self.clients[client.name] = Fork(
-            client.name, log, PROGRAMS[client.program], run, client.name, *client.arguments
+            client.name,
+            log,
+            PROGRAMS[client.program],
+            run,
+            client.name,
+            *client.arguments,
+            namespace=self._namespace(host),
         )
 
     def kill_client(self, name: str) -> None:
@@ -188,8 +219,8 @@ class RealRun:
         self.start_client(Client(program=client.program, name=f"{name}-again", arguments=client.arguments))
 
     # ------------------------------------------------------------------ the run
-    def go(self) -> list[e.History]:
-        """Run the scenario to its end; returns the history, and that of the damaged store."""
+    def go(self, left_out: Container[str] = ()) -> list[e.History]:
+        """Run the scenario to its end without some faults; returns the history, and that of the damaged store."""
         from .strikes import STRIKES
 
         for slot in self.slots:
@@ -199,6 +230,8 @@ class RealRun:
             self.start_client(client)
         self._wait_for_all()
         for fault in self.scenario.faults:
+            if fault in left_out:
+                continue
             self.wait_for_progress()
             self.count_outcomes()
             random_moment(self.dice, 0.3)
@@ -232,7 +265,7 @@ class RealRun:
     def count_outcomes(self) -> None:
         """Record what the brokers have counted; a fault may keep one from answering."""
         for slot in self.slots:
-            with suppress(OSError, HTTPException):
+            with suppress(OSError, HTTPException), self._entered(slot.host):
                 samples = scrape(slot.broker.report["metrics_port"]).samples
                 runs = Counter[str]()
                 for sample in samples:
@@ -285,10 +318,11 @@ class RealRun:
         tasks = {operation.task for operation in operations if isinstance(operation, e.StoreResult)}
         programs = {client.program for client in self.scenario.clients}
         definitions = (*(DEFINITIONS if "steer" in programs else ()), *([SHARES] if "weigh" in programs else ()))
-        store = read_store(self.url, RULES, sorted(tasks), definitions)
-        if "weigh" in programs and not self.scenario.is_damaged:  # the damaged store has only what was published
-            with connected(self.url, "measurer") as client:
-                measure_shares(client, self.record)
+        with self._entered(CLIENT_HOSTS[0]):
+            store = read_store(self.url, RULES, sorted(tasks), definitions)
+            if "weigh" in programs and not self.scenario.is_damaged:  # the damaged store has only what was published
+                with connected(self.url, "measurer") as client:
+                    measure_shares(client, self.record)
         for slot in reversed(self.slots):
             code = slot.broker.terminate()
             assert code == 0 or self.may_end_with(code), f"{slot.broker.name} ended ({code}):\n{tail(slot.broker.log)}"
@@ -324,7 +358,8 @@ class RealRun:
         if slot.proxy is not None:
             slot.proxy.target = slot.broker.port
         try:
-            store = read_store(self.url, RULES)
+            with self._entered(CLIENT_HOSTS[0]):
+                store = read_store(self.url, RULES)
         except OpenDataError as exc:
             return e.Store(refusal=str(exc), findings=found)
         store.findings, store.runs = found, None

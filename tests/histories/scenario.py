@@ -43,7 +43,12 @@ BROKER_FAULTS = (
 )  # fmt: skip
 NETWORK_FAULTS = ("cut the network", "hold the network")
 CLIENT_FAULTS = ("kill a client", "stop a client")
+LINK_FAULTS = ("cut a link", "drop packets", "delay packets")
 BUCKET_FAULTS = ("fail the bucket", "hold the bucket")
+
+
+#: hosts of clients, where a run has hosts
+CLIENT_HOSTS = ("clients0", "clients1")
 
 
 class Client(Plain):
@@ -62,6 +67,7 @@ class Scenario(Plain):
         has_standby: whether a second broker waits.
         has_users: whether clients log in.
         has_network: whether clients connect by proxies.
+        has_hosts: whether brokers and clients are on hosts of their own, where the machine can have such.
         is_damaged: whether bytes of the store are changed at the end.
         grace_seconds: how long a session waits for its client.
         clients: those that are there from the beginning.
@@ -73,6 +79,7 @@ class Scenario(Plain):
     has_standby: bool
     has_users: bool
     has_network: bool
+    has_hosts: bool
     is_damaged: bool
     grace_seconds: float
     clients: tuple[Client, ...]
@@ -88,6 +95,8 @@ def draw(seed: int) -> Scenario:
     faults += NETWORK_FAULTS * has_network + BUCKET_FAULTS * 2 * is_bucket
     if is_bucket:
         faults = [fault for fault in faults if fault != "disk fault"]
+    if has_hosts := not (is_bucket or has_network or short) and random.Random(f"hosts {seed}").random() < 0.3:
+        faults += LINK_FAULTS * 3
     if short:  # where a session ends soon, a broker's end would end all of them
         faults = [*CLIENT_FAULTS]
     return Scenario(
@@ -96,11 +105,17 @@ def draw(seed: int) -> Scenario:
         has_standby=not short and dice.random() < 0.25,
         has_users=has_users,
         has_network=has_network and not short,
+        has_hosts=has_hosts,
         is_damaged=not is_bucket and dice.random() < 0.15,
         grace_seconds=SHORT_GRACE_SECONDS if short else LONG_GRACE_SECONDS,
         clients=_clients(dice, has_users),
         faults=tuple(dice.choice(faults) for _ in range(dice.randrange(4, 8))),
     )
+
+
+def host_names(scenario: Scenario) -> tuple[str, ...]:
+    """Return the hosts of a run: one of each broker, and two of clients."""
+    return (*(f"broker{number}" for number in range(1 + scenario.has_standby)), *CLIENT_HOSTS)
 
 
 def _clients(dice: random.Random, has_users: bool) -> tuple[Client, ...]:

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 
+from ..support.network import Cut
 from ..support.processes import wait_until
 from ..support.s3_proxy import Fault, Request
 from ..support.tcp_proxy import TcpProxy
@@ -111,6 +112,40 @@ def hold_the_network(run: RealRun) -> None:
     proxy.go_on()
 
 
+def cut_a_link(run: RealRun) -> None:
+    """No packet reaches a host; in between its broker may be killed, and its clients' connections do not end."""
+    assert run.hosts is not None
+    host = run.dice.choice(run.host_names)
+    run.hosts.cut(host, run.dice.choice(list(Cut)))
+    random_moment(run.dice, 2 * _MOMENT_SECONDS)
+    killed = [slot for slot in run.slots if slot.host == host and run.dice.random() < 0.5]
+    for slot in killed:
+        run.crash(slot)
+    run.hosts.mend(host)
+    for slot in killed:
+        run.replace(slot)
+
+
+def drop_packets(run: RealRun) -> None:
+    """The link of a host loses what is sent in several moments, and repairs itself between them."""
+    assert run.hosts is not None
+    host = run.dice.choice(run.host_names)
+    for _ in range(run.dice.randrange(2, 6)):
+        run.hosts.cut(host, Cut.SILENT)
+        random_moment(run.dice, 0.2 * _MOMENT_SECONDS)
+        run.hosts.mend(host)
+        random_moment(run.dice, 0.2 * _MOMENT_SECONDS)
+
+
+def delay_packets(run: RealRun) -> None:
+    """What a host sends is late, and overtakes itself."""
+    assert run.hosts is not None
+    host = run.dice.choice(run.host_names)
+    run.hosts.delay(host, run.dice.randrange(10, 300))
+    random_moment(run.dice, 2 * _MOMENT_SECONDS)
+    run.hosts.delay(host, 0)
+
+
 def _proxy(slot: Slot) -> TcpProxy:
     assert slot.proxy is not None
     return slot.proxy
@@ -147,7 +182,8 @@ def hold_the_bucket(run: RealRun) -> None:
 STRIKES: dict[str, Strike] = {
     strike.__name__.replace("_", " "): strike
     for strike in (
-        cut_the_network, disk_fault, end_a_broker, fail_the_bucket, hold_the_bucket, hold_the_network, kill_a_broker,
+        cut_a_link, cut_the_network, delay_packets, disk_fault, drop_packets, end_a_broker, fail_the_bucket,
+        hold_the_bucket, hold_the_network, kill_a_broker,
         kill_a_broker_twice, kill_a_client, set_the_clock, stop_a_broker, stop_a_client,
     )
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import shutil
@@ -17,6 +18,9 @@ from .processes import wait_until
 
 _serial = itertools.count()
 _SUBNET = "10.77.0"
+_CLONE_NEWNET = 0x40000000
+#: seconds for the switch to notice that a port is up
+_UP_SECONDS = 60
 
 
 class Cut(Enum):
@@ -41,6 +45,21 @@ class Network:
         """What to put before a command to run it on the host."""
         return ("ip", "netns", "exec", self._name(host))
 
+    def namespace(self, host: str) -> str:
+        """The file that stands for the host, for :func:`enter`."""
+        return f"/run/netns/{self._name(host)}"
+
+    @contextmanager
+    def entered(self, host: str) -> Iterator[None]:
+        """Have the thread that calls this connect from the host, and the threads that it starts."""
+        own = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        try:
+            enter(self.namespace(host))
+            yield
+        finally:
+            _set_namespace(own)
+            os.close(own)
+
     def cut(self, host: str, how: Cut) -> None:
         """From now on no packet reaches the host or leaves it."""
         if how is Cut.DOWN:
@@ -53,7 +72,16 @@ class Network:
         _ip("-n", self._name(host), "link", "set", "eth0", "up")
         state = ("ip", "netns", "exec", self._switch, "bridge", "link", "set", "dev", f"to-{host}", "state", "3")
         forwards = partial(subprocess.run, state, capture_output=True, check=False)
-        wait_until(lambda: forwards().returncode == 0, 60, f"the switch forwards to {host}")
+        wait_until(lambda: forwards().returncode == 0, _UP_SECONDS, f"the switch forwards to {host}")
+
+    def delay(self, host: str, milliseconds: int) -> None:
+        """From now on what the host sends is late by so much, or by half as much; 0 ends it. Needs netem."""
+        queue = ("tc", "-n", self._name(host), "qdisc")
+        if milliseconds:
+            times = f"{milliseconds}ms", f"{milliseconds // 2}ms"
+            _run(*queue, "replace", "dev", "eth0", "root", "netem", "delay", *times)
+        else:
+            _run(*queue, "delete", "dev", "eth0", "root")
 
     def make(self) -> None:
         """Make the namespaces and what connects them."""
@@ -78,13 +106,45 @@ class Network:
         return f"{self._prefix}-{host}"
 
 
+def enter(namespace: str) -> None:
+    """Move the thread that calls this to a host."""
+    file = os.open(namespace, os.O_RDONLY)
+    try:
+        _set_namespace(file)
+    finally:
+        os.close(file)
+
+
+def _set_namespace(file: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(file, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def missing() -> str:
+    """Return why there can be no network here; empty if there can."""
+    if os.geteuid() != 0:
+        return "only root may make network namespaces"
+    if shutil.which("ip") is None or shutil.which("bridge") is None:
+        return "iproute2 is not installed"
+    return ""
+
+
+def has_netem() -> bool:
+    """Whether the kernel can delay packets."""
+    with network("probe") as made:
+        try:
+            made.delay("probe", 1)
+        except (AssertionError, FileNotFoundError):
+            return False
+        return True
+
+
 @contextmanager
 def network(*hosts: str) -> Iterator[Network]:
     """A network that is gone at the end. Its processes must be gone by then."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may make network namespaces")
-    if shutil.which("ip") is None or shutil.which("bridge") is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("iproute2 is not installed")
+    if reason := missing():
+        (pytest.fail if os.environ.get("CI") and os.geteuid() == 0 else pytest.skip)(reason)
     made = Network(*hosts)
     try:
         made.make()

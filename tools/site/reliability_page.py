@@ -32,6 +32,11 @@ SECTIONS = {
     "mutants": "Planted bugs: of each point of the contract, found by the tests.",
     "mutation": "Mutation: automatic changes of the most difficult modules.",
 }
+INJECTED = """## Injected faults
+
+A fault with 0 needs what the machine did not have, such as network namespaces.
+
+"""
 REMOVED = """## Removed tests
 
 Redundant tests. Other deleted modules were joined with their neighbours.
@@ -162,7 +167,7 @@ def page() -> str:
         parts += filter(None, (latest(runs), points(runs), defects(runs)))
         if kind == "soak" and (PAGE.parent / SOAK_PLOT).exists():
             parts.append(f"![Memory, objects, descriptors, files and disk over the virtual days]({SOAK_PLOT})\n")
-    parts.append(f"## Injected faults\n\n{faults({kind: records(kind) for kind in SECTIONS})}")
+    parts.append(INJECTED + faults({kind: records(kind) for kind in SECTIONS}))
     rows = "".join(_row(removed, by) for removed, by in REPLACED.items())
     parts.append(REMOVED + _head("removed", "found by", numbers=0) + rows)
     return "\n".join(parts)
