@@ -119,17 +119,18 @@ def create_weighted(client: QueueClient) -> None:
 def read_letters(run: Run, name: str, queue: str = LETTERS) -> None:
     """Read with leases, and settle each delivery in one of all ways. In the box, a return would exceed the limit.
 
-    The queue with weights is read by groups: a lease that a killed client leaves would block its group.
+    The queue with weights is mostly read by groups; a lease that a killed client leaves blocks its group for a time.
     """
     dice, record = run.begin(name)
     with connected(run.url, name) as client:
         {LETTERS: create_letters, BOX: create_box, WEIGHTED: create_weighted}[queue](client)
         while not run.drained.exists():
             requested_at, order = record.now(), ""
-            lease_seconds = 600.0 if queue == BOX else dice.choice((600.0, 600.0, 600.0, 0.2))
+            longest = 20.0 if queue == WEIGHTED else 600.0
+            lease_seconds = longest if queue == BOX else dice.choice((longest, longest, longest, 0.2))
             try:
-                if queue == WEIGHTED:
-                    lease_seconds, order = min(lease_seconds, 20.0), dice.choice(("fill", "round_robin", "head"))
+                if queue == WEIGHTED and dice.random() < 0.8:
+                    order = dice.choice(("fill", "round_robin", "head"))
                     found = read_group(client, lease_seconds, dice.choice((1, 3, GROUP_MESSAGES)), order, 0.2)
                 else:
                     found = client.read_with_poll(queue, lease_seconds, dice.choice((1, 1, 3)), max_poll_seconds=0.2)

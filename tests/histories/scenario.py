@@ -124,7 +124,7 @@ def _clients(dice: random.Random, has_users: bool) -> tuple[Client, ...]:
         "letters": [("write_letters",), ("read_letters",), ("read_letters",)],
         "tenants": [("produce", TENANTS), ("produce", TENANTS), ("consume", TENANTS), ("consume", TENANTS)],
         "rates": [("produce", THROTTLED), ("consume", THROTTLED), ("consume", THROTTLED)],
-        "weights": [("produce", WEIGHTED), ("consume", WEIGHTED), *[("read_letters", WEIGHTED)] * 2, ("weigh",)],
+        "weights": [("produce", WEIGHTED), ("read_letters", WEIGHTED), ("read_letters", WEIGHTED), ("weigh",)],
         "box": [("fill_box",), ("read_letters", BOX)],
         "tasks": [("send_tasks",), ("work", dice.choice(POOLS))],
         "jobs": [("drive_jobs",)],
