@@ -20,7 +20,7 @@ from kombu_opendata.url import Address, parse
 
 from ...support.broker import EmbeddedBroker
 from ...support.kombu_client import refused
-from ...support.processes import Children
+from ...support.processes import Children, wait_until
 from ...support.served import ServedBroker
 from ...support.status import read_report
 from ...support.unprivileged import NOBODY, needs_root, unprivileged
@@ -81,6 +81,7 @@ def test_a_link_where_a_file_of_the_broker_should_be(
         error = refused(f"opendata://{store_folder}")
         assert isinstance(error, errors.UnsafeFolder)
         assert f"{store_folder}/{name} is " in str(error)
+        wait_until(lambda: running_broker(store_folder) is None, 60, "the end of the broker that was refused")
         if name in ("broker.pid", "broker.lock"):
             assert served(store_folder, tmp_path, started)["code"] == "unsafe_folder"
         assert victims_file.read_text() == "precious"
