@@ -11,7 +11,6 @@ from itertools import groupby, islice
 from typing import Any, Unpack
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -29,6 +28,7 @@ from .result import SubmitResult
 from .source import read_table
 from .write.job_digest import check_same, digest_of, with_rows
 from .write.task_arguments import TaskArguments, check_frame
+from .write.task_writers import task_context
 
 #: ids of one request; the broker takes fewer of messages that it settles
 _IDS, _SETTLED_IDS = 10_000, 1_000
@@ -96,8 +96,7 @@ def _write_retried(
     target: StagingTarget, job_id: str, bucket: Mapping[str, str], rows: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Write a partition of messages as a batch, for ``mapInArrow``; yield the batch and its queues, pickled."""
-    context = TaskContext.get()
-    assert context is not None
+    context = task_context()
     partition, attempt = context.partitionId(), context.taskAttemptId() & MAX_PART
     prefix, queues = partition_prefix(job_id, partition), set()
     with bucket_settings(bucket), BatchWriter(target, job_id, partition, attempt) as writer:

@@ -236,10 +236,8 @@ class BatchWriter:
         if self._output is not None:
             self._output.commit()
         self._is_closed = True
-        info = BatchInfo(
-            batch_uri(self._path), self._written_rows, self._size, checksum, self._partition, self._attempt
-        )
-        return replace(info, data=data, contents_bytes=self._contents_bytes)
+        uri, rows = batch_uri(self._path), self._written_rows
+        return BatchInfo(uri, rows, self._size, checksum, self._partition, self._attempt, data, self._contents_bytes)
 
     def abort(self) -> None:
         """Discard the added messages and remove the written bytes. Does nothing after :meth:`close`."""

@@ -35,7 +35,7 @@ def decompress(frame: bytes, limit: int) -> bytes:
         FrameError: the frame is damaged, or its contents have more than ``limit`` bytes.
     """
     try:
-        size = _contents_size(frame)
+        size: int | None = zstd.get_frame_info(frame).decompressed_size
         if size is None or size > limit:
             raise FrameError(f"a frame of {'unknown size' if size is None else f'{size} bytes'}; the limit is {limit}")
         window_log = max(size.bit_length(), _MIN_WINDOW_LOG)
@@ -46,7 +46,3 @@ def decompress(frame: bytes, limit: int) -> bytes:
     if len(data) != size or not decompressor.eof or decompressor.unused_data:
         raise FrameError(f"a frame that does not end after its {size} bytes")
     return data
-
-
-def _contents_size(frame: bytes) -> int | None:
-    return zstd.get_frame_info(frame).decompressed_size

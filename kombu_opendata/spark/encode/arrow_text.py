@@ -36,16 +36,11 @@ def join(pieces: Sequence[Piece], rows: int) -> pa.Array:
             merged.append(piece)
     if all(isinstance(piece, bytes) for piece in merged):
         return pa.array([b"".join(merged)] * rows, pa.binary())
-    columns = [pa.scalar(piece) if isinstance(piece, bytes) else _binary(piece) for piece in merged]
+    columns = [pa.scalar(piece) if isinstance(piece, bytes) else pc.cast(piece, pa.binary()) for piece in merged]
     try:
         return pc.binary_join_element_wise(*columns, pa.scalar(b""))
     except pa.ArrowException as exc:
         raise InvalidMessage(f"rows that are too large to be joined: {exc}") from exc
-
-
-def _binary(column: pa.Array) -> pa.Array:
-    """Return a column of strings as binaries, without a copy."""
-    return column if column.type == pa.binary() else pc.cast(column, pa.binary())
 
 
 def strings(values: Sequence[str]) -> pa.Array:
@@ -77,7 +72,7 @@ def packed_bytes(column: pa.Array) -> pa.Array:
 
 
 def _packed(column: pa.Array, type8: int) -> pa.Array:
-    column = _binary(column)
+    column = pc.cast(column, pa.binary())
     lengths = pc.binary_length(column)
     if len(column) and pc.max(lengths).as_py() > _MAX_16:
         heads = pa.array([_head(type8, length) for length in lengths.to_pylist()], pa.binary())

@@ -88,7 +88,7 @@ class _Probe(Producer):
         headers: dict[str, Any] | None = None,
     ) -> Any:
         self.body = body
-        self.used_serializer = serializer or self.serializer
+        self.used_serializer = serializer or self.serializer or "json"
         self.used_compression = compression
         if compression:
             try:
@@ -100,7 +100,7 @@ class _Probe(Producer):
         try:
             return super()._prepare(body, serializer, content_type, content_encoding, compression, headers)
         except Exception as exc:
-            name = self.used_serializer or "json"
+            name = self.used_serializer
             raise NotSerialized(f"the serializer {name!r} refuses the arguments: {exc}", serializer=name) from exc
 
     def _publish(
@@ -119,7 +119,7 @@ class _Probe(Producer):
             routing_key=routing_key or "",
             declare=tuple(declare or ()),
             embed=dict(self.body[2]),
-            serializer=self.used_serializer or "json",
+            serializer=self.used_serializer,
             compression=self.used_compression,
         )
         raise _Captured

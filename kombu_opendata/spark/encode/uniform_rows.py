@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
@@ -79,6 +78,7 @@ class UniformRows:
         self._fill_headers()
 
     def messages(self) -> PendingRows:
+        """Return the messages. Common parts are encoded once; the envelope of a row is a join of bytes."""
         template, rows = self._template, self._batch.num_rows
         args = [self._argument(name) for name in self._columns.args]
         kwargs = {keyword: self._argument(name) for keyword, name in self._columns.kwargs.items()}
@@ -89,13 +89,15 @@ class UniformRows:
             reprs["argsrepr"] = packed_texts(arguments.args_reprs(args_limit, levels))
         if "kwargsrepr" not in template.shown:
             reprs["kwargsrepr"] = packed_texts(arguments.kwargs_reprs(kwargs_limit, levels))
-        pieces = _envelope_pieces(
-            replace(template, headers=self._headers, properties=self._properties),
+        ids = packed_texts(self._ids)
+        pieces = [
+            b"\x97",  # an array of 7
             arguments.packed_bodies(template),
-            packed_texts(self._ids),
-            {**reprs, **self._header_columns},
-            self._property_columns,
-        )
+            encode_fields(template.content_type) + encode_fields(template.content_encoding),
+            *_map_pieces(self._headers, {**reprs, **self._header_columns}, ids),
+            *_map_pieces(self._properties, self._property_columns, ids),
+            encode_fields(template.exchange) + encode_fields(template.routing_key),
+        ]
         fields = {"exchange": template.exchange, "routing_key": template.routing_key, "priority": self.priority}
         fields |= {"visible_at_ms": self.visible, "ttl_ms": self.ttl}
         return PendingRows(join(pieces, rows).to_pylist(), self._metadata_columns(), fields)
@@ -148,14 +150,11 @@ class UniformRows:
         texts_by_name.update(
             (name, texts)
             for name, texts in self._header_texts.items()
-            if name not in route_names and name not in _REPRS
+            if name not in (*route_names, "argsrepr", "kwargsrepr")
         )
         if isinstance(self.priority, list):
             texts_by_name["priority"] = list(map(str, self.priority))
         return texts_by_name
-
-
-_REPRS = ("argsrepr", "kwargsrepr")
 
 
 def _header_text(name: str, value: Any) -> str | None:
@@ -172,27 +171,8 @@ def _encoded(column_values: Iterable[Any]) -> pa.Array:
     return pa.array([encode_fields(extended(value)) for value in column_values], pa.binary())
 
 
-# ---- envelopes: common parts are encoded once, and the envelope of a row is a join of bytes
-def _envelope_pieces(
-    template: Template, bodies: pa.Array, ids: pa.Array, headers: Mapping[str, pa.Array],
-    properties: Mapping[str, pa.Array],
-) -> list[Piece]:  # fmt: skip
-    """Return the pieces of the envelopes of some rows.
-
-    Args:
-        headers, properties: the columns that differ from row to row, with values that are encoded as msgpack.
-    """
-    return [
-        b"\x97",  # an array of 7
-        bodies,
-        encode_fields(template.content_type) + encode_fields(template.content_encoding),
-        *_map_pieces(template.headers, headers, ids),
-        *_map_pieces(template.properties, properties, ids),
-        encode_fields(template.exchange) + encode_fields(template.routing_key),
-    ]
-
-
 def _map_pieces(values: Mapping[str, Any], columns: Mapping[str, pa.Array], ids: pa.Array) -> list[Piece]:
+    """Return the pieces of a map in the envelopes: common values, and columns of values encoded as msgpack."""
     size = len(values)
     pieces: list[Piece] = [bytes((0x80 | size,)) if size < 16 else b"\xde" + size.to_bytes(2, "big")]
     for name, value in values.items():

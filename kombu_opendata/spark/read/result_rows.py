@@ -23,7 +23,7 @@ from ...storage.records.keys import RecordKind
 from ...storage.records.payload_places import EnvelopePlace
 from ...storage.records.results import Result
 from . import metadata_columns
-from .store_scan import ROWS, Columns, Source
+from .store_scan import ROWS, Columns
 from .tables import TABLES
 
 #: rows of a batch, whose values may be large
@@ -53,38 +53,30 @@ _decode_meta = msgspec.json.Decoder(_Meta).decode
 _Row = tuple[bytes, bytes]
 
 
-def results_between(low: bytes, high: bytes) -> Source:
-    """Return the results of tasks whose keys are between two keys."""
-
-    async def source(store: OfflineStore) -> AsyncIterator[Columns]:
-        async for rows in store.scan_batches(low, high, batch=RESULT_ROWS):
-            yield await _columns(store, rows)
-
-    return source
+async def results_between(store: OfflineStore, low: bytes, high: bytes) -> AsyncIterator[Columns]:
+    """Yield the results of tasks whose keys are between two keys."""
+    async for rows in store.scan_batches(low, high, batch=RESULT_ROWS):
+        yield await _columns(store, rows)
 
 
-def results_of_messages(low: bytes, high: bytes) -> Source:
-    """Return the results of the tasks whose messages have their metadata between two keys."""
-
-    async def source(store: OfflineStore) -> AsyncIterator[Columns]:
-        async for messages in store.scan_rows(low, high, batch=ROWS):
-            column = metadata_columns.columns(messages, frozenset(("task_id",)))["task_id"]
-            ids = sorted(column.drop_null().unique().to_pylist())
-            single: list[bytes] = []
-            for _beginning, group in groupby(ids, lambda id: id[:_SHARED]):
-                wanted = [keys.result_key(_NAME + id.encode()) for id in group]
-                if len(wanted) < _FEW:
-                    single += wanted
-                    continue
-                names = frozenset(wanted)
-                async for rows in store.scan_batches(wanted[0], wanted[-1] + b"\0", batch=RESULT_ROWS):
-                    yield await _columns(store, [row for row in rows if row[0] in names])
-            for start in range(0, len(single), RESULT_ROWS):
-                some = single[start : start + RESULT_ROWS]
-                pairs = zip(some, await store.get_many(some), strict=True)
-                yield await _columns(store, [(key, value) for key, value in pairs if value is not None])
-
-    return source
+async def results_of_messages(store: OfflineStore, low: bytes, high: bytes) -> AsyncIterator[Columns]:
+    """Yield the results of the tasks whose messages have their metadata between two keys."""
+    async for messages in store.scan_rows(low, high, batch=ROWS):
+        column = metadata_columns.columns(messages, frozenset(("task_id",)))["task_id"]
+        ids = sorted(column.drop_null().unique().to_pylist())
+        single: list[bytes] = []
+        for _beginning, group in groupby(ids, lambda id: id[:_SHARED]):
+            wanted = [keys.result_key(_NAME + id.encode()) for id in group]
+            if len(wanted) < _FEW:
+                single += wanted
+                continue
+            names = frozenset(wanted)
+            async for rows in store.scan_batches(wanted[0], wanted[-1] + b"\0", batch=RESULT_ROWS):
+                yield await _columns(store, [row for row in rows if row[0] in names])
+        for start in range(0, len(single), RESULT_ROWS):
+            some = single[start : start + RESULT_ROWS]
+            pairs = zip(some, await store.get_many(some), strict=True)
+            yield await _columns(store, [(key, value) for key, value in pairs if value is not None])
 
 
 async def job_messages(store: OfflineStore, job_id: str) -> tuple[int, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -139,7 +140,8 @@ class TableReader(DataSourceReader):
         if not partition.high and self._table != "queues":
             return
         count = 0
-        for columns in store_scan.read(self._store, self._instance, self._source(partition), self._bucket):
+        source = partial(self._columns, partition)
+        for columns in store_scan.read(self._store, self._instance, source, self._bucket):
             batch = _batch(columns, self._schema)
             count += batch.num_rows
             yield batch
@@ -149,18 +151,17 @@ class TableReader(DataSourceReader):
                 "that are left, set failOnDataLoss to false"
             )
 
-    def _source(self, partition: KeyRange) -> store_scan.Source:
-        low, high = partition.low, partition.high
+    def _columns(self, partition: KeyRange, store: OfflineStore) -> AsyncIterator[store_scan.Columns]:
+        low, high, bounds, wanted = partition.low, partition.high, self._bounds, frozenset(self._schema.names)
         if self._table == "queues":
-            return table_rows.queues
+            return table_rows.queues(store)
         if self._table == "messages":
-            return table_rows.messages(low, high, frozenset(self._schema.names))
+            return table_rows.messages(store, low, high, wanted)
         if self._table == "results":
-            of_messages = bool(self._bounds.job_id)
-            return (result_rows.results_of_messages if of_messages else result_rows.results_between)(low, high)
+            return (result_rows.results_of_messages if bounds.job_id else result_rows.results_between)(store, low, high)
         if self._table == "attempts":
-            return table_rows.attempts(low, high, frozenset(self._schema.names), self._bounds, partition.numbers)
-        return table_rows.entries(partition.state, low, high, self._bounds)
+            return table_rows.attempts(store, low, high, wanted, bounds, partition.numbers)
+        return table_rows.entries(store, partition.state, low, high, bounds)
 
 
 def _batch(columns: store_scan.Columns, schema: pa.Schema) -> pa.RecordBatch:

@@ -19,8 +19,8 @@ from ...storage.records import active, definitions, failures, field_types, histo
 from ...storage.records.keys import RecordKind
 from ...storage.records.payload_places import Place
 from . import metadata_columns
-from .store_scan import ROWS, Columns, Source, number_of
-from .tables import MAX_ID, Bounds
+from .store_scan import ROWS, Columns, number_of
+from .tables import Bounds
 
 #: rows of a batch with payloads
 PAYLOAD_ROWS = 512
@@ -31,23 +31,19 @@ LARGE = _PAYLOADS | _TEXTS
 
 
 # ---------------------------------------------------------------------- messages
-def messages(low: bytes, high: bytes, wanted: frozenset[str]) -> Source:
-    """Return the wanted columns of the messages whose metadata is between two keys."""
-
-    async def source(store: OfflineStore) -> AsyncIterator[Columns]:
-        with_payloads = bool(wanted & _PAYLOADS)
-        reader = PayloadReader(store, StagedFolder(store.location.url, store.location.instance))
-        async for rows in store.scan_rows(low, high, batch=PAYLOAD_ROWS if with_payloads else ROWS):
-            columns = metadata_columns.columns(rows, wanted)
-            if with_payloads:
-                envelopes = await _envelopes(store, reader, [number_of(key) for key, _ in rows.pairs()])
-                columns["payload"] = envelopes
-                columns["payload_bytes"] = [None if envelope is None else len(envelope) for envelope in envelopes]
-                if "body" in wanted:
-                    columns["body"] = list(map(_body, envelopes))
-            yield columns
-
-    return source
+async def messages(store: OfflineStore, low: bytes, high: bytes, wanted: frozenset[str]) -> AsyncIterator[Columns]:
+    """Yield the wanted columns of the messages whose metadata is between two keys."""
+    with_payloads = bool(wanted & _PAYLOADS)
+    reader = PayloadReader(store, StagedFolder(store.location.url, store.location.instance))
+    async for rows in store.scan_rows(low, high, batch=PAYLOAD_ROWS if with_payloads else ROWS):
+        columns = metadata_columns.columns(rows, wanted)
+        if with_payloads:
+            envelopes = await _envelopes(store, reader, [number_of(key) for key, _ in rows.pairs()])
+            columns["payload"] = envelopes
+            columns["payload_bytes"] = [None if envelope is None else len(envelope) for envelope in envelopes]
+            if "body" in wanted:
+                columns["body"] = list(map(_body, envelopes))
+        yield columns
 
 
 async def _envelopes(store: OfflineStore, reader: PayloadReader, ids: list[int]) -> list[bytes | None]:
@@ -85,38 +81,34 @@ _HEADERS = frozenset(("task", "task_id"))
 _GAP = 1_000
 
 
-def attempts(
-    low: bytes, high: bytes, wanted: frozenset[str], bounds: Bounds, numbers: tuple[int, int] = (0, MAX_ID)
-) -> Source:
-    """Return the attempts within the bounds, from the records of the history log between two keys.
+async def attempts(
+    store: OfflineStore, low: bytes, high: bytes, wanted: frozenset[str], bounds: Bounds, numbers: tuple[int, int]
+) -> AsyncIterator[Columns]:
+    """Yield the attempts within the bounds, from the records of the history log between two keys.
 
     Of the expensive columns, only the wanted ones are read. ``numbers`` are those of the first and the last attempt.
     """
     lowest, highest = numbers
     records, size = (1, PAYLOAD_ROWS) if wanted & _TEXTS else (16, ROWS)
-
-    async def source(store: OfflineStore) -> AsyncIterator[Columns]:
-        async for rows in store.scan_batches(low, high, batch=records):
-            numbered = [
-                (number, attempt)
-                for key, value in rows
-                if _may_match(key, value, bounds)
-                for number, attempt in enumerate(history_log.decode(key, value).attempts, number_of(key))
-                if lowest <= number <= highest
-                and bounds.has_id(attempt.message_id)
-                and bounds.has_time(attempt.ended_at_ms)
-                and bounds.has_queue(attempt.queue)
-            ]
-            for start in range(0, len(numbered), size):
-                part = numbered[start : start + size]
-                columns = _attempt_columns(part)
-                if wanted & _HEADERS:
-                    columns |= await _headers(store, columns["message_id"])
-                if wanted & _TEXTS:
-                    columns |= await _texts(store, part)
-                yield columns
-
-    return source
+    async for rows in store.scan_batches(low, high, batch=records):
+        numbered = [
+            (number, attempt)
+            for key, value in rows
+            if _may_match(key, value, bounds)
+            for number, attempt in enumerate(history_log.decode(key, value).attempts, number_of(key))
+            if lowest <= number <= highest
+            and bounds.has_id(attempt.message_id)
+            and bounds.has_time(attempt.ended_at_ms)
+            and bounds.has_queue(attempt.queue)
+        ]
+        for start in range(0, len(numbered), size):
+            part = numbered[start : start + size]
+            columns = _attempt_columns(part)
+            if wanted & _HEADERS:
+                columns |= await _headers(store, columns["message_id"])
+            if wanted & _TEXTS:
+                columns |= await _texts(store, part)
+            yield columns
 
 
 def _may_match(key: bytes, value: bytes, bounds: Bounds) -> bool:
@@ -186,30 +178,26 @@ _SETTLED = ("message_id", "at", "attempts")
 _TIMES = {"backlog": "visible_at", "in_flight": "claimed_at", "done": "done_at", "failed": "failed_at"}
 
 
-def entries(state: str, low: bytes, high: bytes | None, bounds: Bounds) -> Source:
-    """Return the entries of one state with ids within the bounds, in the buckets between two keys."""
+async def entries(store: OfflineStore, state: str, low: bytes, high: bytes, bounds: Bounds) -> AsyncIterator[Columns]:
+    """Yield the entries of one state with ids within the bounds, in the buckets between two keys."""
     is_active = _STATE_KINDS[state] is RecordKind.ACTIVE
     names = _ACTIVE if is_active else _SETTLED
-
-    async def source(store: OfflineStore) -> AsyncIterator[Columns]:
-        columns: Columns = {name: [] for name in ("queue", *names)}
-        async for rows in store.scan_batches(low, high, batch=64):
-            for key, value in rows:
-                parsed = keys.parse(key)
-                if parsed.kind is not _STATE_KINDS[state]:
-                    continue
-                bucket = active.decode(key, value)[state == "in_flight"] if is_active else settled.decode(key, value)
-                if matching := [entry for entry in bucket if bounds.has_id(entry[0])]:
-                    columns["queue"] += [parsed.name or ""] * len(matching)
-                    for name, values in zip(names, zip(*matching, strict=True), strict=True):
-                        columns[name] += values
-            if len(columns["queue"]) >= ROWS:
-                yield _named(state, columns)
-                columns = {name: [] for name in ("queue", *names)}
-        if columns["queue"]:
+    columns: Columns = {name: [] for name in ("queue", *names)}
+    async for rows in store.scan_batches(low, high, batch=64):
+        for key, value in rows:
+            parsed = keys.parse(key)
+            if parsed.kind is not _STATE_KINDS[state]:
+                continue
+            bucket = active.decode(key, value)[state == "in_flight"] if is_active else settled.decode(key, value)
+            if matching := [entry for entry in bucket if bounds.has_id(entry[0])]:
+                columns["queue"] += [parsed.name or ""] * len(matching)
+                for name, values in zip(names, zip(*matching, strict=True), strict=True):
+                    columns[name] += values
+        if len(columns["queue"]) >= ROWS:
             yield _named(state, columns)
-
-    return source
+            columns = {name: [] for name in ("queue", *names)}
+    if columns["queue"]:
+        yield _named(state, columns)
 
 
 def _named(state: str, columns: Columns) -> Columns:
@@ -239,7 +227,7 @@ async def bucket_keys(store: OfflineStore, state: str, bounds: Bounds) -> list[t
 
 # ---------------------------------------------------------------------- queues
 async def queues(store: OfflineStore) -> AsyncIterator[Columns]:
-    """Return a row for each queue with its counts and settings."""
+    """Yield a row for each queue with its counts and settings."""
     counts = await _counts(store)
     rows = []
     async for name, queue_options, limits in _settings(store):

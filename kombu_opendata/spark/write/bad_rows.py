@@ -106,12 +106,5 @@ def _read(folder: Folder, path: str) -> Iterator[pa.RecordBatch]:
     rest = b""
     for piece in folder.stream(path):
         lines, _, rest = (rest + piece).rpartition(b"\n")
-        yield _batch(_decode_lines(lines))
-
-
-def _batch(rows: list[BadRow]) -> pa.RecordBatch:
-    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(_SCHEMA)
-    columns[-1] = [list(arguments.items()) for arguments in columns[-1]]
-    return pa.record_batch(
-        [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)], _SCHEMA
-    )
+        rows = [{**row._asdict(), "arguments": list(row.arguments.items())} for row in _decode_lines(lines)]
+        yield pa.RecordBatch.from_pylist(rows, _SCHEMA)

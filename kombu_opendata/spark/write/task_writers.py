@@ -20,7 +20,7 @@ from ...celery_integration.broker_access import BrokerAccess, load_app
 from ...errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, wire_code
 from ...protocol.messages import JobInfo
 from ...staging.batch_writer import BatchWriter
-from ...staging.job import MAX_JOB_ID_BYTES, BatchInfo, StagingTarget, check_job_id
+from ...staging.job import MAX_JOB_ID_BYTES, MAX_PART, BatchInfo, StagingTarget, check_job_id
 from ..encode.plan import JobPlan
 from ..encode.row_encoder import RowEncoder, now_ms
 from .bad_rows import BadRowWriter, delete_bad_rows, write_index
@@ -31,7 +31,6 @@ from .job_digest import check_same, with_rows
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _AFTER_PREFIX_BYTES = len(f"/{UUID(int=0)}/{2**63 - 1}")
-_MAX_ATTEMPT = 0xFFFF_FFFF
 #: seconds for which the driver retries a commit while the broker does not answer or accepts nothing
 COMMIT_PATIENCE_SECONDS = 300.0
 _AWAY = (ConnectionLost, RetryLater, StartError)
@@ -68,8 +67,8 @@ class _JobWriter:
 
         The broker's maintenance deletes the objects of killed tasks.
         """
-        context = _context()
-        partition, attempt = context.partitionId(), context.taskAttemptId() & _MAX_ATTEMPT
+        context = task_context()
+        partition, attempt = context.partitionId(), context.taskAttemptId() & MAX_PART
         target = self._target
         bad = BadRowWriter(target, job_id, partition, attempt)
         if plan.collects_bad_rows and plan.app_path:
@@ -193,7 +192,7 @@ class TaskStreamWriter(_JobWriter, DataSourceStreamArrowWriter):
         self._prefix = f"{prefix}/" if prefix else ""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        context = _context()
+        context = task_context()
         query, number = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or number is None:
             raise RequestError("Spark does not say which micro-batch this is")
@@ -219,7 +218,8 @@ def check_prefix(prefix: str) -> None:
         raise RequestError(text, option="job_id", limit=limit)
 
 
-def _context() -> TaskContext:
+def task_context() -> TaskContext:
+    """Return the context of the Spark task of this process; raise RequestError if it runs none."""
     context = TaskContext.get()
     if context is None:
         raise RequestError("rows can only be written in a task of Spark")

@@ -58,7 +58,8 @@ def test_done_messages_in_many_buckets(tmp_path: Path) -> None:
 def read(store: Path, state: str, kind: RecordKind) -> store_scan.Columns:
     """All columns of a state's entries; several batches of them must come."""
     whole: store_scan.Columns = {}
-    batches = list(store_scan.read(str(store), None, entries(state, *keys.kind_range(kind), Bounds())))
+    low, high = keys.kind_range(kind)
+    batches = list(store_scan.read(str(store), None, lambda opened: entries(opened, state, low, high, Bounds())))
     assert len(batches) > 2
     for batch in batches:
         for name, values in batch.items():
