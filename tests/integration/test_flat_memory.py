@@ -174,18 +174,18 @@ def ping_of_workers(world: World) -> None:
 #: how often each kind comes and goes, in a quick run and in a slow one; some commit to the store each time
 CYCLES: dict[Callable[[World], None], tuple[int, int]] = {
     stored_queue: (300, 1000),
-    transient_queue: (1000, 5000),
-    exclusive_queue: (1000, 5000),
-    auto_delete_queue: (1000, 5000),
-    single_active_consumer: (1000, 5000),
+    transient_queue: (400, 5000),
+    exclusive_queue: (400, 5000),
+    auto_delete_queue: (400, 5000),
+    single_active_consumer: (400, 5000),
     stored_queue_with_a_single_active_consumer: (300, 1000),
-    exchange: (1000, 5000),
+    exchange: (400, 5000),
     binding: (300, 1000),
-    consumer: (1000, 5000),
-    channel: (1000, 5000),
-    filter_queue: (1000, 5000),
+    consumer: (400, 5000),
+    channel: (400, 5000),
+    filter_queue: (400, 5000),
     replay: (300, 1000),
-    watch: (1000, 5000),
+    watch: (400, 5000),
     connection: (300, 1000),
     ping_of_workers: (300, 1000),
 }
@@ -204,8 +204,10 @@ def _check_memory(cycle: Callable[[World], None], world: World, cycles: int, set
         return tracemalloc.get_traced_memory()[0]
 
     run(WARM_UP)
-    for _ in range(ROUNDS):
-        before, snapshot = memory_bytes(), tracemalloc.take_snapshot()
+    for number in range(ROUNDS):
+        before = memory_bytes()
+        if number == ROUNDS - 1:
+            snapshot = tracemalloc.take_snapshot()
         run(cycles)
         grown = memory_bytes() - before
         if grown / cycles < BYTES_PER_CYCLE:

@@ -237,9 +237,9 @@ def send_mandatory(channel: Any, queue: str) -> None:
 
 
 def test_a_long_backlog_expires_to_dead_letters(store_folder: Path) -> None:
-    """20,000 messages, most of them in cold buckets after a restart, all become dead letters once."""
+    """More messages than a queue has in memory, cold after a restart, all become dead letters once."""
     broker = EmbeddedBroker(store_folder)
-    count = 20_000
+    count = 14_000
     url = f"opendata://{store_folder}"
     with connected(url, publish_mode="pipeline") as connection, connection.channel() as channel:
         make(channel, "dead")
