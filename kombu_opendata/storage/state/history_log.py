@@ -103,7 +103,6 @@ class LogChunk:
     def of(cls, place: Place, rows: ChunkRows) -> LogChunk:
         chunk = cls(*place, dict.fromkeys(rows.published), rows.routed, rows.left, rows.attempts)
         chunk.close()
-        chunk.saved = True
         return chunk
 
     @property

@@ -126,7 +126,14 @@ def test_a_clean_close_touches_nothing(tmp_path: Path) -> None:
     # From here on it is open again: what comes next is at risk.
     make_tree(tmp_path, wal=4)
     assert list(heal_after_power_loss(db, boot_id="boot-3").moved) == ["wal/00000000000000000004.sst"]
+    assert (tmp_path / "db.lost" / "wal").stat().st_mode & 0o777 == 0o700, "other users can't read the messages"
     assert list(heal_after_power_loss(db, boot_id="boot-4").moved) == []
+
+
+def test_a_clean_close_before_the_first_manifest(tmp_path: Path) -> None:
+    db = make_tree(tmp_path, wal=2)
+    mark_clean(db, boot_id=BEFORE)
+    assert not heal_after_power_loss(db, boot_id=AFTER).power_lost
 
 
 def test_a_reader_that_ends_its_checkpoint_after_a_clean_close(tmp_path: Path) -> None:

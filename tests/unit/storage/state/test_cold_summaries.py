@@ -22,6 +22,8 @@ def test_the_summary_of_visible_and_delayed_messages() -> None:
     assert Summary.of(rows((7, 5, 0, 0), (3, 5, 0, 0)), NOW) == Summary((5, 3), None, 2, None, 0, 0, 0, 3, 7, None)
     assert Summary.of(rows((7, 4, 0, 0), (3, 5, 0, 0)), NOW).best == (4, 7)
     assert Summary.of(rows((7, 4, NOW, 0)), NOW).best == (4, 7), "visible now"
+    summary = Summary.of(rows((7, 4, NOW, 0), (9, 6, 1500, 0)), NOW)
+    assert (summary.best, summary.best_delayed) == ((4, 7), (6, 9))
     assert Summary.of([], NOW) == Summary(None, None, 0, None)
 
 

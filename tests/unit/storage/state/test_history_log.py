@@ -237,12 +237,23 @@ def test_history_may_be_switched_off_and_on(tmp_path: Path) -> None:
     run(tmp_path / "s", last)
 
 
+def test_the_outcome_of_a_task_that_ends_with_its_lease() -> None:
+    log, entry = HistoryLog(), QueueEntry("q", 0, 7, 255, 0, 0, attempts=2, claimed_at=1000)
+    log.ended(entry, "worker", 2000, ACKED, TaskState.SUCCEEDED, 5, 6)
+    log.ended(entry, "worker", 2000, history_log.RELEASED)
+    assert log.open.attempts == [
+        Attempt(7, "q", "worker", 1000, 2000, 2, ACKED, TaskState.SUCCEEDED, 5, 6),
+        Attempt(7, "q", "worker", 1000, 2000, 2, history_log.RELEASED, 0, 0, 0),
+    ]
+
+
 def test_the_end_of_a_task_that_was_acknowledged_at_its_start() -> None:
-    log = HistoryLog(EngineSizes(log_chunk_rows=3))
+    log = HistoryLog(EngineSizes(log_chunk_rows=4))
     task = RunningTask(7, 1000, 1010, 30, 2)
     log.finished("q", task, "worker", 2000, TaskReport(TaskState.SUCCEEDED, 5, 6, "task"))
     log.finished("q", task, "worker", 900, TaskReport(TaskState.RAISED, 8, 9, "task", "ValueError"))
     log.finished("q", task, "worker", 1000, TaskReport(TaskState.RAISED, 8, 9, "task", "E", "a text", "a traceback"))
+    log.finished("q", task, "worker", 1000, TaskReport(TaskState.RAISED, 8, 9, "task", "", "a text"))
     assert not log.chunks
     log.finished("q", task, "worker", 2000, TaskReport(TaskState.LOST))
     (chunk,) = log.chunks
@@ -250,8 +261,12 @@ def test_the_end_of_a_task_that_was_acknowledged_at_its_start() -> None:
         Attempt(7, "q", "worker", 1000, 2000, 2, ACKED, TaskState.SUCCEEDED, 5, 6),
         Attempt(7, "q", "worker", 900, 900, 2, ACKED, TaskState.RAISED, 8, 9, "ValueError"),
         Attempt(7, "q", "worker", 1000, 1000, 2, ACKED, TaskState.RAISED | DETAILED, 8, 9, "E"),
+        Attempt(7, "q", "worker", 1000, 1000, 2, ACKED, TaskState.RAISED | DETAILED, 8, 9),
     ]
-    assert chunk.failures == {2: TaskFailure("a text", "a traceback", "task")}
+    assert chunk.failures == {
+        2: TaskFailure("a text", "a traceback", "task"),
+        3: TaskFailure("a text", "", "task"),
+    }
     assert log.open.attempts == [Attempt(7, "q", "worker", 1000, 2000, 2, ACKED, TaskState.LOST)]
 
 
@@ -263,22 +278,52 @@ def test_a_message_that_comes_into_one_more_queue() -> None:
     assert (log.open.headers, log.open.routed) == ({1: {}}, {"a": [1], "b": [1, 2]})
 
 
+class EvictedAttempts:
+    """A log that evicts each chunk with its only attempt, and records the blocks of at most four messages."""
+
+    everything = frozenset(id << BLOCK_BITS for id in range(10))
+
+    def __init__(self) -> None:
+        self.log = HistoryLog(EngineSizes(log_chunk_rows=1, log_rows=0, log_blocks=4))
+
+    def attempt(self, *ids: int) -> None:
+        """End an attempt of the first message of each of these blocks."""
+        for id in ids:
+            task = RunningTask(id << BLOCK_BITS, 1, 1, 0, 1)
+            self.log.finished("q", task, "worker", 2, TaskReport(TaskState.SUCCEEDED))
+            self.log.close_chunk()
+            self.log.saved(self.log.unsaved)
+        assert not self.log.chunks
+
+    def attempted(self) -> set[int]:
+        """Return the blocks of the messages that may have attempts."""
+        return {id >> BLOCK_BITS for id in self.log.attempted(self.everything)}
+
+
 def test_attempts_of_evicted_chunks_are_known_by_the_blocks_of_their_messages_until_these_are_too_many() -> None:
-    log = HistoryLog(EngineSizes(log_chunk_rows=1, log_rows=0, log_blocks=4))
-    everything = {id << BLOCK_BITS for id in range(10)}
+    evicted = EvictedAttempts()
+    evicted.attempt(1, 2, 3, 4)
+    assert evicted.attempted() == {1, 2, 3, 4}
+    evicted.log.indexed((2, 0))
+    assert evicted.attempted() == {3, 4}
+    evicted.attempt(5)  # the blocks of the indexed ones are forgotten
+    assert evicted.attempted() == set(range(10)), "three of four blocks are too many: any message may have attempts"
+    evicted.log.indexed((5, 0))
+    assert evicted.attempted() == set()
 
-    def attempt(id: int) -> None:
-        log.finished("q", RunningTask(id << BLOCK_BITS, 1, 1, 0, 1), "worker", 2, TaskReport(TaskState.SUCCEEDED))
-        log.close_chunk()
-        log.saved(log.unsaved)
 
-    for id in (1, 2, 3, 4):
-        attempt(id)
-    assert not log.chunks
-    assert log.attempted(everything) == {id << BLOCK_BITS for id in (1, 2, 3, 4)}
-    log.indexed((2, 0))
-    assert log.attempted(everything) == {id << BLOCK_BITS for id in (3, 4)}
-    attempt(5)  # the blocks of the indexed ones are forgotten
-    assert log.attempted(everything) == everything, "three of four blocks are too many: any message may have attempts"
+def test_blocks_whose_last_attempts_are_indexed_are_not_among_those_that_are_too_many() -> None:
+    evicted = EvictedAttempts()
+    evicted.attempt(1, 2, 3, 4)
+    evicted.log.indexed((3, 0))
+    evicted.attempt(5)
+    assert evicted.attempted() == {4, 5}
+
+
+def test_any_message_may_have_attempts_until_the_index_has_passed_the_stored_log() -> None:
+    log = HistoryLog()
+    log.begin_at((5, 2))
+    log.indexed((4, 9))
+    assert log.attempted({1, 2}) == {1, 2}
     log.indexed((5, 0))
-    assert log.attempted(everything) == set()
+    assert log.attempted({1, 2}) == set()
