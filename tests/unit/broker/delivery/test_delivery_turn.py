@@ -12,22 +12,31 @@ from typing import Any, cast
 import pytest
 
 from kombu_opendata.broker.delivery.active_lease import ActiveLease, seconds_since_boot
+from kombu_opendata.broker.delivery.slow_turns import DELIVERY, SlowTurns
 from kombu_opendata.broker.instance.instance import Instance
-from kombu_opendata.broker.model.sessions import Session
+from kombu_opendata.broker.model.sessions import ConsumedQueue, Session
 from kombu_opendata.broker.wire.connection import ConnectionProtocol
 from kombu_opendata.protocol.messages import (
     Cancel,
     Consume,
+    Credit,
     DeclareQueue,
     Deliver,
     Delivery,
+    Get,
+    Got,
     Outcome,
+    PauseQueue,
     Publish,
     PublishConfirm,
     Qos,
+    Read,
+    ReadMessages,
+    ResumeQueue,
 )
 from kombu_opendata.storage.commit.file_calls import FileCalls
 from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from tests.support.caller import Caller
 from tests.support.clock import AdvancedLoop, ManualClock
 from tests.support.engine import World, run
@@ -160,17 +169,29 @@ def test_an_answer_waits_until_the_disk_has_room(tmp_path: Path, monkeypatch: py
 
 
 class Receiver:
-    """A connection that remembers its deliveries, and the tags of those that are new."""
+    """A connection that remembers its deliveries and the tags of those that are new.
+
+    Attributes:
+        sizes: the numbers of deliveries that were sent together.
+        taken: for each reply to a Get or Read, by its number, the ids of its messages.
+    """
 
     is_local, writable, heartbeat_seconds = True, True, 0.0
 
     def __init__(self) -> None:
         self.tags: list[str] = []
         self.deliveries: list[Delivery] = []
+        self.sizes: list[int] = []
+        self.taken: dict[int, list[int]] = {}
 
     def send_all(self, messages: list[Any]) -> None:
         for message in messages:
+            if isinstance(message, Got):
+                self.taken[message.rid] = [message.delivery.id] if message.delivery is not None else []
+            if isinstance(message, ReadMessages):
+                self.taken[message.rid] = [row[0] for row in message.messages]
             if isinstance(message, Deliver):
+                self.sizes.append(len(message.deliveries))
                 self.tags += [delivery.tag for delivery in message.deliveries]
                 self.deliveries += message.deliveries
 
@@ -191,13 +212,11 @@ class Consumers:
     def consume(self, tag: str, channel: int = 1, *, no_ack: bool = False, priority: int = 0) -> None:
         self.world.call(Consume(0, channel, tag, "work", no_ack, False, {"x-priority": priority}))
 
-    def publish(self, count: int, **changes: int) -> None:
+    def publish(self, count: int, *, visible_at: int = 0, envelope: bytes = b"envelope") -> None:
         for _ in range(count):
             self._published += 1
             now = self.world.clock.now_ms()
-            self.world.call(
-                Publish(0, self._published, "", "work", b"envelope", {}, 0, now, changes.get("visible_at", 0), -1)
-            )
+            self.world.call(Publish(0, self._published, "", "work", envelope, {}, 0, now, visible_at, -1))
 
     def acknowledge(self, count: int) -> None:
         """Acknowledge the first deliveries."""
@@ -223,6 +242,16 @@ def consumers_test(steps: Callable[[Consumers], Awaitable[None]], **arguments: o
         await steps(Consumers(world, **arguments))
 
     run_world(False, main, AdvancedLoop)
+
+
+def test_three_consumers_take_turns() -> None:
+    async def steps(queue: Consumers) -> None:
+        for tag in "abc":
+            queue.consume(tag)
+        queue.publish(7)
+        assert await queue.delivered() == "abcabca"
+
+    consumers_test(steps)
 
 
 def test_consumers_take_turns_and_priorities_come_first() -> None:
@@ -262,6 +291,91 @@ def test_a_consumer_without_credit_gets_nothing() -> None:
         queue.world.session.suspended = False
         queue.world.instance.queues.wake(queue.queue)
         assert await queue.delivered() == "n"
+
+    consumers_test(steps)
+
+
+def test_each_delivery_costs_one_credit_of_the_channel() -> None:
+    async def steps(queue: Consumers) -> None:
+        queue.consume("a")
+        queue.world.call(Credit(1, 3))
+        queue.publish(5)
+        before = queue.world.instance.traffic.delivered
+        assert await queue.delivered() == "aaa"
+        assert queue.world.instance.traffic.delivered == before + 3
+        queue.publish(1)
+        assert await queue.delivered() == ""
+        queue.world.call(Credit(1, 1))
+        assert await queue.delivered() == "a"
+
+    consumers_test(steps)
+
+
+def test_a_client_gets_half_a_mebibyte_in_a_turn() -> None:
+    async def steps(queue: Consumers) -> None:
+        queue.consume("a")
+        queue.publish(5, envelope=bytes(200 << 10))
+        assert await queue.delivered() == "aaaaa"
+        assert queue.receiver.sizes == [3, 2]
+
+    consumers_test(steps)
+
+
+def test_a_request_for_a_message_waits_for_it_or_ends_without_it() -> None:
+    async def steps(queue: Consumers) -> None:
+        call, taken = queue.world.call, queue.receiver.taken
+        for rid in (1, 2):
+            call(Get(rid, 1, "work", True))
+        queue.publish(1)
+        await until(lambda: len(taken) == 2)
+        assert [len(taken[rid]) for rid in (1, 2)] == [1, 0]
+        call(Read(3, "work", 1, 1000, 3_600_000))
+        call(PauseQueue(4, "work"))
+        call(Get(5, 1, "work", True))
+        queue.publish(2)
+        await until(lambda: len(taken) == 3)
+        assert taken[5] == []
+        call(ResumeQueue(6, "work"))
+        call(Get(7, 1, "work", True))
+        await until(lambda: len(taken) == 5)
+        assert taken[3] < taken[7], "the first request gets the first message"
+
+    consumers_test(steps)
+
+
+class SlowGetter:
+    """A request that takes a message while the time of the loop advances by a second."""
+
+    def __init__(self, session: Session, loop: AdvancedLoop) -> None:
+        self.session, self._loop = session, loop
+
+    def take(self, _queue: ConsumedQueue, _entry: QueueEntry, _now: int) -> bool:
+        self._loop.advance(1)
+        return True
+
+    def nothing(self) -> bool:
+        return True
+
+    def end(self) -> None:
+        """End nothing."""
+
+    def drop(self) -> None:
+        """Drop nothing."""
+
+
+def test_a_slow_turn_whose_commits_were_fast_counts_as_a_slow_delivery() -> None:
+    async def steps(queue: Consumers) -> None:
+        loop, world = cast(AdvancedLoop, asyncio.get_running_loop()), queue.world
+        world.instance.policies.stop()
+        slow_turns = SlowTurns(loop)
+        instance = Instance("default", world.engine, grace_ms=2000, max_message_bytes=1 << 20, slow_turns=slow_turns)
+        call = Caller(instance, world.session)
+        call(DeclareQueue(1, "slow", False, False, False, {}, False))
+        instance.queues["slow"].getters.append(SlowGetter(world.session, loop))
+        call(Publish(2, 1, "", "slow", b"envelope", {}, 0, world.clock.now_ms(), 0, -1))
+        await until(lambda: slow_turns.counts)
+        assert slow_turns.counts == {DELIVERY: 1}
+        instance.policies.stop()
 
     consumers_test(steps)
 

@@ -6,18 +6,23 @@ import asyncio
 import random
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from kombu_opendata import errors
+from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.maintain.upkeep import DiskSpace, IdleStore
 from kombu_opendata.storage.slatedb.object_store import locate
-from kombu_opendata.storage.slatedb.slate_admin import SlateAdmin
+from kombu_opendata.storage.slatedb.slate_admin import DiskUse, SlateAdmin
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
-from tests.support.clock import ManualClock
+from kombu_opendata.storage.state.store_state import QueueSettings
+from tests.support.clock import AdvancedLoop, ManualClock
 from tests.support.engine import World, run
 from tests.support.waiting import until
 
@@ -143,7 +148,13 @@ def test_a_named_checkpoint_keeps_tables_until_it_is_gone(tmp_path: Path) -> Non
         report = space.report()
         assert report["waiting_bytes"] > 100_000
         assert report["live_bytes"] > KEYS * 100
-        assert report["checkpoints"][0]["name"] == "somebody"
+        (checkpoint,) = space.use.checkpoints if space.use is not None else ()
+        expires_at_ms = checkpoint.expires_at_ms
+        assert report["checkpoints"] == [
+            {"name": "somebody", "created_at_ms": checkpoint.created_at_ms, "expires_at_ms": expires_at_ms}
+        ]
+        assert expires_at_ms is not None
+        assert 590_000 < expires_at_ms - checkpoint.created_at_ms < 610_000
         assert report["tables"] >= report["unsorted_tables"]
         assert report["runs"] >= 1
         ended = report["compactions_ended"] + report["compactions_running"]
@@ -156,6 +167,21 @@ def test_a_named_checkpoint_keeps_tables_until_it_is_gone(tmp_path: Path) -> Non
         await until(collected(store, tmp_path / "db", 2 * KEYS * 110), _SECONDS)
         space.freed_bytes = 0
         await store.close()
+
+    asyncio.run(main())
+
+
+def test_tables_that_checkpoints_released_add_up_until_they_are_deleted() -> None:
+    async def main() -> None:
+        readings = [DiskUse(1, 0, held, ()) for held in ({"a": 5, "b": 7}, {"b": 7, "c": 11}, {"c": 11}, {})]
+
+        async def disk_use(_now_ms: int) -> DiskUse:
+            return readings.pop(0)
+
+        space = DiskSpace(cast(SlateAdmin, SimpleNamespace(disk_use=disk_use)), ManualClock())
+        for freed_bytes in (0, 5, 12, 23):
+            await space.read()
+            assert space.freed_bytes == freed_bytes
 
     asyncio.run(main())
 
@@ -281,6 +307,149 @@ def test_errors_of_the_admin_are_ours(tmp_path: Path) -> None:
         raise AssertionError("there is no such checkpoint")
 
     asyncio.run(main())
+
+
+HOUR = 3600.0
+
+
+class Upkept:
+    """An engine whose upkeep runs with an hour between its steps, which pass on the loop's clock."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.engine = world, world.engine
+        self.tidies = 0
+        self._is_tidying = False
+        self._tidy = self.engine.upkeep.tidy
+        self.engine.upkeep.tidy = self._count  # type: ignore[method-assign]
+
+    async def _count(self) -> bool:
+        self.tidies, self._is_tidying = self.tidies + 1, True
+        is_tidy = await self._tidy()
+        self._is_tidying = False
+        return is_tidy
+
+    async def __aenter__(self) -> Upkept:
+        self._upkeep = asyncio.create_task(self.engine.upkeep.run())
+        await self._decided()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._upkeep.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await self._upkeep
+
+    async def commit(self, count: int = 1) -> None:
+        """Write to the store, or to its journal so often and then to the store."""
+        for _ in range(count):
+            self.world.publish("q", envelope=bytes(1000))
+            await self.engine.commits.commit()
+        if self.engine.journal is not None:
+            await self.engine.commits.checkpoint()
+
+    async def steps(self, count: int) -> None:
+        for _ in range(count):
+            cast(AdvancedLoop, asyncio.get_running_loop()).advance(HOUR)
+            await self._decided()
+
+    async def _decided(self) -> None:
+        """Wait for a step: it reads the disk use, and then tidies if that is due."""
+        use, tidies = self.engine.disk_space.use, self.tidies
+
+        def is_over() -> bool:
+            return (self.tidies > tidies or self.engine.disk_space.use is not use) and not self._is_tidying
+
+        await until(is_over, _SECONDS)
+
+
+def hourly(**changes: Any) -> EngineSettings:
+    return replace(EngineSettings(tidy_interval_seconds=HOUR, journal_segment_bytes=64 << 10), **changes)
+
+
+def test_a_store_with_a_journal_is_tidied_when_a_segment_is_full_or_after_six_intervals(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        async with Upkept(world) as upkept:
+            await upkept.commit()
+            await upkept.steps(5)
+            assert upkept.tidies == 0
+            await upkept.steps(1)
+            assert upkept.tidies == 1
+            await upkept.steps(7)
+            assert upkept.tidies == 1, "nothing was written"
+            await upkept.commit()
+            await upkept.steps(1)
+            assert upkept.tidies == 2
+            await upkept.commit(100)
+            await upkept.steps(1)
+            assert upkept.tidies == 3, "a segment is full"
+
+    run(tmp_path / "s", steps, hourly(), loop=AdvancedLoop)
+
+
+def run_in_memory(steps: Callable[[World], Awaitable[None]], settings: EngineSettings) -> None:
+    """Run ``steps`` on an engine without a journal, as on a bucket, with the queue ``q``."""
+
+    async def main() -> None:
+        world = World(Path("none"), settings)
+        world.engine = await Engine.open(f"memory://{uuid.uuid4()}", "default", world.clock, settings)
+        world.engine.definitions.declare_queue("q", QueueSettings())
+        await steps(world)
+        await world.engine.close()
+
+    with asyncio.Runner(loop_factory=AdvancedLoop) as runner:
+        runner.run(main())
+
+
+def test_a_bucket_is_tidied_at_64_wal_files_or_after_its_time() -> None:
+    async def steps(world: World) -> None:
+        async with Upkept(world) as upkept:
+            await upkept.commit(63)
+            await upkept.steps(1)
+            assert upkept.tidies == 0
+            await upkept.commit()
+            await upkept.steps(1)
+            assert upkept.tidies == 1
+            await upkept.commit()
+            await upkept.steps(9)
+            assert upkept.tidies == 1
+            await upkept.steps(1)
+            assert upkept.tidies == 2
+
+    run_in_memory(steps, hourly(bucket_tidy_seconds=10 * HOUR, idle_seconds=0))
+
+
+def test_an_idle_bucket_is_reopened_and_again_when_it_is_in_use() -> None:
+    async def steps(world: World) -> None:
+        store, in_use = world.engine.store, world.settings.slate
+        async with Upkept(world) as upkept:
+            await upkept.commit()
+            await upkept.steps(2)
+            assert store.settings == in_use
+            await upkept.steps(1)
+            await until(lambda: store.settings == in_use.for_idleness(), _SECONDS)
+            for _ in range(3):
+                assert store.settings == in_use.for_idleness()
+                await upkept.commit(10)
+                await upkept.steps(1)
+            await until(lambda: store.settings == in_use, _SECONDS)
+            assert len(world.queue("q").messages) == 31
+
+    run_in_memory(steps, hourly(bucket_tidy_seconds=0, idle_seconds=2 * HOUR))
+
+
+def test_a_hand_over_leaves_the_next_broker_tables_and_ends_tidies() -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+        world.publish("q")
+        await engine.commits.commit()
+        before = await engine.store.admin.manifest()
+        assert before is not None
+        await engine.upkeep.shorten_recovery()
+        manifest = await engine.store.admin.manifest()
+        assert manifest is not None
+        assert len(manifest.tables) == len(before.tables) + 1
+        assert engine.commits.tidying.locked()
+
+    run_in_memory(steps, EngineSettings())
 
 
 BUSY = SlateSettings()

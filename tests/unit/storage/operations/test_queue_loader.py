@@ -84,18 +84,26 @@ def test_buckets_that_follow_each_other_are_read_by_one_scan(tmp_path: Path, mon
     async def steps(world: World) -> None:
         ids = [world.publish("q") for _ in range(400)]
         await world.engine.commits.checkpoint()
-        store, keys_read = world.engine.store, 0
-        get = store.get
+        store, keys_read, buckets_scanned = world.engine.store, 0, 0
+        get, scan = store.get, store.scan
 
         async def count(key: bytes) -> bytes | None:
             nonlocal keys_read
             keys_read += key.startswith(keys.active_key("q"))
             return await get(key)
 
+        async def count_rows(first: bytes, *arguments: Any, **options: Any) -> list[Pair]:
+            nonlocal buckets_scanned
+            rows = await scan(first, *arguments, **options)
+            buckets_scanned += len(rows) * first.startswith(keys.active_key("q"))
+            return rows
+
         monkeypatch.setattr(store, "get", count)
+        monkeypatch.setattr(store, "scan", count_rows)
         for id in ids:
             assert (await world.claim("q")).id == id
         assert keys_read < 10, "of more than 90 cold buckets"
+        assert 80 < buckets_scanned <= 100, "each once"
 
     run(tmp_path / "s", steps, sized(LITTLE_AHEAD, load_messages=80))
 
@@ -250,6 +258,23 @@ def test_only_a_store_that_fails_is_read_again(
         assert [(await world.claim("q")).id for _ in ids] == ids
 
     run(tmp_path / "s", steps, sized(LITTLE_AHEAD, load_messages=80), loop=AdvancedLoop)
+
+
+def test_the_error_of_a_damaged_bucket_has_its_key(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for _ in range(40):
+            world.publish("q")
+        await world.engine.commits.checkpoint()
+        number = max(world.queue("q").messages.cold)
+        batch = world.engine.store.batch()
+        batch.put(keys.active_key("q", number), b"damaged")
+        await world.engine.store.write(batch)
+        with pytest.raises(CorruptRecord) as caught:
+            await world.engine.loader.load_bucket(world.queue("q"), number)
+        assert caught.value.key == keys.active_key("q", number)
+        assert number in world.queue("q").messages.cold
+
+    run(tmp_path / "s", steps, SMALL_BUCKETS)
 
 
 def test_a_damaged_message_that_is_delayed_does_not_set_the_clock(tmp_path: Path) -> None:
