@@ -19,8 +19,10 @@ from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.maintain.upkeep import Upkeep
 from kombu_opendata.storage.read.settled_buckets import SettledBuckets
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.records.settled import SettledEntry
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
-from kombu_opendata.storage.state.store_state import QueueSettings
+from kombu_opendata.storage.state.settled_list import ListName
+from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.engine import World, run
 from tests.support.plain_store import PlainStore
 from tests.support.waiting import until
@@ -99,7 +101,7 @@ def test_the_oldest_done_messages_go_first(tmp_path: Path) -> None:
         assert 700 < removed < 1500
         assert world.engine.size_limit.removed == removed
         report = world.engine.report()["disk"]
-        assert report["removed_early"] == removed
+        assert (report["removed_early"], report["removed_at_ms"]) == (removed, world.clock.now_ms())
         assert 0.7 * LIMIT < report["size_bytes"] <= LIMIT
         assert len(world.queue("q").messages) == 50
 
@@ -235,10 +237,73 @@ def test_garbage_removes_nothing(tmp_path: Path) -> None:
     run(tmp_path / "s", steps, settings())
 
 
-def test_what_waits_never_goes(tmp_path: Path) -> None:
+def test_an_outcome_that_is_not_known_yet_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_id: str) -> bool:
+        raise StoreError("the bucket does not answer")
+
+    async def run_still(_id: str) -> None:
+        return None
+
+    async def steps(world: World) -> None:
+        await settled(world, 1500)
+        limit = world.engine.size_limit
+
+        async def is_compacting() -> bool:
+            return bool(limit._compaction)
+
+        assert await steps_until(world, is_compacting) == 0
+        for outcome in (fail, run_still):
+            with monkeypatch.context() as patch:
+                patch.setattr(world.engine.store.admin, "is_compacted", outcome)
+                assert await limit.step() == 0
+                assert await limit.step() == 0
+        assert await at_rest(world) > 400
+
+    run(tmp_path / "s", steps, settings())
+
+
+def test_a_list_that_can_not_be_changed_now_keeps_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = SettledBuckets.head
+
+    async def head_of_others(buckets: SettledBuckets, queue: Queue, which: ListName) -> list[SettledEntry] | None:
+        return None if queue.name == "first" else await head(buckets, queue, which)
+
+    async def steps(world: World) -> None:
+        world.engine.definitions.declare_queue("first", QueueSettings())
+        await settled(world, 1, "first")
+        await settled(world, 1500)
+        monkeypatch.setattr(SettledBuckets, "head", head_of_others)
+
+        async def has_removed() -> bool:
+            return world.engine.size_limit.removed > 0
+
+        removed = await steps_until(world, has_removed)
+        assert (world.queue("first").done.length, world.queue("q").done.length) == (1, 1500 - removed)
+
+    run(tmp_path / "s", steps, settings())
+
+
+def test_buckets_of_a_single_message_go_in_their_order_after_a_restart(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.engine.definitions.declare_queue("other", QueueSettings())
+        await settled(world, 900)
+        await settled(world, 600, "other")
+        await world.crash()
+        removed = await at_rest(world)
+        assert 400 < removed < 900
+        assert (world.queue("q").done.length, world.queue("other").done.length) == (900 - removed, 600)
+
+    sizes = replace(settings().sizes, settled_entries=1)
+    run(tmp_path / "s", steps, settings(sizes=sizes))
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_what_waits_never_goes(tmp_path: Path, in_flight: bool) -> None:
     async def steps(world: World) -> None:
         for number in range(1500):
             world.publish("q", envelope=random.Random(number).randbytes(1000))
+            if in_flight:
+                await world.claim("q")
             if number % 100 == 99:
                 await world.engine.commits.checkpoint()
         await settled(world, 20)
@@ -248,7 +313,8 @@ def test_what_waits_never_goes(tmp_path: Path) -> None:
             return world.engine.size_limit.is_stuck
 
         assert await steps_until(world, is_stuck) == 20
-        assert len(world.queue("q").messages) == 1500
+        messages = world.queue("q").messages
+        assert (len(messages), len(messages.in_flight)) == ((0, 1500) if in_flight else (1500, 0))
         assert world.queue("q").done.length == 0
 
     run(tmp_path / "s", steps, settings())
