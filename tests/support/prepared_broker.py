@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import shlex
 import shutil
 import signal
@@ -18,7 +19,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +29,6 @@ from . import broker_launcher
 
 _REAL = sys.executable
 _LAUNCHER, _FORKER = (str(Path(__file__).with_name(f"broker_{name}.py")) for name in ("launcher", "forker"))
-_POLL_SECONDS = 0.02
 _PR_SET_CHILD_SUBREAPER = 36
 _prepared: list[_Interpreter] = []
 
@@ -49,11 +48,11 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if deadline is not None and time.monotonic() > deadline:
+        if (code := self.poll()) is None:
+            with open(os.pidfd_open(self.pid)) as ended:
+                select.select([ended], [], [], timeout)
+            if (code := self.poll()) is None:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
-            time.sleep(_POLL_SECONDS)
         return code
 
     def send_signal(self, number: int) -> None:
