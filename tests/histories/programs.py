@@ -78,8 +78,9 @@ def persist(call: Callable[[], T], errors: tuple[type[Exception], ...] = NO_ANSW
 TENANTS, THROTTLED, WEIGHTED = PARTITIONED = ("tenants", "throttled", "weighted")
 KEYS = ("gold", "silver", "bronze")
 TENANT_SLOTS, ALL_SLOTS = 2, 4
-#: deliveries in a second, and at a time: more than may be delivered later because a broker had to start
-RATE, PARTITION_RATE, BURST = 3, 2, 9
+#: deliveries in a second, and at a time: more than may be delivered later because a broker had to start. The runner
+#: takes a queue as quiet between two of them
+RATE, PARTITION_RATE, BURST = 2, 1, 6
 WEIGHTS = {"gold": 4, "silver": 2}
 #: the arguments of the queues
 ARGUMENTS: dict[str, dict[str, Any]] = {

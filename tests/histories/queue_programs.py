@@ -33,6 +33,8 @@ RETENTION = "x-done-retention"
 #: the definition of the weights of partitions, and how many messages of one a read by groups takes at most
 SHARES = f"x-partition-weights of {WEIGHTED}"
 GROUP_MESSAGES = 5
+#: so that nothing returns while the shares are measured
+_MEASURED_SECONDS = 600
 
 
 def connected(url: str, name: str) -> QueueClient:
@@ -201,16 +203,19 @@ def weigh(run: Run, name: str) -> None:
 def measure_shares(client: QueueClient, record: Recorder) -> None:
     """Measure how far the partitions of a queue are from their shares while messages of all wait.
 
-    In fair queueing, no two of them are further apart than a message of each, by their weights. What is read first may
-    have waited by the weights before an alteration, or for the share of a group that gave several messages.
+    In fair queueing, no two of them are further apart than a message of each, by their weights. What waited before is
+    read first. Since its start, the broker must have had no read by groups: a partition may have given messages while
+    another one was next, whose group had a message in flight.
     """
+    while client.read(WEIGHTED, _MEASURED_SECONDS, 1000):
+        continue
     weights = read_definition(client, SHARES) or WEIGHTS
     shares = {key: weights.get(key) or weights.get("*") or 1 for key in KEYS}
     count, before = 2 * sum(shares.values()), GROUP_MESSAGES * sum(shares.values())
     for key in KEYS:
         client.send_batch(WEIGHTED, [b"waits"] * (count + before), [{"tenant": key}] * (count + before))
-    client.read(WEIGHTED, qty=before)
-    found = Counter(message.headers["tenant"] for message in client.read(WEIGHTED, qty=count))
+    client.read(WEIGHTED, _MEASURED_SECONDS, before)
+    found = Counter(message.headers["tenant"] for message in client.read(WEIGHTED, _MEASURED_SECONDS, count))
     for one, other in combinations(KEYS, 2):
         distance = abs(found[one] / shares[one] - found[other] / shares[other])
         limit = 1 / shares[one] + 1 / shares[other]

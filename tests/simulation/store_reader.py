@@ -8,7 +8,7 @@ from kombu_opendata import QueueClient
 from kombu_opendata.protocol import messages as m
 
 from ..histories import events as e
-from ..histories.programs import KEYS, TENANTS, THROTTLED
+from ..histories.programs import KEYS, TENANTS, THROTTLED, WEIGHTED
 from ..histories.queue_programs import (
     BOX,
     DEFINITIONS,
@@ -67,10 +67,17 @@ class StoreReader(Client):
         results = {task: value.decode() for task, value in zip(tasks, values, strict=True) if value is not None}
         definitions = store.definitions | {name: read_definition(self.client, name) for name in ALTERED}
         self._count_slots()
-        measure_shares(self.client, self.record)
+        if not self._was_read_by_groups():
+            measure_shares(self.client, self.record)
         if rest_seconds > _FULL_SECONDS:
             self._count_tokens()
         self.store = msgspec.structs.replace(store, results=results, definitions=definitions)
+
+    def _was_read_by_groups(self) -> bool:
+        """Return True if the queue with weights was read by groups since the last start of a broker."""
+        began_at = max(event.at for event in self.around.events if isinstance(event, e.Started))
+        delivered = (event for event in self.around.events if isinstance(event, e.Delivered) and event.at > began_at)
+        return any(event.queue == WEIGHTED and event.order for event in delivered)
 
     def _count_slots(self) -> None:
         """Measure the slots that are taken, although no client is left."""
