@@ -256,7 +256,7 @@ def _map_length(data: Any) -> int:
 
 # ---------------------------------------------------------------------- reading
 #: length of the memory of a large frame that is kept for the next one: the system takes long to provide new memory
-SPARE_BYTES = 4 << 20
+SPARE_BYTES = 16 << 20
 _spares: deque[Any] = deque(maxlen=1)
 
 

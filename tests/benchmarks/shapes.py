@@ -38,10 +38,10 @@ _KEY = "all"
 def bodies(sizes: Sizes) -> dict[str, tuple[int, int]]:
     """Return the bytes of a body and the messages of a round, by the rows' names."""
     return {
+        "1MB": (1_000_000, sizes.consume // 100),  # first: the tables of smaller bodies are written some time later
+        "10MB": (10_000_000, max(3, sizes.consume // 800)),
         "100B": (100, sizes.consume // 2),
         "10kB": (10_000, sizes.consume // 4),
-        "1MB": (1_000_000, sizes.consume // 100),
-        "10MB": (10_000_000, max(3, sizes.consume // 800)),
     }
 
 
