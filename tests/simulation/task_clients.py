@@ -57,10 +57,11 @@ class Worker(Consumer):
         lease = self.take_held(place)
         if lease is not None and _PART not in self.held[lease]:
             key = self.held.pop(lease)
-            call = self.settled(lease, "ack", runs=self.connection.takes_reports)
+            runs = self.connection.takes_reports  # before the call, which may resume the session with a newer broker
+            call = self.settled(lease, "ack", runs=runs)
             self.connection.settle_message(CHANNEL, m.Outcome.ACK, Started(lease))
             self.record.returned(call, outcome="sent")
-            if self.connection.takes_reports:
+            if runs:
                 self.running[lease] = key
 
     def leave(self) -> None:
