@@ -23,9 +23,7 @@ may be large, and the number of headers in a batch is limited.
 
 from __future__ import annotations
 
-import mmap
 import struct
-from collections import deque
 from collections.abc import Generator
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -141,8 +139,6 @@ def _tag_of(message: type[WireMessage]) -> int:
 MAX_BATCH_HEADERS = 250_000
 #: limit for a frame that is decoded without a previous check
 SMALL_FRAME_BYTES = 256 << 10
-#: limit for one read of a large frame
-LARGE_READ_BYTES = 1 << 20
 #: tags of the messages that may be larger
 LARGE = frozenset(_tag_of(message) for message in OPERATIONS if message.operation.may_be_large) | {_tag_of(Resume)}
 _UNANSWERED = frozenset(_tag_of(message) for message in OPERATIONS if not issubclass(message, Numbered))
@@ -255,25 +251,6 @@ def _map_length(data: Any) -> int:
 
 
 # ---------------------------------------------------------------------- reading
-#: length of the memory of a large frame that is kept for the next one: the system takes long to provide new memory
-SPARE_BYTES = 16 << 20
-_spares: deque[Any] = deque(maxlen=1)
-
-
-def _large_memory(size: int) -> memoryview:
-    """Return memory for a frame.
-
-    The system provides new pages when they are written, so a client takes no memory with a length alone.
-    """
-    if size > SPARE_BYTES:
-        return memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-    try:
-        spare = _spares.pop()
-    except IndexError:
-        spare = mmap.mmap(-1, SPARE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return memoryview(spare)[:size]
-
-
 class FrameReader(Generic[M]):
     """Reader that splits a byte stream into messages.
 
@@ -283,8 +260,7 @@ class FrameReader(Generic[M]):
         bounded: return a :class:`Refused` for a frame that exceeds a limit of clients' messages.
 
     Attributes:
-        rest: the received bytes of an incomplete frame, but for a large one.
-        large: the memory of an incomplete large frame, in its full length; None if there is none.
+        rest: the received bytes of an incomplete frame.
     """
 
     def __init__(
@@ -298,37 +274,10 @@ class FrameReader(Generic[M]):
         self._bounded = bounded
         self.max_frame_bytes = max_frame_bytes
         self.rest = bytearray()
-        self.large: memoryview | None = None
-        self._large_bytes = 0  # received of the large frame
 
     def clear(self) -> None:
         """Discard an incomplete frame."""
-        self.rest, self.large, self._large_bytes = bytearray(), None, 0
-
-    @property
-    def held_bytes(self) -> int:
-        """The number of received bytes of an incomplete frame."""
-        return len(self.rest) + self._large_bytes
-
-    def large_space(self) -> memoryview | None:
-        """Return where to receive the next bytes of a large frame that has begun; None if no large frame has begun.
-
-        The caller calls :meth:`note_large` with the number of bytes that it received there, then :meth:`feed` without
-        bytes.
-        """
-        if self.large is None:
-            had = len(self.rest)
-            size = _LENGTH.size + _LENGTH.unpack_from(self.rest)[0] if had >= _LENGTH.size else 0
-            if size <= max(had, SMALL_FRAME_BYTES):
-                return None
-            self.large = _large_memory(size)
-            self.large[:had] = self.rest
-            self.rest, self._large_bytes = bytearray(), had
-        return self.large[self._large_bytes : self._large_bytes + LARGE_READ_BYTES]
-
-    def note_large(self, count: int) -> None:
-        """Note that this number of bytes was received at :meth:`large_space`."""
-        self._large_bytes += count
+        self.rest = bytearray()
 
     def single(self, data: Any) -> M | None:
         """Return the message if the data is exactly one valid frame; else None, and the caller must use :meth:`feed`.
@@ -379,15 +328,6 @@ class FrameReader(Generic[M]):
             FrameTooLarge: a frame exceeds the limit.
             ProtocolError: a frame's body is not a message.
         """
-        large = self.large
-        if large is not None:
-            if self._large_bytes == len(large):
-                self.clear()
-                message = self._message(large, _LENGTH.size, len(large))
-                if len(large) <= SPARE_BYTES:
-                    _spares.append(large.obj)
-                yield message
-            return
         buffer = self.rest
         if buffer:
             buffer += data

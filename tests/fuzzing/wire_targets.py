@@ -8,7 +8,6 @@ import tempfile
 import types
 import typing
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from kombu_opendata.protocol.queue_arguments import KNOWN
 from kombu_opendata.storage.engine_settings import EngineSettings
 
 from ..support.logged_errors import LoggedErrors
-from ..support.peer_transport import PeerTransport, receive
+from ..support.peer_transport import PeerTransport
 from ..support.raw import publish
 from .target import Target
 
@@ -92,7 +91,7 @@ class _Wire(Target):
         transport = PeerTransport(protocol)
         protocol.connection_made(transport)
         try:
-            await self.speak(transport, partial(receive, protocol), data)
+            await self.speak(transport, protocol.data_received, data)
         finally:
             if not transport.is_closing():
                 transport.close()

@@ -167,7 +167,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self.hub = greenlet.getcurrent()
         self.errors: list[BaseException] = []
         self.root = contextvars.Context()  # of what no process owns
-        self.connect: Callable[[Callable[[], asyncio.Protocol | asyncio.BufferedProtocol], str], Any]
+        self.connect: Callable[[Callable[[], asyncio.Protocol], str], Any]
         self.set_task_factory(_new_task)  # type: ignore[arg-type]
         self.set_exception_handler(self._note_error)
 

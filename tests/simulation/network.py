@@ -16,7 +16,6 @@ from typing import Any
 
 from kombu_opendata.client.socket.framed_socket import FramedSocket
 
-from ..support.peer_transport import receive
 from .loop import Fiber, Process, SimulatedLoop
 
 #: bytes that the kernels of both hosts hold before a write waits
@@ -160,11 +159,7 @@ class ConnectedTransport(asyncio.Transport):
     """The transport of a process with an event loop."""
 
     def __init__(
-        self,
-        process: Process,
-        protocol: asyncio.Protocol | asyncio.BufferedProtocol,
-        connection: Connection,
-        direction: Direction,
+        self, process: Process, protocol: asyncio.Protocol, connection: Connection, direction: Direction
     ) -> None:
         super().__init__()
         self._process, self._protocol = process, protocol
@@ -192,7 +187,7 @@ class ConnectedTransport(asyncio.Transport):
                 self._protocol.eof_received()
                 self.close()
                 return
-            receive(self._protocol, data)
+            self._protocol.data_received(data)
 
     def lost(self, error: Exception | None) -> None:
         if not self._is_lost:

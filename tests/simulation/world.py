@@ -212,9 +212,7 @@ class World:
             client.record.add(e.Cut, client=client.label)
             self.loop.call_later(0.9 * GRACE_SECONDS, look, context=self.loop.root)
 
-    async def _connect_broker(
-        self, factory: Callable[[], asyncio.Protocol | asyncio.BufferedProtocol], address: str
-    ) -> Any:
+    async def _connect_broker(self, factory: Callable[[], asyncio.Protocol], address: str) -> Any:
         """Connect the broker that calls this to another one."""
         process, broker = current_process(), self.brokers[address.partition(":")[0]]
         await asyncio.sleep(self.network.delay())

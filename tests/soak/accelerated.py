@@ -23,7 +23,7 @@ from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 
 from ..support.clock import AdvancedLoop, ManualClock
-from ..support.peer_transport import PeerTransport, receive
+from ..support.peer_transport import PeerTransport
 
 HOUR = 3600
 #: so short, and so small, that each retention and each bound of memory has its effect within a few hours
@@ -122,7 +122,7 @@ class Client:
         self._reader: FrameReader[Any] = FrameReader(broker_messages)
         self._skipped = 0
         self._protocol.connection_made(self._transport)
-        receive(self._protocol, PREAMBLE)
+        self._protocol.data_received(PREAMBLE)
         await self.call(m.Hello(0, self._session, "soak"))
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class Client:
                 reply.set_result(message)
 
     def send(self, message: Any) -> None:
-        receive(self._protocol, frame(message))
+        self._protocol.data_received(frame(message))
 
     def begin(self, message: Any) -> asyncio.Future[Any]:
         """Send a request; return its future reply."""
@@ -165,7 +165,7 @@ class Client:
 
 
 class _Transport(PeerTransport):
-    def __init__(self, protocol: asyncio.BaseProtocol, read: Any) -> None:
+    def __init__(self, protocol: asyncio.Protocol, read: Any) -> None:
         super().__init__(protocol)
         self._read = read
 

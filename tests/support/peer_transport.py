@@ -5,25 +5,10 @@ from __future__ import annotations
 import asyncio
 
 
-def receive(protocol: asyncio.BaseProtocol, data: bytes) -> None:
-    """Give a protocol these bytes, as a transport does that has read them from its socket."""
-    if isinstance(protocol, asyncio.BufferedProtocol):
-        rest = memoryview(data)
-        while rest:
-            space = memoryview(protocol.get_buffer(-1))
-            count = min(len(space), len(rest))
-            space[:count] = rest[:count]
-            protocol.buffer_updated(count)
-            rest = rest[count:]
-    else:
-        assert isinstance(protocol, asyncio.Protocol)
-        protocol.data_received(data)
-
-
 class PeerTransport(asyncio.Transport):
     """The broker's side of a connection whose peer reads immediately."""
 
-    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
+    def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__()
         self._protocol = protocol
         self._closing = False

@@ -50,7 +50,7 @@ STUCK_SECONDS = 30.0
 _STRANGER_LINGER_SECONDS = 0.1  # before the login: there may be very many, each with a file descriptor
 
 
-class ConnectionProtocol(asyncio.BufferedProtocol):
+class ConnectionProtocol(asyncio.Protocol):
     """Protocol of one socket."""
 
     def __init__(
@@ -120,21 +120,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._context is not None and self._host is not None:
             self._host.queues.wake_session(self._context.session)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to receive: the place in an incomplete large frame, or memory that all connections share."""
-        reader = self._inbox.reader
-        space = reader.large_space() if reader.rest or reader.large is not None else None
-        return self._connections.receive_buffer if space is None else space
-
-    def buffer_updated(self, nbytes: int) -> None:
-        connections, reader = self._connections, self._inbox.reader
-        data = connections.receive_buffer[:nbytes]
-        if reader.large is not None:
-            reader.note_large(nbytes)
-            data = data[:0]
+    def data_received(self, data: bytes) -> None:
+        connections = self._connections
         slow_turns = connections.slow_turns
         start = slow_turns.time()
-        connections.received_bytes += nbytes
+        connections.received_bytes += len(data)
         if connections.received_bytes >= LOOK_BYTES:
             connections.look()
         try:
@@ -143,9 +133,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
                 if not self._greeting.needs_preamble:
                     self._write(PREAMBLE)
             inbox, parts = self._inbox, connections.partial_frames
-            inbox.take_in(data, nbytes)
-            if reader.rest or parts.total_bytes or reader.large is not None:
-                parts.note(inbox, reader.held_bytes)
+            inbox.take_in(data)
+            if inbox.reader.rest or parts.total_bytes:
+                parts.note(inbox, len(inbox.reader.rest))
         except (ProtocolError, VersionMismatch) as exc:
             self._cut_off(exc)
         if slow_turns.time() - start >= SLOW_SECONDS:

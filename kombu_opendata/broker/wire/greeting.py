@@ -56,7 +56,7 @@ class Greeting:
         self.hello: m.Hello | None = None
         self.host: InstanceCalls | None = None
 
-    def read_preamble(self, data: memoryview) -> memoryview:
+    def read_preamble(self, data: bytes) -> bytes:
         """Read the preamble from the first bytes; return the remaining bytes.
 
         Raises:

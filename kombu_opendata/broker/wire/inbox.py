@@ -169,11 +169,8 @@ class Inbox:
             self.state = _DELAYED if self._is_delayed else _RUNNING
 
     # ------------------------------------------------------------------ receiving
-    def take_in(self, data: bytes | memoryview, received: int) -> None:
+    def take_in(self, data: bytes) -> None:
         """Run the messages that these bytes complete, or queue them.
-
-        Args:
-            received: number of bytes from the socket, which the reader may have already.
 
         Raises:
             ProtocolError: the bytes are not valid messages.
@@ -183,11 +180,11 @@ class Inbox:
         else:
             self._take_all(data)
         if self._is_delayed:
-            self._held_bytes += received
+            self._held_bytes += len(data)
             if self._held_bytes > _HELD_BYTES:
                 self.pause()
 
-    def _take_all(self, data: bytes | memoryview) -> None:
+    def _take_all(self, data: bytes) -> None:
         messages, until = self.reader.feed(data), 0.0
         for count, message in enumerate(messages, 1):
             if self.state is _RUNNING and not self._backlog:
@@ -230,7 +227,7 @@ class Inbox:
                     self._run(self._backlog.popleft())
                 elif self._slice_is_over:
                     self._slice_is_over = False
-                    self.take_in(b"", 0)
+                    self.take_in(b"")
                     if self._slice_is_over:
                         return
                 else:

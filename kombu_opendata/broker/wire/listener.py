@@ -33,7 +33,7 @@ _RETRY_SECONDS = 0.5
 _TLS_HANDSHAKE = b"\x16"  # the first byte of a TLS connection: a handshake record
 
 #: creates the protocol of a connection, which frees the slot when the connection is lost
-Serve = Callable[[Slot], asyncio.BufferedProtocol]
+Serve = Callable[[Slot], asyncio.Protocol]
 #: called with the error and the refused client
 Refused = Callable[[OpenDataError, str], None]
 
@@ -201,7 +201,7 @@ class Listener:
             if self._tls is not None:
                 self._refused(OpenDataError(f"the TLS handshake failed: {_reason(exc)}"), slot.peer)
 
-    async def _connect_tls(self, tls: ServerTls, protocol: asyncio.BufferedProtocol, sock: socket.socket) -> None:
+    async def _connect_tls(self, tls: ServerTls, protocol: asyncio.Protocol, sock: socket.socket) -> None:
         seconds = self._admission.limits.greeting_seconds
         try:
             duplicate = sock.dup()  # the loop closes the other descriptor before the client has received an alert

@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 
 #: received bytes after which memory is checked
 LOOK_BYTES = 8 << 20
-_RECEIVE_BYTES = 256 << 10
 
 
 class OpenConnection(Protocol):
@@ -51,7 +50,6 @@ class Connections:
         refused: the number of connections that were refused or cut off, by the error's code.
         partial_frames: limits the memory of incomplete messages.
         slow_turns: the slow steps of the event loop.
-        receive_buffer: receives what is not part of a large frame; its bytes are used before the loop continues.
         received_bytes: number of bytes since the last :meth:`look`.
         idle_since: the time at which the last connection was closed, by the event loop's clock.
     """
@@ -77,7 +75,6 @@ class Connections:
         self.slow_turns = SlowTurns(self._loop)
         self.audit = Audit(self._loop.time)
         self.idle_since = self._loop.time()
-        self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self.received_bytes = 0
         self.partial_frames = PartialFrames(self._loop.time, partial_frames_bytes)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
 import time
 import typing
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +15,6 @@ from kombu_opendata.protocol.envelope import MAX_OPENED_BYTES, open_envelope
 from kombu_opendata.protocol.framing import (
     LARGE,
     SMALL_FRAME_BYTES,
-    SPARE_BYTES,
     FrameReader,
     Refused,
     client_messages,
@@ -233,37 +230,3 @@ def test_only_exactly_one_small_valid_frame_is_read_at_once() -> None:
     assert list(reader.feed(data[-1:])) == [publish(2)]
     reader.max_frame_bytes = len(data) - 5
     assert reader.single(data) is None
-
-
-@pytest.mark.parametrize("first", [1, 4, 5, 300_000])
-def test_large_frames_of_two_clients_arrive_in_memory_of_their_own(first: int) -> None:
-    sizes = SMALL_FRAME_BYTES, 3, SPARE_BYTES, 5, SPARE_BYTES + 1
-    sent = [[publish(1, bytes([client]) * size) for size in sizes] for client in (1, 2)]
-    streams = [memoryview(b"".join(map(frame, messages))) for messages in sent]
-    readers: list[FrameReader[Any]] = [FrameReader(client_messages, bounded=True) for _ in streams]
-    received: list[list[Any]] = [[], []]
-    while any(streams):
-        for client, reader in enumerate(readers):
-            piece, space = streams[client][: first if first else 70_001], reader.large_space()
-            if space is None:
-                received[client] += reader.feed(piece)
-            else:
-                piece = piece[: len(space)]
-                space[: len(piece)] = piece
-                reader.note_large(len(piece))
-                received[client] += reader.feed(b"")
-            streams[client] = streams[client][len(piece) :]
-        first = 0
-    assert received == sent
-    assert [reader.held_bytes for reader in readers] == [0, 0]
-
-
-def test_the_length_of_a_large_frame_takes_no_memory() -> None:
-    def resident_bytes() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
-
-    reader: FrameReader[Any] = FrameReader(client_messages, bounded=True)
-    before = resident_bytes()
-    assert not list(reader.feed((128 << 20).to_bytes(4, "little")))
-    assert reader.large_space() is not None
-    assert resident_bytes() - before < 64 << 20

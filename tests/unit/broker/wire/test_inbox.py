@@ -74,10 +74,7 @@ class _Client:
         self._run(message)
 
     def send(self, *messages: Any) -> None:
-        self.receive(b"".join(map(frame, messages)))
-
-    def receive(self, data: bytes) -> None:
-        self.inbox.take_in(data, len(data))
+        self.inbox.take_in(b"".join(map(frame, messages)))
 
 
 def _handler(*, stores: bool, overtakes: bool) -> Handler:
@@ -166,9 +163,9 @@ def test_messages_run_immediately_and_in_order_while_nothing_waits() -> None:
         client.send(Ping(2), Ping(3))
         assert rids(client.done) == [1, 2, 3]
         whole = frame(Ping(4))
-        client.receive(whole[:3])
+        client.inbox.take_in(whole[:3])
         assert rids(client.done) == [1, 2, 3]
-        client.receive(whole[3:])
+        client.inbox.take_in(whole[3:])
         assert rids(client.done) == [1, 2, 3, 4]
         assert client.transport.is_reading
 
@@ -321,9 +318,9 @@ def test_bytes_that_are_no_message_end_the_connection_also_when_they_waited() ->
     async def program() -> None:
         client = _Client()
         with pytest.raises(ProtocolError):
-            client.receive(b"\xff" * 64)
+            client.inbox.take_in(b"\xff" * 64)
         client = _Client()
-        client.receive(b"".join(map(frame, map(Ping, range(1, 41)))) + b"\xff" * 64)  # longer than a slice
+        client.inbox.take_in(b"".join(map(frame, map(Ping, range(1, 41)))) + b"\xff" * 64)  # longer than a slice
         await _turns()
         assert [type(error) for error in client.errors] == [FrameTooLarge]
 
@@ -371,10 +368,10 @@ def test_a_delayed_client_is_read_up_to_64_kib() -> None:
         for _ in range(2):
             client.flow.change(Reason.MEMORY, True)
             for _ in range(whole):
-                client.receive(part)
-            client.receive(part[:rest])
+                client.inbox.take_in(part)
+            client.inbox.take_in(part[:rest])
             assert client.transport.is_reading, "64 KiB"
-            client.receive(part[rest:])
+            client.inbox.take_in(part[rest:])
             assert not client.transport.is_reading
             client.flow.change(Reason.MEMORY, False)
             await _turns()
