@@ -121,7 +121,7 @@ def cut_a_link(run: RealRun) -> None:
     killed = [slot for slot in run.slots if slot.host == host and run.dice.random() < 0.5]
     for slot in killed:
         run.crash(slot)
-    run.hosts.mend(host)
+    run.hosts.restore(host)
     for slot in killed:
         run.replace(slot)
 
@@ -133,12 +133,12 @@ def drop_packets(run: RealRun) -> None:
     for _ in range(run.dice.randrange(2, 6)):
         run.hosts.cut(host, Cut.SILENT)
         random_moment(run.dice, 0.2 * _MOMENT_SECONDS)
-        run.hosts.mend(host)
+        run.hosts.restore(host)
         random_moment(run.dice, 0.2 * _MOMENT_SECONDS)
 
 
 def delay_packets(run: RealRun) -> None:
-    """What a host sends is late, and overtakes itself."""
+    """Delay what a host sends, and change its order."""
     assert run.hosts is not None
     host = run.dice.choice(run.host_names)
     run.hosts.delay(host, run.dice.randrange(10, 300))

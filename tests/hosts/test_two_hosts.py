@@ -52,7 +52,7 @@ def test_a_short_cut_is_survived_by_all_tasks(hosts: TwoHosts, seconds: float, s
     host = active if side == "active" else other(active)
     hosts.network.cut(host, how)
     pass_time(seconds)
-    hosts.network.mend(host)
+    hosts.network.restore(host)
     check(hosts)
 
 
@@ -119,7 +119,7 @@ def test_after_a_long_cut_only_what_the_host_held_runs_again(hosts: TwoHosts, si
     hosts.network.cut(host, how)
     cut_at = time.monotonic()
     pass_time(90)
-    hosts.network.mend(host)
+    hosts.network.restore(host)
     check(hosts, held_at_cut(host, cut_at))
     repeated = hosts.tally.repeated().keys() & long
     assert {hosts.tally.events("runs")[number][0].host for number in repeated} <= {host}

@@ -22,14 +22,14 @@ _LIMITS = sorted({value for name, value in vars(resource).items() if name.starts
 
 
 def fingerprint(environment: Mapping[str, str] = os.environ) -> list[Any]:
-    """What a forked process has from the one that forks it."""
+    """Return what a forked process inherits and can't change."""
     read_at_start = sorted(item for item in environment.items() if item[0].startswith(_READ_AT_START))
     hard_limits = [resource.getrlimit(limit)[1] for limit in _LIMITS]
     return [os.getresuid(), os.getresgid(), sorted(os.getgroups()), hard_limits, read_at_start]
 
 
 def request(arguments: list[str], environment: Mapping[str, str], folder: str, files: list[int]) -> bytes:
-    """What a process is to become; its files, with these numbers, are sent beside it."""
+    """Return the encoded request for a process; its files, with these numbers, are sent with it."""
     umask = os.umask(0o077)
     os.umask(umask)
     wanted = {
@@ -49,7 +49,7 @@ def _open_files() -> list[int]:
 
 
 def _is_forked(address: str, arguments: list[str]) -> bool:
-    """Whether the broker is forked, with the open files of this process."""
+    """Have the broker forked with the open files of this process; return False if that is not possible."""
     files = _open_files()
     data = request(arguments, os.environ, os.getcwd(), files)
     rights = b"".join(file.to_bytes(4, sys.byteorder) for file in files)

@@ -67,7 +67,7 @@ class Network:
         else:
             _run("ip", "netns", "exec", self._switch, "bridge", "link", "set", "dev", f"to-{host}", "state", "0")
 
-    def mend(self, host: str) -> None:
+    def restore(self, host: str) -> None:
         """The host is back. The switch refuses the state as long as it has not noticed that the port is up."""
         _ip("-n", self._name(host), "link", "set", "eth0", "up")
         state = ("ip", "netns", "exec", self._switch, "bridge", "link", "set", "dev", f"to-{host}", "state", "3")
@@ -131,7 +131,7 @@ def missing() -> str:
 
 
 def has_netem() -> bool:
-    """Whether the kernel can delay packets."""
+    """Return True if the kernel can delay packets."""
     with network("probe") as made:
         try:
             made.delay("probe", 1)

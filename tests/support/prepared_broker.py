@@ -3,8 +3,7 @@
 Three quarters of the CPU time of a broker's start are imports. The clients in the process of the tests execute
 ``broker_launcher`` in place of Python. It passes on its files, environment and arguments; if a fork can't have what it
 has (another user, an option of the interpreter), it executes Python. A broker that a test itself starts becomes a child
-of this process. Clients in other processes, and people's scripts, start brokers as users do; so does everything while
-coverage is measured.
+of this process. Clients in other processes and tests under coverage start brokers as users do.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ class _Interpreter:
 
 @contextmanager
 def prepared_brokers() -> Iterator[None]:
-    """Meanwhile, clients in this process start prepared brokers."""
+    """Have the clients in this process start prepared brokers."""
     from kombu_opendata.client import launch_broker
 
     if any(name.startswith("COVERAGE_") for name in os.environ):

@@ -94,7 +94,7 @@ async def rebuild(
                 effect.apply(state)
             except LookupError as error:
                 raise CorruptRecord(
-                    f"the journal changes {error}, which the store does not have: files of the store are damaged or "
+                    f"a change in the journal does not fit the store ({error!r}): files of the store are damaged or "
                     "older than the journal; restore a backup",
                     key=keys.JOURNAL_POSITION_KEY,
                     offset=0,
