@@ -22,7 +22,6 @@ from ...storage.effects import codec
 from ...storage.effects.codec import Commit
 from ...storage.history.history_index import Index
 from ...storage.history.service import end_of_log
-from ...storage.records import keys
 from ...storage.records.payload import NewMessage, message_rows
 from ...storage.slatedb.ffi import WriteBatch
 from ...storage.slatedb.store_reads import Reads
@@ -280,11 +279,8 @@ async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock)
 def _put(records: Iterable[NewMessage], batch: MemoryBatch, fresh: checkpoint.Fresh) -> None:
     """Add the records of new messages to the batch."""
     for record in records:
+        batch.put_all(message_rows(*record))
         if record.uri:
-            batch.put(keys.metadata_key(record.id), record.metadata)
-            batch.put(keys.payload_key(record.id), record.uri)
             fresh.staged[record.id] = record
-            continue
-        for row in message_rows(record.id, record.metadata, record.envelope):
-            batch.put(*row)
-        fresh.envelopes[record.id] = record.envelope
+        else:
+            fresh.envelopes[record.id] = record.envelope

@@ -101,11 +101,11 @@ def _put_or_delete(batch: WriteBatch, key: bytes, record: T | None, encode: Call
 def _put_queue(queue: Queue, batch: WriteBatch) -> None:
     messages = queue.messages
     _put_counts(queue, batch)  # also of messages that came and went since the last checkpoint, with their bucket
-    key_of = keys.buckets_of(queue.name)  # there may be thousands of buckets of different partitions
+    key_of, buckets = keys.buckets_of(queue.name), messages.buckets
+    # together, as there may be thousands of buckets of different partitions
+    batch.put_all([(key_of(number), active.encode(*buckets[number].rows())) for number in messages.dirty])
     for number in messages.dirty:
-        bucket = messages.buckets[number]
-        batch.put(key_of(number), active.encode(*bucket.rows()))
-        bucket.stored = True
+        buckets[number].stored = True
     for number in messages.dropped:
         batch.delete(key_of(number))
     messages.dirty.clear()

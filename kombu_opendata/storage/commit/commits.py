@@ -18,7 +18,6 @@ from ..clock import Clock, TimeSlice
 from ..effects import Effect, codec
 from ..effects.publishes import SyncedTimeEffect
 from ..messages.payloads import Payloads
-from ..records import keys
 from ..records.payload import NewMessage, message_rows
 from ..records.payload_places import EnvelopePlace
 from ..slatedb.ffi import WriteBatch
@@ -173,7 +172,7 @@ class Commits:
     def stage(self, id: int, metadata: bytes, envelope: bytes) -> None:
         """Add a new message's metadata and payload to the batch of the next checkpoint."""
         batch, payloads = self.batch, self._payloads
-        batch.put_all(message_rows(id, metadata, envelope))
+        batch.put_all(message_rows(id, metadata, b"", envelope))
         payloads.pending[id] = envelope
         payloads.pending_metadata[id] = metadata
         if batch.nbytes >= FULL_BATCH_BYTES:
@@ -196,13 +195,14 @@ class Commits:
 
     def stage_all(self, records: Iterable[NewMessage]) -> None:
         """Add the records of new messages to the batch of the next checkpoint."""
+        rows: list[tuple[bytes, bytes]] = []
         for record in records:
             if record.uri:
-                self.batch.put(keys.metadata_key(record.id), record.metadata)
-                self.batch.put(keys.payload_key(record.id), record.uri)
+                rows += message_rows(*record)
                 self._payloads.pending_staged[record.id] = record
             else:
                 self.stage(record.id, record.metadata, record.envelope)
+        self.batch.put_all(rows)
 
     # ------------------------------------------------------------------ the journal
     def commit_journal(self) -> None:

@@ -78,12 +78,12 @@ class NewMessage(NamedTuple):
     envelope: bytes
 
 
-def message_rows(id: int, metadata: bytes, envelope: bytes) -> Iterable[tuple[bytes, bytes]]:
-    """Return the rows of a message: its encoded metadata, and its payload, split into chunks if it is large."""
+def message_rows(id: int, metadata: bytes, uri: bytes, envelope: bytes) -> Iterable[tuple[bytes, bytes]]:
+    """Return the rows of a :class:`NewMessage`; an envelope without ``uri`` is split into chunks if it is large."""
     if len(envelope) > MAX_INLINE_BYTES:
         return _large(id, metadata, envelope)
     number = U64.pack(id)
-    return (_METADATA_KEY + number, metadata), (_KEY + number, encode_inline(envelope))
+    return (_METADATA_KEY + number, metadata), (_KEY + number, uri or encode_inline(envelope))
 
 
 def _large(id: int, metadata: bytes, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
