@@ -145,6 +145,16 @@ def test_wrong_logins_are_not_told_apart_and_are_limited(world: World) -> None:
     assert "user 'ann' (from 127.0.0.1) was refused" in log
 
 
+@pytest.mark.parametrize("field", ["user", "password"])
+def test_a_login_with_characters_that_utf_8_lacks_is_refused(world: World, field: str) -> None:
+    values = {"user": "mona", "password": "m", field: r"\ud800"}
+    head = '--x\r\nContent-Disposition: form-data; name="'
+    body = "".join(f'{head}{name}"\r\n\r\n{text}\r\n' for name, text in values.items()) + "--x--\r\n"
+    with browser(world.login) as site:
+        headers = {"Content-Type": "multipart/form-data; boundary=x; charset=unicode_escape"}
+        assert site.post("login", content=body, headers=headers).status_code == 403
+
+
 def test_a_login_makes_a_new_token_and_a_logout_ends_it(world: World) -> None:
     with browser(world.login) as site:
         log_in(site, "mona", "m")

@@ -177,7 +177,7 @@ class Visitors:
             if seconds:
                 raise TooManyLogins(f"too many wrong logins: try again in {seconds:.0f} s", seconds=round(seconds, 1))
             try:
-                if not user or len(user) > _MAX_NAME or len(secret) > _MAX_SECRET:
+                if not 0 < len(user) <= _MAX_NAME or len(secret) > _MAX_SECRET or not _is_unicode(user + secret):
                     raise AccessRefused(f"user {user[:100]!r} is unknown or the secret is wrong")
                 return await self._brokers.entered(user, secret)
             except AccessRefused as exc:
@@ -239,6 +239,11 @@ class Visitors:
         except OpenDataError:
             return True  # the view reports that the broker is unavailable
         return True
+
+
+def _is_unicode(text: str) -> bool:
+    """Return False for surrogates; a form with an unusual charset may contain them."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _basic(text: str) -> tuple[str, str]:
