@@ -19,7 +19,7 @@ from ..support.network import Network
 from ..support.processes import tail, wait_until
 from ..support.s3 import BUCKET
 from ..support.s3_proxy import S3Proxy
-from ..support.scrape import scrape
+from ..support.scrape import fetch, scrape
 from ..support.tcp_proxy import TcpProxy
 from ..support.users import user_table, write_users
 from ..support.waiting import random_moment
@@ -354,6 +354,9 @@ class RealRun:
         report = slot.broker.wait_report()
         if "listening" not in report:
             return e.Store(refusal=str(report.get("text", "no report")), findings=found)
+        wait_until(lambda: not slot.broker.is_running or self._has_opened(slot), SECONDS, self.state)
+        if not slot.broker.is_running:  # it listens before it opens the store
+            return e.Store(refusal=tail(slot.broker.log, 1), findings=found)
         slot.listen_port = slot.broker.port
         if slot.proxy is not None:
             slot.proxy.target = slot.broker.port
@@ -364,6 +367,13 @@ class RealRun:
             return e.Store(refusal=str(exc), findings=found)
         store.findings, store.runs = found, None
         return store
+
+    def _has_opened(self, slot: Slot) -> bool:
+        """Whether its broker has opened the store."""
+        address = slot.broker.report["metrics_port"], "/readyz"
+        with suppress(OSError, HTTPException), self._entered(slot.host), fetch(*address):
+            return True
+        return False
 
     def clean_up(self) -> None:
         """End all processes, whatever happened."""
