@@ -6,13 +6,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from kombu_opendata import QueueClient
+
 from . import clients
 from .beside_backlog import Sample, sample
 from .clients import Content, Timing
 from .kombu_api import Exchange, Queue
 from .machine import written_bytes
-from .peers import Peer, our_broker
-from .processes import BenchError, Waiter, run_alone
+from .peers import Peer, our_broker, server_pid
+from .processes import BenchError, Waiter, run_alone, wait_at_rest
 from .results import Results
 from .targets import OURS, PLAIN, RABBITMQ, REDIS
 from .workloads import (
@@ -138,14 +140,16 @@ def consume_priorities(barrier: Waiter, peer: Peer, name: str, count: int) -> tu
 
 
 def partitions(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
-    """Compare with a queue without partitions, which has the same messages; each partition has one before."""
+    """Compare with a queue without partitions, which has the same messages; each partition has one before, at rest."""
     count = sizes.consume
     for key, tenants in zip(("one", "some", "most"), sizes.partitions, strict=True):
         content = Content(tenants=tenants)
         publish = partial(clients.publish, content=content)
         for series, arguments in ((PLAIN, {}), (OURS, {"x-partition-by": "tenant"})):
-            with a_queue(replace(peer, arguments=arguments), "partitions") as name:
+            with a_queue(replace(peer, arguments=arguments), "partitions") as name, QueueClient(peer.url) as keeper:
                 publish_together(unconfirmed(peer), name, tenants, 1, content)
+                keeper.status()  # without a client the broker would end
+                wait_at_rest(server_pid(peer))
                 _add(results, f"partitions.publish{{}}{key}", series, sample(unconfirmed(peer), publish, name, count))
                 _add(results, f"partitions.consume{{}}{key}", series, sample(peer, clients.consume, name, count))
 
