@@ -15,6 +15,8 @@ class EngineSizes:
         partitioned_factor: how many times as many messages as these buckets can have a queue with partitions may have
             loaded: a round needs a bucket of each partition, and the summary of a bucket with a single message needs
             four fifths of its memory.
+        tail_messages: messages of a partition's cold last bucket whose record is in memory, so that a publish needs no
+            read; one with more is full.
         settled_entries: entries of a full bucket of a settled list; with typical commits, rewriting the tail costs less
             than the messages' payloads.
         load_messages: messages that a load from cold buckets reads ahead.
@@ -53,6 +55,7 @@ class EngineSizes:
     bucket_entries: int = 256
     loaded_buckets: int = 48
     partitioned_factor: int = 10
+    tail_messages: int = 32
     settled_entries: int = 1024
     load_messages: int = 2048
     load_below: int = 512

@@ -43,6 +43,7 @@ SETTINGS = EngineSettings(
         bucket_entries=4,
         loaded_buckets=3,
         partitioned_factor=4,
+        tail_messages=1,
         settled_entries=4,
         block_rows=5,
         large_body_bytes=900,

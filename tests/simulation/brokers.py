@@ -42,6 +42,7 @@ ENGINE = EngineSettings(
         bucket_entries=8,
         loaded_buckets=1,
         partitioned_factor=4,
+        tail_messages=1,
         large_body_bytes=24_000,
         bucket_large_body_bytes=24_000,
         segment_bytes=100_000,

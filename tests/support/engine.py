@@ -102,4 +102,4 @@ def sized(settings: EngineSettings = SETTINGS, **sizes: int) -> EngineSettings:
 
 
 #: queues with buckets of so few entries, of which so few are loaded, that tests meet cold ones
-SMALL_BUCKETS = sized(bucket_entries=4, loaded_buckets=3, partitioned_factor=4)
+SMALL_BUCKETS = sized(bucket_entries=4, loaded_buckets=3, partitioned_factor=4, tail_messages=1)

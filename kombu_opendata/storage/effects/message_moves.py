@@ -102,6 +102,9 @@ class RelocateEffect(MessagesEffect, tag=82):
 
     targets: list[int]
 
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        return {(self.queue, bucket) for bucket in (*self.pairs[1::2], *self.targets)}
+
     def apply(self, state: StoreState) -> None:
         messages = state.queues[self.queue].messages
         for id, target in zip(self.pairs[::2], self.targets, strict=True):

@@ -10,6 +10,7 @@ from ..records.idempotency import Sending, UniqueHold
 from ..records.payload import MAX_INLINE_BYTES, NewMessage, encode_uri
 from ..records.payload_places import EnvelopePlace
 from ..records.session_records import NO_PUBLISH, Producer, Removal
+from ..state.cold_summaries import PARTITION_BITS
 from ..state.history_log import Headers
 from ..state.store_state import StoreState
 from . import Effect
@@ -75,6 +76,10 @@ class PublishEffect(Effect, tag=2):
     seq: int
     queues: int
     place: ClassVar[EnvelopePlace | None] = None
+
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        """Return the buckets of partitions; the last one of partition 0 is always loaded."""
+        return [place for place in self.places if place[1] >> PARTITION_BITS]
 
     def apply(self, state: StoreState) -> None:
         id, received, place = self.id, self.received_at_ms, self.place

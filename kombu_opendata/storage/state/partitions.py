@@ -52,8 +52,8 @@ NEVER = 1 << 63
 #: limit for the bytes of a key; a longer one is represented by its first characters and a digest
 MAX_KEY_BYTES = 255
 _SHOWN_CHARACTERS = 32
-#: most messages of a cold tail whose record is in memory; and the number of messages that stands for a full bucket
-_MAX_TAIL_MESSAGES, _FULL = 32, 1 << 16
+#: the number of messages that stands for a full bucket
+_FULL = 1 << 16
 #: a heap is cleaned when it has twice as many pairs as messages, and this number
 EXTRA_PAIRS = 64
 #: empty partitions of a queue above which they are deleted when a new one is opened
@@ -154,10 +154,10 @@ class Partition:
         self.debt = 0.0  # of deliveries when it was not next
         self.levels = 0  # a bit for each priority in whose level it is
 
-    def note_cold_tail(self, messages: int, rows: bytes) -> None:
-        """Record that the tail, with a number of messages, is only in the store, as ``rows``."""
-        self.tail_rows = rows if messages <= _MAX_TAIL_MESSAGES else b""
-        if not self.tail_rows:
+    def note_cold_tail(self, rows: bytes) -> None:
+        """Record that the tail is only in the store, as ``rows``; empty for a tail with many messages."""
+        self.tail_rows = rows
+        if not rows:
             self.tail_used = _FULL
 
     @property
@@ -243,9 +243,9 @@ class Partitions(dict[int, Partition]):
         may_load: False if :meth:`upcoming` found no cold bucket, and no partition became active since.
     """
 
-    def __init__(self, available: Mapping[int, QueueEntry], cold: ColdSummaries) -> None:
+    def __init__(self, available: Mapping[int, QueueEntry], cold: ColdSummaries, tail_messages: int) -> None:
         super().__init__()
-        self._available, self._cold = available, cold
+        self._available, self._cold, self._tail_messages = available, cold, tail_messages
         self.rules = NO_PARTITIONS
         self.limits = PartitionLimits()
         self.by_key: dict[str, Partition] = {}
@@ -484,7 +484,7 @@ class Partitions(dict[int, Partition]):
         partition = self[number >> PARTITION_BITS]
         partition.waiting -= len(rows)  # noting the summary counts them again
         if number == partition.tail:
-            partition.note_cold_tail(len(rows), active.encode(rows, ()))
+            partition.note_cold_tail(active.encode(rows, ()) if len(rows) <= self._tail_messages else b"")
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Remove the pairs of messages that are no longer loaded from these partitions."""

@@ -58,6 +58,7 @@ class QueueState:
         self._changed.add(name)
         self.durable = durable
         self.bucket_entries, self._loaded_buckets = sizes.bucket_entries, sizes.loaded_buckets
+        self._tail_messages = sizes.tail_messages
         self._loaded_entries = sizes.partitioned_factor * sizes.loaded_buckets * sizes.bucket_entries
         self.buckets: dict[int, QueueBucket] = {0: QueueBucket()}
         self.cold = ColdSummaries()
@@ -165,7 +166,7 @@ class QueueState:
             partition.first = number
         partition.tail, partition.tail_used, partition.tail_rows = number, used, b""
         if rows:
-            partition.note_cold_tail(used, rows)
+            partition.note_cold_tail(rows if used <= self._tail_messages else b"")
 
     def partition(self, rules: PartitionRules, limits: FlowRules = NO_LIMITS, at: int = 0) -> None:
         """Change the rules by which messages have partitions, and the limits of these from a time on.
@@ -181,7 +182,7 @@ class QueueState:
         self.drop_partitions()
 
     def _make_partitions(self) -> None:
-        partitions = self.partitions = Partitions(self.available, self.cold)
+        partitions = self.partitions = Partitions(self.available, self.cold, self._tail_messages)
         partitions.came(partitions[0], len(self))
         partitions[0].in_flight = len(self.in_flight)
         partitions[0].ready, self._ready = self._ready, []

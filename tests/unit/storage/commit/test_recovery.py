@@ -15,6 +15,7 @@ from kombu_opendata.storage.state.settled_list import SettledList
 from kombu_opendata.storage.state.store_state import QueueSettings, StoreState
 from tests.support.clock import ManualClock
 from tests.support.engine import SESSION, SMALL_BUCKETS, World, run, sized
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.contract(4, 9, 10, 14)
 
@@ -184,6 +185,44 @@ def test_a_returned_message_has_the_only_slot_of_its_partition_again(
         assert (await world.claim("r")).id == ids[1]
 
     run(tmp_path / "s", steps, SMALL_BUCKETS)
+
+
+@pytest.mark.parametrize("messages", [1, 33, 100])
+@pytest.mark.parametrize("added", ["publish", "move"])
+def test_a_message_is_added_again_to_the_last_bucket_of_its_partition(
+    tmp_path: Path, messages: int, added: str
+) -> None:
+    """The store has the bucket, whose messages are in memory only if they are few."""
+
+    async def steps(world: World) -> None:
+        by_tenant = QueueOverrides(arguments={"x-partition-by": "tenant"})
+        if added == "publish":
+            world.engine.definitions.override_queue("q", by_tenant)
+        ids = [world.publish("q", headers={"tenant": "a"}) for _ in range(messages)]
+        if added == "move":
+            world.engine.definitions.override_queue("q", by_tenant)
+            await repartition(world)
+        await world.engine.commits.checkpoint()
+        if added == "move":
+            world.engine.definitions.override_queue("q", QueueOverrides())
+            ids.append(world.publish("q", headers={"tenant": "a"}))
+            world.engine.definitions.override_queue("q", by_tenant)
+            await repartition(world)
+        else:
+            ids.append(world.publish("q", headers={"tenant": "a"}))
+        await world.engine.commits.commit()
+        for _ in range(2):
+            await world.crash()
+            assert len(world.queue("q").messages) == len(ids)
+        assert [(await world.claim("q")).id for _ in ids] == ids
+
+    run(tmp_path / "s", steps)
+
+
+async def repartition(world: World) -> None:
+    """Move the messages to their partitions."""
+    world.engine.repartitioner.start(world.queue("q"), lambda _queue: None)
+    await until(lambda: not world.engine.repartitioner._runs)
 
 
 def test_a_journal_that_changes_what_the_store_lacks_is_refused(tmp_path: Path) -> None:
