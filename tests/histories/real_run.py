@@ -310,13 +310,17 @@ class RealRun:
 
     # ------------------------------------------------------------------ afterwards
     def _history(self) -> e.History:
-        slot = self.dice.choice(self.slots)
-        self.crash(slot)
-        self.replace(slot)
+        programs = {client.program for client in self.scenario.clients}
+        crashed = [self.dice.choice(self.slots)]
+        if "weigh" in programs:  # the shares are measured of a broker without reads by groups, so of a new one
+            crashed = self.slots
+        for slot in crashed:
+            self.crash(slot)
+        for slot in crashed:
+            self.replace(slot)
         events = e.read_events(sorted(self.folder.glob("*.events")))
         operations = [event.operation for event in events if isinstance(event, e.Called)]
         tasks = {operation.task for operation in operations if isinstance(operation, e.StoreResult)}
-        programs = {client.program for client in self.scenario.clients}
         definitions = (*(DEFINITIONS if "steer" in programs else ()), *([SHARES] if "weigh" in programs else ()))
         with self._entered(CLIENT_HOSTS[0]):
             store = read_store(self.url, RULES, sorted(tasks), definitions)
