@@ -43,6 +43,11 @@ def add_message(
         state.dirty.routes[id] = len(places)
 
 
+def partition_buckets(places: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return the places in buckets of partitions from 1 on; the last bucket of the others is always loaded."""
+    return [place for place in places if place[1] >> PARTITION_BITS]
+
+
 class ReserveIdsEffect(Effect, tag=1):
     """The message ids below ``base + size`` may be used."""
 
@@ -78,8 +83,7 @@ class PublishEffect(Effect, tag=2):
     place: ClassVar[EnvelopePlace | None] = None
 
     def active_buckets(self) -> Iterable[tuple[str, int]]:
-        """Return the buckets of partitions; the last one of partition 0 is always loaded."""
-        return [place for place in self.places if place[1] >> PARTITION_BITS]
+        return partition_buckets(self.places)
 
     def apply(self, state: StoreState) -> None:
         id, received, place = self.id, self.received_at_ms, self.place

@@ -19,7 +19,7 @@ from ..state.queue_buckets import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retenti
 from ..state.staged_state import NO_OPTIONS, JobOptions, StagedBatch
 from ..state.store_state import StoreState
 from . import Effect
-from .publishes import add_message
+from .publishes import add_message, partition_buckets
 
 _decoder = msgspec.msgpack.Decoder(IndexBlock)
 _URI = b"\x02"
@@ -196,6 +196,9 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
         """Build the effect for a chunk's rows."""
         fields: list[Any] = [*msgspec.structs.astuple(chunk), targets, runs, places]
         return cls(*fields)
+
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        return partition_buckets((name, bucket) for name, runs in self.places.items() for bucket in runs[::2])
 
     def apply(self, state: StoreState) -> None:
         self.apply_block(state, decode(self) if self.block else None)

@@ -43,6 +43,7 @@ from ..records.dead_letter import REVOKED
 from ..records.payload import encode_uri
 from ..records.payload_places import EnvelopePlace
 from ..records.session_records import Producer
+from ..state.partitions import Partition, Partitions
 from ..state.queue_buckets import MAX_DEADLINE_MS, TTL_HEADER, QueueEntry, is_exact, retention_of
 from ..state.store_state import Queue, StoreState
 
@@ -154,19 +155,27 @@ class Operations:
         partitions = messages.partitions
         if partitions is None:
             return messages.tail if messages.tail_used < messages.bucket_entries else messages.place()
-        by = partitions.rules.by
-        if not by:
+        if not partitions.rules.by:
             return messages.place()
         key = partitions.rules.key_of(headers)
         partition = partitions.by_key.get(key)
         if partition is None:
-            if len(partitions.empty) > partitions.many_empty:
-                numbers = partitions.closable(self._clock.now_ms())
-                if numbers:
-                    self._commits.apply(ClosePartitionsEffect(queue.name, numbers))
-            self._commits.apply(OpenPartitionEffect(queue.name, partitions.free_number(), by, key))
-            partition = partitions.by_key[key]
+            self.close_partitions(queue.name, partitions)
+            partition = self.open_partition(queue.name, partitions, key)
         return messages.place_in(partition)
+
+    def close_partitions(self, queue: str, partitions: Partitions) -> None:
+        """Delete the empty partitions of a queue, if they are many."""
+        if len(partitions.empty) > partitions.many_empty:
+            numbers = partitions.closable(self._clock.now_ms())
+            if numbers:
+                self._commits.apply(ClosePartitionsEffect(queue, numbers))
+
+    def open_partition(self, queue: str, partitions: Partitions, key: str) -> Partition:
+        """Return the partition of a queue with a key; a new one if there is none."""
+        if key not in partitions.by_key:
+            self._commits.apply(OpenPartitionEffect(queue, partitions.free_number(), partitions.rules.by, key))
+        return partitions.by_key[key]
 
     # ------------------------------------------------------------------ consuming
     def claim(

@@ -1,8 +1,8 @@
 """Repartitioner: moves waiting messages of a queue to the partitions where its rules place them.
 
-Messages are in the wrong partition after an alteration of ``x-partition-by``, and if they came by a move, a replay or a
-staged job, which do not know their headers. Which these are follows from the state, as the expression of each partition
-is stored, so that a restart only has to begin again.
+Messages are in the wrong partition after an alteration of ``x-partition-by``, and if they came by a move or a replay,
+which do not know their headers. Which these are follows from the state, as the expression of each partition is stored,
+so that a restart only has to begin again.
 
 A run takes one bucket after the other, in the order of their numbers, thus of ids within a partition. A bucket's
 messages are moved within one step of the event loop, so none is delivered from two places. Deliveries continue in

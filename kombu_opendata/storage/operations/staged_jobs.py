@@ -36,6 +36,7 @@ from ..engine_parts import EngineParts, EngineService
 from ..records import field_types, keys
 from ..records.payload_places import is_segment
 from ..records.staged_jobs import StagedJob
+from ..state.partitions import Partition
 from ..state.queue_state import QueueState
 from ..state.staged_state import NO_OPTIONS, JobOptions, StagedBatch
 from ..state.store_state import Queue
@@ -152,7 +153,7 @@ class Staging(EngineService):
         size = len(chunk.block) + len(chunk.payload)
         self._commits.check_room(size)
         names = [[queue.name for queue in queues] for queues in targets]
-        places = _choose_places(targets, runs) if block is not None else {}
+        places = self._choose_places(block, targets, runs) if block is not None else {}
         effect = RouteStagedEffect.of(chunk, names, runs, places)
         effect.apply_block(self._state, block)
         self._commits.effects.append(effect)
@@ -160,6 +161,25 @@ class Staging(EngineService):
         self._commits.sync_soon = True
         if block is not None:
             self._commits.stage_all(records_of(chunk, block, runs))
+
+    def _choose_places(self, block: IndexBlock, targets: list[list[Queue]], runs: list[int]) -> dict[str, list[int]]:
+        """Return the buckets for the rows of a chunk, by queue: a flat list bucket, rows, …; open their partitions."""
+        fillings = {queue.name: _Filling(queue.messages) for queue in chain.from_iterable(targets)}
+        operations, row = self._operations, 0
+        for queue in chain.from_iterable(targets):  # now, as the partitions of the rows are empty, too
+            if queue.messages.partitions is not None:
+                operations.close_partitions(queue.name, queue.messages.partitions)
+        for target, rows in zip(runs[::2], runs[1::2], strict=True):
+            for queue in targets[target] if target >= 0 else ():
+                filling, partitions = fillings[queue.name], queue.messages.partitions
+                if partitions is None or not partitions.rules.by:
+                    filling.add(rows)
+                    continue
+                for number in range(row, row + rows):
+                    key = partitions.rules.key_of(block.headers_of(number))
+                    filling.add(1, operations.open_partition(queue.name, partitions, key))
+            row += rows
+        return {name: filling.runs for name, filling in fillings.items()}
 
     def page(self, after: str, limit: int) -> tuple[list[StagedJob], bool]:
         """Return the jobs after an id, in the order of the ids' bytes, and True if there are more."""
@@ -252,34 +272,24 @@ class _Filling:
     """The buckets for the next rows of a queue. ``runs`` is a flat list bucket, rows, bucket, … of them."""
 
     def __init__(self, messages: QueueState) -> None:
-        self._bucket = messages.tail
-        self._used_entries = messages.tail_used
-        self._limit = messages.bucket_entries
+        self._messages = messages
+        self._tails: dict[int, tuple[int, int]] = {}  # the last bucket of each partition, and its used entries
         self.runs: list[int] = []
 
-    def add(self, rows: int) -> None:
-        """Choose the buckets of the next rows."""
+    def add(self, rows: int, partition: Partition | None = None) -> None:
+        """Choose the buckets of the next rows, which are of the same partition."""
+        tail: Partition | QueueState = partition if partition is not None else self._messages
+        number = 0 if partition is None else partition.number
+        bucket, used_entries = self._tails.get(number) or (tail.tail, tail.tail_used)
         while rows:
-            if self._used_entries >= self._limit:
-                self._bucket, self._used_entries = self._bucket + 1, 0
-            fitting = min(rows, self._limit - self._used_entries)
-            if self.runs and self.runs[-2] == self._bucket:
+            if used_entries >= (limit := self._messages.entries_of(bucket)):
+                bucket, used_entries = bucket + 1, 0
+                continue
+            fitting = min(rows, limit - used_entries)
+            if self.runs and self.runs[-2] == bucket:
                 self.runs[-1] += fitting
             else:
-                self.runs += self._bucket, fitting
-            self._used_entries += fitting
+                self.runs += bucket, fitting
+            used_entries += fitting
             rows -= fitting
-
-
-def _choose_places(targets: list[list[Queue]], runs: list[int]) -> dict[str, list[int]]:
-    """Return the buckets for the rows of a chunk, by queue."""
-    filling: dict[str, _Filling] = {}
-    for target, rows in zip(runs[::2], runs[1::2], strict=True):
-        if target < 0:
-            continue
-        for queue in targets[target]:
-            buckets = filling.get(queue.name)
-            if buckets is None:
-                buckets = filling[queue.name] = _Filling(queue.messages)
-            buckets.add(rows)
-    return {name: buckets.runs for name, buckets in filling.items()}
+        self._tails[number] = bucket, used_entries

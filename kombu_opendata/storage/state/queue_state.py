@@ -113,15 +113,21 @@ class QueueState:
         return entry
 
     def place_in(self, partition: Partition) -> int:
-        """Return the bucket for the next new message of a partition.
-
-        The first buckets are small: a checkpoint rewrites the buckets that changed, which are those of all partitions.
-        """
+        """Return the bucket for the next new message of a partition."""
         if not partition.number:
             return self.place()
-        index = partition.tail - (partition.number << PARTITION_BITS)
-        limit = min(self.bucket_entries, _FIRST_BUCKET_ENTRIES << min(index, _DOUBLINGS))
-        return partition.tail if partition.tail_used < limit else partition.tail + 1
+        return partition.tail if partition.tail_used < self.entries_of(partition.tail) else partition.tail + 1
+
+    def entries_of(self, bucket: int) -> int:
+        """Return the entries of a full bucket.
+
+        The first ones of a partition are small: a checkpoint rewrites the buckets that changed, which are those of all
+        partitions.
+        """
+        if not bucket >> PARTITION_BITS:
+            return self.bucket_entries
+        index = bucket & (1 << PARTITION_BITS) - 1
+        return min(self.bucket_entries, _FIRST_BUCKET_ENTRIES << min(index, _DOUBLINGS))
 
     def _open_bucket(self, number: int, now: int) -> None:
         """Make a bucket the loaded tail of its partition, for one more message."""

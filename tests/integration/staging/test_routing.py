@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kombu_opendata import QueueClient
 from kombu_opendata.client.maintain import maintain
 from kombu_opendata.client.staging_client import StagingClient
@@ -75,6 +77,34 @@ def test_an_unknown_exchange_drops_as_it_does_not_exist(
     job = when(client, "job", lambda job: job.has_ended)
     assert (job.unroutable, job.rows, job.queues) == (10, 10, {})
     assert "no exchange 'nowhere'" in broker.log.read_text()
+
+
+@pytest.mark.parametrize("tenants", [3, 400])
+def test_rows_go_to_their_partitions(
+    sink: Sink, client: StagingClient, target: StagingTarget, broker: EmbeddedBroker, url: str, tenants: int
+) -> None:
+    """Without a move afterwards, in which none of them would be delivered; and again after a crash."""
+    sink.declare("fair", x_partition_by="tenant")
+    writer = BatchWriter(target, "job", 0, 0)
+    keys = [f"t{number % tenants}" if number % 10 else "" for number in range(1000)]
+    for number, tenant in enumerate(keys):
+        given = {"tenant": tenant} if tenant else {}
+        writer.add(envelope(b"%d" % number, "", "fair", given), headers("fair", **given), routing_key="fair")
+    client.commit_job("job", [writer.close()])
+    when(client, "job", lambda job: job.state == "routed")
+    expected = dict(Counter(keys))
+    with QueueClient(url) as queues:
+        for _ in range(2):
+            rows = queues.list_partitions("fair", limit=1000).partitions
+            assert {row.key: row.backlog for row in rows} == expected
+            assert {row.limited_by for row in rows} == {""}
+            broker.kill()
+    consume(sink, "fair")
+    sink.take(1000)
+    assert sink.got == Counter(bodies(1000))
+    first = [keys[id - min(sink.ids)] for id in sink.ids[: len(expected)]]
+    assert sorted(first) == sorted(expected), "each partition had a turn"
+    when(client, "job", lambda job: job.has_ended)
 
 
 def test_a_transient_queue_gets_its_copies(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
