@@ -1,4 +1,4 @@
-"""Operators' changes of queues in the store: they go with the queue, and fit its records."""
+"""Definitions in the store: operators' changes go with the queue and fit its records, a removed binding is deleted."""
 
 from __future__ import annotations
 
@@ -57,5 +57,19 @@ def test_a_filter_that_would_not_fit_the_queues_record(tmp_path: Path) -> None:
             world.engine.definitions.override_queue("q", long)
         assert world.queue("q").overrides == NO_OVERRIDES
         await world.engine.commits.checkpoint()
+
+    run(tmp_path / "store", steps)
+
+
+def test_a_removed_binding_is_gone_after_a_crash(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+        for routing_key in ("removed", "kept"):
+            engine.definitions.bind("q", "amq.direct", routing_key, {})
+        await engine.commits.checkpoint()
+        engine.definitions.unbind("q", "amq.direct", "removed", {})
+        await engine.commits.checkpoint()
+        await world.crash()
+        assert list(world.engine.state.topology.bindings()) == [("q", "amq.direct", "kept", {})]
 
     run(tmp_path / "store", steps)
