@@ -17,6 +17,8 @@ from kombu_opendata.storage.records.history_log import Attempt
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from tests.support.engine import World, run, sized
 
+pytestmark = pytest.mark.contract(9, 17)
+
 SUCCEEDED = TaskReport(TaskState.SUCCEEDED, 5, 6)
 RAISED = TaskReport(TaskState.RAISED, 5, 6, "task", "app.Bad", "no", "Traceback: …")
 
@@ -113,6 +115,20 @@ def test_on_a_full_disk_a_failure_goes_without_its_texts(tmp_path: Path, monkeyp
         await world.crash()
         (attempt,) = ended(world)
         assert (attempt.state, attempt.exception) == (TaskState.RAISED, "app.Bad")
+
+    run(tmp_path / "store", steps)
+
+
+def test_a_finished_task_does_not_run_after_a_crash(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+        entries = finished, running = await claimed(world, 2)
+        engine.task_runs.start(world.queue("q"), entries)
+        await engine.commits.checkpoint()
+        engine.task_runs.finish(("q", finished.id, finished.claimed_at), SUCCEEDED)
+        await engine.commits.checkpoint()
+        await world.crash()
+        assert list(world.engine.state.running.by_lease) == [("q", running.id, running.claimed_at)]
 
     run(tmp_path / "store", steps)
 
