@@ -1,4 +1,4 @@
-"""When leases from before a restart return to their queue."""
+"""The times at which leases from before a restart, and timed leases, return to their queue."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from kombu_opendata.broker.delivery.lease_expiry import LeaseExpiry
+from kombu_opendata.protocol.messages import Ending, Read, SettleMessages
 from kombu_opendata.storage.records.session_records import RunningTask
 from kombu_opendata.storage.state.task_state import RunningTasks
+from tests.support.waiting import until
+from tests.unit.broker.model.test_queue import World, both_kinds, run
 
 pytestmark = pytest.mark.contract(3)
 
@@ -83,3 +86,23 @@ def test_tasks_from_before_a_restart_have_a_minute() -> None:
     assert instance.lost == []
     instance.expire(61_000 + 60_000)
     assert instance.lost == [b"worker"]
+
+
+@both_kinds
+def test_an_extended_timed_lease_ends_at_its_new_time(durable: bool) -> None:
+    async def steps(world: World) -> None:
+        expire = world.instance.timed.expire
+        world.publish()
+        world.call(Read(1, "q", 1, 60_000))
+        await until(lambda: world.queue.messages.in_flight)
+        (entry,) = world.queue.messages.in_flight.values()
+        world.clock.advance(30_000)
+        world.call(SettleMessages(2, "q", Ending.SET_VT, [(entry.id, entry.claimed_at)], 60_000))
+        world.clock.advance(59_999)
+        assert expire() == 0
+        assert list(world.queue.messages.in_flight) == [entry.id]
+        world.clock.advance(1)
+        assert expire() == 1
+        assert not world.queue.messages.in_flight
+
+    run(durable, steps)
