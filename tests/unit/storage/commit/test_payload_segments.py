@@ -32,6 +32,8 @@ from tests.support.plain_store import PlainStore
 from tests.support.s3 import BUCKET, S3
 from tests.support.verified import assert_verified, verify
 
+pytestmark = pytest.mark.contract(15)
+
 TOKEN = "0123456789abcdef"
 LARGE = 1000
 

@@ -24,6 +24,8 @@ from kombu_opendata.storage.records.payload_places import EnvelopePlace, Place
 from kombu_opendata.storage.records.staged_jobs import StagedObject
 from tests.support import batches
 
+pytestmark = pytest.mark.contract(15)
+
 FIRST_ID = 1000
 PATH = batch_path("job", 0, 0, "0" * 16)
 

@@ -24,7 +24,7 @@ from tests.support.engine import SETTINGS, World, run, sized
 from tests.support.s3 import BUCKET, S3
 from tests.support.verified import assert_verified, verify
 
-pytestmark = pytest.mark.contract(11)
+pytestmark = pytest.mark.contract(11, 15)
 
 COLD = replace(SETTINGS, result_cache_bytes=0)
 HOUR_MS = 3_600_000

@@ -13,6 +13,8 @@ from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import OTHER, SESSION, SMALL_BUCKETS, World, run
 from tests.support.plain_store import PlainStore
 
+pytestmark = pytest.mark.contract(8, 9)
+
 
 def declare(world: World, name: str, max_attempts: int = 20, lease_seconds: int = 60, **arguments: int) -> None:
     given = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
