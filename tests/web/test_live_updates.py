@@ -9,7 +9,7 @@ from kombu_opendata import QueueClient
 from tests.support.waiting import pass_time
 
 from ..support.page import PageServer, opened
-from ..support.processes import Children
+from ..support.processes import Children, wait_until
 from ..support.served import ServedBroker
 
 if TYPE_CHECKING:
@@ -22,6 +22,11 @@ def ready_of(page: Page, queue: str) -> Locator:
     """How many messages are ready, in the table."""
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name=queue, exact=True))
     return row.get_by_role("cell").first
+
+
+def wait_for_updates(page: Page) -> None:
+    """Until the page receives updates; Playwright's own wait may evaluate a text, which the page's policy refuses."""
+    wait_until(lambda: page.evaluate("!!document.querySelector('#content')?._htmx?.sse"), 60, "updates of the page")
 
 
 def test_a_page_keeps_its_place(store_folder: Path, broker_url: str, started: Children, browser: Browser) -> None:
@@ -62,7 +67,7 @@ def test_a_click_loads_nothing(store_folder: Path, broker_url: str, started: Chi
         with opened(browser) as page:
             asked: list[str] = []
             page.goto(server.url)
-            page.wait_for_function("document.querySelector('#content')._htmx?.sse")
+            wait_for_updates(page)
             page.on("request", lambda request: asked.append(request.url))
             page.locator("#totals").click()
             page.locator("#queues tbody td").first.click()
@@ -85,7 +90,7 @@ def test_a_script_that_comes_late_does_no_harm(
         with opened(browser) as page:
             page.route("**/hx-sse.min.js*", late)
             page.goto(server.url)
-            page.wait_for_function("document.querySelector('#content')._htmx?.sse")
+            wait_for_updates(page)
 
 
 def test_a_broker_that_was_away_comes_back_under_an_open_page(
@@ -145,7 +150,7 @@ def test_the_pages_own_server_starts_anew(
             page = context.new_page()  # its console tells of refused connections
             page.goto(server.url)
             expect(ready_of(page, "mail")).to_have_text("0")
-            page.wait_for_function("document.querySelector('#content')._htmx?.sse")
+            wait_for_updates(page)
             server.terminate()
             expect(page.locator("#connection")).to_be_visible(timeout=SECONDS)
             port = server.url.rstrip("/").rpartition(":")[2]
