@@ -373,7 +373,7 @@ class RealRun:
         return store
 
     def _has_opened(self, slot: Slot) -> bool:
-        """Whether its broker has opened the store."""
+        """Return True if its broker has opened the store."""
         address = slot.broker.report["metrics_port"], "/readyz"
         with suppress(OSError, HTTPException), self._entered(slot.host), fetch(*address):
             return True

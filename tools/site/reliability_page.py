@@ -103,7 +103,10 @@ def clean_seconds(runs: list[dict[str, Any]]) -> int:
 
 
 def latest(runs: list[dict[str, Any]]) -> str:
-    """Return the table of the newest runs with seeds, below the sums of the runs since the last anomaly."""
+    """Return the table of the newest runs with seeds, below the sums of the runs since the last anomaly.
+
+    A number that a run did not record is shown as a dash.
+    """
     each = [run for line in sorted(runs, key=lambda line: str(line["day"])) for run in line.get("each", ())]
     each = [run for run in each if "first_seed" in run]
     if not each:
@@ -114,8 +117,8 @@ def latest(runs: list[dict[str, Any]]) -> str:
 
     def row(first: list[str], some: list[dict[str, Any]]) -> str:
         hours = f"{sum(run['seconds'] for run in some) / 3600:.2f}"
-        numbers = [f"{sum(run['numbers'].get(name, 0) for run in some):,}" for name in names]
-        return _row(*first, hours, *numbers)
+        counts = [[run["numbers"][name] for run in some if name in run["numbers"]] for name in names]
+        return _row(*first, hours, *(f"{sum(each):,}" if each or not some else "–" for each in counts))
 
     rows = [row(["since the last anomaly", "", ""], clean)]
     for run in each[: -_SHOWN - 1 : -1]:

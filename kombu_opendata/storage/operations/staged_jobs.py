@@ -164,10 +164,11 @@ class Staging(EngineService):
 
     def _choose_places(self, block: IndexBlock, targets: list[list[Queue]], runs: list[int]) -> dict[str, list[int]]:
         """Return the buckets for the rows of a chunk, by queue: a flat list bucket, rows, …; open their partitions."""
-        fillings = {queue.name: _Filling(queue.messages) for queue in chain.from_iterable(targets)}
+        fillings: dict[str, _Filling] = {}
         operations, row = self._operations, 0
-        for queue in chain.from_iterable(targets):  # now, as the partitions of the rows are empty, too
-            if queue.messages.partitions is not None:
+        for queue in chain.from_iterable(targets):
+            fillings[queue.name] = _Filling(queue.messages)
+            if queue.messages.partitions is not None:  # later, the new partitions of the rows are empty, too
                 operations.close_partitions(queue.name, queue.messages.partitions)
         for target, rows in zip(runs[::2], runs[1::2], strict=True):
             for queue in targets[target] if target >= 0 else ():
@@ -282,7 +283,7 @@ class _Filling:
         number = 0 if partition is None else partition.number
         bucket, used_entries = self._tails.get(number) or (tail.tail, tail.tail_used)
         while rows:
-            if used_entries >= (limit := self._messages.entries_of(bucket)):
+            if used_entries >= (limit := self._messages.capacity_of(bucket)):
                 bucket, used_entries = bucket + 1, 0
                 continue
             fitting = min(rows, limit - used_entries)

@@ -116,10 +116,10 @@ class QueueState:
         """Return the bucket for the next new message of a partition."""
         if not partition.number:
             return self.place()
-        return partition.tail if partition.tail_used < self.entries_of(partition.tail) else partition.tail + 1
+        return partition.tail if partition.tail_used < self.capacity_of(partition.tail) else partition.tail + 1
 
-    def entries_of(self, bucket: int) -> int:
-        """Return the entries of a full bucket.
+    def capacity_of(self, bucket: int) -> int:
+        """Return the number of entries of a full bucket.
 
         The first ones of a partition are small: a checkpoint rewrites the buckets that changed, which are those of all
         partitions.
