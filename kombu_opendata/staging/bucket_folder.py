@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ..bucket_credentials import read_credential_files, refuse_query
 from ..errors import DamagedBatch, InvalidURL, StoreError
 from ..masking import masked
-from .folder import Folder, FolderEntry, Output, missing
+from .folder import Folder, FolderEntry, Output, unreadable
 
 _SCHEMES = {"s3", "s3a", "gs", "az", "azure", "abfs", "abfss"}
 #: size of one part of an upload
@@ -55,7 +55,7 @@ class BucketFolder(Folder):
             yield
         except (self._obs.exceptions.BaseError, OSError) as exc:
             if read and isinstance(exc, self._not_found):
-                raise missing(read) from exc
+                raise unreadable(read) from exc
             raise StoreError(f"the store {self.url} failed: {exc}", url=self.url) from exc
 
     def create(self, path: str) -> Output:

@@ -6,6 +6,7 @@ The methods block, so asyncio code calls them in threads. :mod:`.bucket_folder` 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,8 @@ from .batch_format import FILE_NAME
 PART_SUFFIX = ".part"
 _STREAM_BYTES = 4 << 20
 _ATTEMPTS = 8
+#: errors of one file, which a retry does not end: a bad sector, a checksum of the file system, not a file
+_UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 
 
 class FolderEntry(NamedTuple):
@@ -64,7 +67,7 @@ class Folder(ABC):
         """Return the bytes of each (offset, length), fewer at the end of the batch.
 
         Raises:
-            DamagedBatch: the batch is missing.
+            DamagedBatch: the batch is missing, or the disk can't read one of these ranges.
         """
 
     @abstractmethod
@@ -111,8 +114,8 @@ class Folder(ABC):
         return None
 
 
-def missing(path: str) -> DamagedBatch:
-    text = f"batch {path} is missing: restore the object from a backup"
+def unreadable(path: str, state: str = "is missing") -> DamagedBatch:
+    text = f"batch {path} {state}: restore the object from a backup"
     return DamagedBatch(text, key=path.encode(), offset=0, batch=path)
 
 
@@ -230,7 +233,9 @@ class LocalFolder(Folder):
             yield
         except OSError as exc:
             if batch and isinstance(exc, FileNotFoundError):
-                raise missing(batch) from exc
+                raise unreadable(batch) from exc
+            if batch and exc.errno in _UNREADABLE:
+                raise unreadable(batch, f"can't be read ({exc.strerror})") from exc
             raise self._error(exc) from exc
 
     def _error(self, exc: OSError) -> OpenDataError:

@@ -107,6 +107,25 @@ def test_damage_is_reported_with_the_message_and_fails_no_other(
     assert [row[0] for row in PlainStore(store_folder).rows(RecordKind.FAILED, "q")] == [finding.message_id]
 
 
+@pytest.mark.damages_store
+def test_a_segment_that_can_not_be_read_fails_only_its_messages(
+    connect: Callable[..., Any], broker_url: str, broker: EmbeddedBroker, store_folder: Path
+) -> None:
+    channel = connect(broker_url).channel()
+    declare(channel, "q")
+    send(channel, "q", b"before", body(1), b"after")
+    broker.terminate()
+    (file,) = segments(store_folder)
+    file.unlink()
+    file.mkdir()
+    (finding,) = verify(store_folder).findings
+    assert finding.code == "batch-missing"
+    assert finding.message_id == sorted(PlainStore(store_folder).of[RecordKind.PAYLOAD])[1]
+    assert take_bodies(connect(broker_url).channel(), "q") == [b"before", b"after"]
+    broker.terminate()
+    assert [row[0] for row in PlainStore(store_folder).rows(RecordKind.FAILED, "q")] == [finding.message_id]
+
+
 def test_backups_of_a_segment_that_grows(store_folder: Path, tmp_path: Path) -> None:
     store = store_folder / "store"
     for count in (2, 4):

@@ -341,20 +341,29 @@ class _Part(NamedTuple):
 def _read_batches(folder: Folder, parts: list[_Part], envelopes: Envelopes, frames: FrameCache) -> None:
     """Read payloads from batch objects."""
     parts.sort(key=lambda part: part[:3])
-    for path, batch in groupby(parts, key=lambda part: part.path):
+    for _path, batch in groupby(parts, key=lambda part: part.path):
         for run in _runs(list(batch)):
-            start, end = run[0].offset, run[-1].end
-            is_separate = end - start >= len(run) * _SEPARATE_BYTES
-            ranges = [(part.offset, part.bytes) for part in run] if is_separate else [(start, end - start)]
-            try:
-                pieces = folder.read(path, ranges)
-            except CorruptRecord as exc:
-                envelopes.update((id, exc) for part in run for id, _place in part.messages)
-                continue
-            if not is_separate:
-                pieces = [pieces[0][part.offset - start : part.end - start] for part in run]
-            for part, data in zip(run, pieces, strict=True):
-                _add(part, data, envelopes, frames)
+            _read_run(folder, run, envelopes, frames)
+
+
+def _read_run(folder: Folder, run: list[_Part], envelopes: Envelopes, frames: FrameCache) -> None:
+    """Read neighbouring parts of one object together; if the disk can't read one of them, each alone."""
+    start, end = run[0].offset, run[-1].end
+    is_separate = end - start >= len(run) * _SEPARATE_BYTES
+    ranges = [(part.offset, part.bytes) for part in run] if is_separate else [(start, end - start)]
+    try:
+        pieces = folder.read(run[0].path, ranges)
+    except CorruptRecord as exc:
+        if len(run) == 1:
+            envelopes.update((id, exc) for id, _place in run[0].messages)
+        else:
+            for part in run:
+                _read_run(folder, [part], envelopes, frames)
+        return
+    if not is_separate:
+        pieces = [pieces[0][part.offset - start : part.end - start] for part in run]
+    for part, data in zip(run, pieces, strict=True):
+        _add(part, data, envelopes, frames)
 
 
 def _add(part: _Part, data: bytes, envelopes: Envelopes, frames: FrameCache) -> None:

@@ -1,5 +1,7 @@
 import asyncio
+import errno
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,7 @@ from zlib import crc32
 
 import pytest
 
+from kombu_opendata.errors import DamagedBatch
 from kombu_opendata.staging.batch_block import decode_block
 from kombu_opendata.staging.batch_format import batch_path, parse_batch_uri
 from kombu_opendata.staging.batch_reader import read_index, read_tail
@@ -63,6 +66,32 @@ def test_frames_are_read_once_for_messages_in_any_order(tmp_path: Path) -> None:
     assert asyncio.run(reader.read(mixed)) == expected
     (folder.root / PATH).unlink()
     assert asyncio.run(reader.read(mixed)) == expected  # both frames are in memory
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_a_sector_that_can_not_be_read_fails_its_payload_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    folder = StagedFolder(f"file://{tmp_path}", "default")
+    root = folder.open().root
+    assert root is not None
+    envelopes = [bytes([number]) * size for number in range(3)]
+    (root / PATH).parent.mkdir(parents=True)
+    (root / PATH).write_bytes(b"".join(envelopes))
+    places: dict[int, Place] = {
+        number: EnvelopePlace(PATH, number * size, size, crc32(each), 0) for number, each in enumerate(envelopes)
+    }
+    read = os.pread
+
+    def pread(fd: int, length: int, offset: int) -> bytes:
+        if offset <= size + size // 2 < offset + length:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(fd, length, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    first, second, third = asyncio.run(PayloadReader(NoChunks(), folder).read(places)).values()
+    assert (first, third) == (envelopes[0], envelopes[2])
+    assert isinstance(second, DamagedBatch) and "Input/output error" in second.text
 
 
 def test_records_that_disagree_about_a_frame_fail_alone(tmp_path: Path) -> None:
