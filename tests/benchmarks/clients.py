@@ -266,17 +266,3 @@ def _take_one(peer: Peer, name: str) -> float:
             while not taken:
                 connection.drain_events(timeout=TIMEOUT_SECONDS)
         return taken[0]
-
-
-def first_connect(barrier: Waiter, peer: Peer) -> float:
-    """Return the seconds until a new client has a channel, without the import of the transport."""
-    if peer.url.startswith("opendata"):
-        importlib.import_module("kombu_opendata")
-    connection = Connection(peer.url, transport_options=dict(peer.options))
-    connection.get_transport_cls()
-    start = time.perf_counter()
-    connection.connect()
-    _ = connection.default_channel
-    seconds = time.perf_counter() - start
-    connection.release()
-    return seconds

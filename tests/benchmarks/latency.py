@@ -1,4 +1,4 @@
-"""One round of the latency from publish to the start of handling, at 200 messages a second.
+"""One round of the latency from publish to the start of handling, at 200 messages a second and at half capacity.
 
 A message's latency begins at the moment at which the schedule wants it published, not when its publish begins: a
 publish that waits for a slow one before it has waited, too ("coordinated omission" is the mistake of leaving that out).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import sys
 import time
 from pathlib import Path
@@ -38,12 +39,14 @@ class Load(NamedTuple):
 
 
 def measure_round(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
-    """Add a sample of each percentile."""
-    load = Load(sizes.latency, _RATE)
-    late, latencies = _run(peer, load)
-    for key, percent in PERCENTILES.items():
-        results.add(f"latency.200{key}", peer.name, percentile(latencies, percent) * 1000)
-    results.add("latency.200late", peer.name, 100 * late / load.messages)
+    """Add a sample of the broker's capacity, and of each percentile at both rates."""
+    capacity = sizes.latency / max(_run(peer, Load(sizes.latency, math.inf))[1])  # all were due at the start
+    results.add("latency.capacity", peer.name, capacity)
+    for stage, rate in (("200", _RATE), ("half", capacity / 2)):
+        late, latencies = _run(peer, Load(sizes.latency, rate))
+        for key, percent in PERCENTILES.items():
+            results.add(f"latency.{stage}{key}", peer.name, percentile(latencies, percent) * 1000)
+        results.add(f"latency.{stage}late", peer.name, 100 * late / sizes.latency)
 
 
 def _run(peer: Peer, load: Load) -> tuple[int, list[float]]:
