@@ -91,7 +91,8 @@ def test_a_sector_that_can_not_be_read_fails_its_payload_alone(
     monkeypatch.setattr(os, "pread", pread)
     first, second, third = asyncio.run(PayloadReader(NoChunks(), folder).read(places)).values()
     assert (first, third) == (envelopes[0], envelopes[2])
-    assert isinstance(second, DamagedBatch) and "Input/output error" in second.text
+    assert isinstance(second, DamagedBatch)
+    assert "Input/output error" in second.text
 
 
 def test_records_that_disagree_about_a_frame_fail_alone(tmp_path: Path) -> None:
