@@ -26,7 +26,7 @@ from kombu.exceptions import EncodeError
 
 from ..client.published_task import PublishedTask, published_task
 from ..client.result_client import Changes, ResultClient
-from ..errors import ConnectionLost, MessageTooLarge, OpenDataError, RetryLater
+from ..errors import ConnectionLost, CorruptRecord, MessageTooLarge, OpenDataError, RetryLater
 from ..protocol import revocation
 from ..protocol.messages import OpenChord, StoreResult
 from . import backend_settings as settings
@@ -80,13 +80,21 @@ class ResultConsumer(BaseResultConsumer):
 
     def _take(self, changes: Changes) -> None:
         failure: Exception | None = None
-        for _name, value in changes:
+        for name, value in changes:
             try:
-                self.on_state_change(self.backend.decode_result(value), None)
+                self.on_state_change(self._meta(name, value), None)
             except Exception as exc:  # the other results must still be passed on
                 failure = failure or exc
         if failure is not None:
             raise failure
+
+    def _meta(self, name: bytes, value: bytes | CorruptRecord) -> dict[str, Any]:
+        """Return the result as Celery knows it: a damaged one as a failure, which its `get` raises."""
+        if isinstance(value, bytes):
+            meta: dict[str, Any] = self.backend.decode_result(value)
+            return meta
+        task_id = name.removeprefix(self.backend.task_keyprefix).decode()
+        return {"task_id": task_id, "status": states.FAILURE, "result": value, "traceback": None, "children": []}
 
 
 class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):

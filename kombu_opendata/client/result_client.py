@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ..errors import ConnectionInUse, ConnectionLost, OpenDataError, ProtocolError
+from ..errors import ConnectionInUse, ConnectionLost, CorruptRecord, OpenDataError, ProtocolError
 from ..protocol import messages as m
 from ..url import Address
 from .client_clock import SYSTEM, ClientClock
@@ -30,8 +30,8 @@ _LOOK_SECONDS = 0.1
 #: limit for the names in one request
 _NAMES = 10_000
 
-#: names and values of results that changed
-Changes = list[tuple[bytes, bytes]]
+#: names and values of results that changed; the error of a damaged one
+Changes = list[tuple[bytes, bytes | CorruptRecord]]
 
 
 class ResultClient:
@@ -233,8 +233,14 @@ class ResultClient:
         recent = list(self._looked_up_in_memory)  # other threads add to it
         for name in recent:
             self._looked_up_in_memory.pop(name, None)
-        names = [name for name in recent if name in self._watched]
-        return [(name, value) for name, value in zip(names, self.get(names), strict=True) if value is not None]
+        return self._read([name for name in recent if name in self._watched])
+
+    def _read(self, names: list[bytes]) -> Changes:
+        """Return stored results; a damaged one does not keep back the others."""
+        try:
+            return [(name, value) for name, value in zip(names, self.get(names), strict=True) if value is not None]
+        except CorruptRecord as exc:
+            return [(names[0], exc)] if len(names) == 1 else [each for name in names for each in self._read([name])]
 
     def _receive_pushed(self, timeout: float | None) -> Changes:
         connection: BrokerConnection = self._use(lambda connection: _drain(connection, timeout))
@@ -251,11 +257,10 @@ class ResultClient:
                 else:
                     changes.append((name, value))
         try:
-            large_results = zip(large, self.get(large), strict=True)
+            return changes + self._read(large)
         except OpenDataError:  # the caller receives none of the changes: the broker must push them again
             self._to_watch.update(dict.fromkeys([name for name, _value in changes] + large))
             raise
-        return changes + [(name, value) for name, value in large_results if value is not None]
 
     def watch_messages(self) -> list[m.WatchResults]:
         """Return the messages that every new socket begins with.

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery, states
 
 from kombu_opendata import QueueClient
 from kombu_opendata.broker import memory
 from kombu_opendata.client.connection_options import Options
-from kombu_opendata.client.result_client import ResultClient
-from kombu_opendata.errors import MessageTooLarge, RequestError, StoreError
+from kombu_opendata.client.result_client import Changes, ResultClient
+from kombu_opendata.errors import CorruptRecord, MessageTooLarge, RequestError, StoreError
 from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from kombu_opendata.protocol.messages import (
     ChordParts,
@@ -80,9 +81,9 @@ def part(member: bytes, index: int = -1) -> StoreResult:
     return store(b"", b"of " + member, chord=b"chord", index=index, member=member)
 
 
-def take_all(client: ResultClient, count: int) -> list[tuple[bytes, bytes]]:
+def take_all(client: ResultClient, count: int) -> Changes:
     """The next changes that the broker pushes."""
-    taken: list[tuple[bytes, bytes]] = []
+    taken: Changes = []
     while len(taken) < count:
         client.drain(20, taken.extend)
     return taken
@@ -186,6 +187,27 @@ def test_a_large_result_over_kills_until_it_expires(folder: Path, stack: ExitSta
     client.close()
     broker.terminate()
     assert_verified(folder)
+
+
+@pytest.mark.damages_store
+def test_a_damaged_result_keeps_back_no_other(folder: Path, stack: ExitStack) -> None:
+    broker = EmbeddedBroker(folder)
+    app = Celery("asking", broker=f"opendata://{folder}", backend="opendata", set_as_current=False)
+    stack.callback(app.backend.client.close)
+    values = {name: random.Random(name).randbytes(200_000).hex() for name in ("damaged", "sound", "later")}
+    for name, value in values.items():
+        app.backend.store_result(name, value, states.SUCCESS)
+    broker.terminate()
+    (file,) = (folder / "default.staged" / "segments").glob("*")
+    data = bytearray(file.read_bytes())
+    data[1000] ^= 0xFF
+    file.write_bytes(data)
+    damaged, sound, later = (app.AsyncResult(name) for name in values)
+    app.backend.add_pending_result(damaged)
+    assert sound.get(timeout=60) == values["sound"]
+    with pytest.raises(CorruptRecord, match="damaged"):
+        damaged.get(timeout=60)
+    assert later.get(timeout=60) == values["later"]
 
 
 def test_a_task_id_that_is_used_again_after_a_restart(folder: Path, stack: ExitStack) -> None:
