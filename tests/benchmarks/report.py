@@ -60,10 +60,8 @@ class Picture:
         """The form in which code hosts show one of two variants; tools/site/markdown_dialect.py knows it."""
         path = f"{folder}/{self.name}"
         return (
-            "<picture>\n"
-            f'  <source media="(prefers-color-scheme: dark)" srcset="{path}-dark.svg">\n'
-            f'  <img alt="{self.text}" src="{path}-light.svg">\n'
-            "</picture>"
+            f'<picture><source media="(prefers-color-scheme:dark)" srcset="{path}-dark.svg">\n'
+            f'<img alt="{self.text}" src="{path}-light.svg"></picture>'
         )
 
 
@@ -143,8 +141,11 @@ def page(run: Run, pictures: Sequence[Picture] = (), folder: str = "benchmarks")
         "page_template.md",
         sync=facts.get("disk", "not measured").rpartition("fsync: ")[2],
         rows=table(headings(_MAIN_SERIES)[:-2], marked),
+        busy="¹ The machine was not quiet during this run." if marked != lines else "",
         reasons=items(_misses(rows, run.results)),
-        versions="; ".join(f"{TITLES[name]} {version}" for name, version in run.versions.items() if name in SERIES),
+        versions="; ".join(
+            f"{TITLES[name]} {version}" for name, version in run.versions.items() if name in _MAIN_SERIES
+        ),
         pictures={name: drawn.get(name, "") for name in ("compared", "shapes", "peers-backlog")},
         curves="\n\n".join(text for name, text in drawn.items() if name.startswith("curve-")),
     )

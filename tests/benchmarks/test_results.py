@@ -121,6 +121,11 @@ def test_earlier_samples_belong_to_rows() -> None:
     assert not unknown
 
 
+def test_each_row_that_misses_its_target_has_a_reason() -> None:
+    record = Record(Path(__file__).parents[2] / "docs" / "benchmarks" / "samples.json")
+    assert "The reason is not known" not in report.data_page(report.Run.of(record, Sizes(), {}, {}))
+
+
 def test_a_reason_for_an_unknown_row_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "reasons.toml"
     path.write_text('"publish.speed" = "typing error"\n', encoding="utf-8")
