@@ -20,6 +20,7 @@ from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES, encode_envelope
+from kombu_opendata.queue_client import QueueOptions
 from kombu_opendata.staging.folder_url import open_folder
 from kombu_opendata.storage.commit.file_calls import FileCalls
 from kombu_opendata.storage.engine import Engine
@@ -124,6 +125,45 @@ def test_a_segment_that_can_not_be_read_fails_only_its_messages(
     assert take_bodies(connect(broker_url).channel(), "q") == [b"before", b"after"]
     broker.terminate()
     assert [row[0] for row in PlainStore(store_folder).rows(RecordKind.FAILED, "q")] == [finding.message_id]
+
+
+def test_nested_headers_are_written_once_and_read_everywhere(
+    connect: Callable[..., Any], broker_url: str, broker: EmbeddedBroker, store_folder: Path, tmp_path: Path
+) -> None:
+    """Journal and records have only the place of the message, as the metadata omits nested headers."""
+    channel = connect(broker_url).channel()
+    declare(channel, "dead")
+    declare(channel, "q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    texts = [random.Random(number).randbytes(450_000).hex() for number in range(3)]
+
+    def nested(number: int) -> dict[str, Any]:
+        return {"nested": {"text": [texts[number]]}}
+
+    for number in range(2):
+        send(channel, "q", b"%d" % number, headers=nested(number))
+    broker.kill()
+    with QueueClient(broker_url) as client:
+        assert [message.headers for message in client.peek("q", 9)] == [nested(0), nested(1)]
+    channel.basic_get("q").reject()
+    broker.wait_queue("dead", 1, 0)
+    send(channel, "q", b"2", headers=nested(2), expiration="0")
+    broker.wait_queue("dead", 2, 0)
+    with QueueClient(broker_url) as client:
+        client.create("again", QueueOptions(start="first", filter="routing_key IN ('q', 'dead')"))
+        wait_until(lambda: client.replay_progress(["again"])[0]["done"], 60, "the end of the replay")
+        assert {message.headers["nested"]["text"][0] for message in client.peek("again", 9)} == set(texts)
+    broker.terminate()
+    assert not verify(store_folder).findings
+    for file in (*store_folder.glob("default/**/*"), *store_folder.glob("default.journal/*")):
+        assert not (file.is_file() and any(text[:64].encode() in file.read_bytes() for text in texts)), file
+    assert max(map(len, PlainStore(store_folder).raw.values())) < 10_000
+    back_up(tmp_path / "target", store_folder)
+    restored = store_folder / "restored"
+    command("restore", tmp_path / "target", restored)
+    with QueueClient(f"opendata://{restored}") as client:
+        found = [message.headers["nested"]["text"][0] for message in client.peek("dead", 9)]
+    assert found == [texts[0], texts[2]]
+    EmbeddedBroker(restored).terminate()
 
 
 def test_backups_of_a_segment_that_grows(store_folder: Path, tmp_path: Path) -> None:
