@@ -137,7 +137,9 @@ def _segments(url: str, instance: str, token: str, settings: EngineSettings) -> 
     if scheme == "file":
         local = folder.open()
         assert isinstance(local, LocalFolder)
-        return LocalSegments(local, token, sizes.large_body_bytes, sizes.segment_bytes, sync=settings.sync)
+        return LocalSegments(
+            local, token, sizes.large_body_bytes, sizes.segment_bytes, sizes.own_segment_bytes, sync=settings.sync
+        )
     if scheme == "memory" or find_spec("obstore") is None:
         return None
     return BucketSegments(folder, token, sizes.bucket_large_body_bytes)

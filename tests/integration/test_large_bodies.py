@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,6 +34,7 @@ from ..support.clock import ManualClock
 from ..support.kombu_client import declare, send, take_bodies
 from ..support.plain_store import PlainStore
 from ..support.processes import Children, wait_until
+from ..support.raw import RawClient, publish
 from ..support.s3 import BUCKET, S3
 from ..support.served import ServedBroker
 from ..support.verified import verify
@@ -85,6 +87,20 @@ def test_no_confirmed_body_is_lost_by_kills(
         return not segments(store_folder)
 
     wait_until(is_collected, 60, "the deletion of the segments")
+
+
+def test_messages_of_any_size_keep_their_order(
+    connect: Callable[..., Any], broker_url: str, store_folder: Path, broker: EmbeddedBroker
+) -> None:
+    declare(connect(broker_url).channel(), "q")
+    sent = [random.Random(number).randbytes(size) for number, size in enumerate((3_000_000, 10, 3_000_000, 100_000))]
+    with RawClient(f"{store_folder}/broker.sock") as client:
+        client.hello()
+        envelopes = [encode_envelope(each, None, None, {}, {}, "", "q") for each in sent]
+        numbers = [client.send(publish("q", seq, each)) for seq, each in enumerate(envelopes, 1)]
+        ids = [client.answer(number).message_id for number in numbers]
+    assert ids == sorted(ids)
+    assert take_bodies(connect(broker_url).channel(), "q") == sent
 
 
 @pytest.mark.damages_store
@@ -248,6 +264,61 @@ async def _send_to_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     await call.done()
     assert len(engine.state.queues["q"].messages) == 8
     await engine.close()
+
+
+def test_a_large_envelope_is_written_while_other_clients_publish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(_publish_beside_large_ones(tmp_path, monkeypatch))
+
+
+async def _publish_beside_large_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_write = threading.Event()
+
+    def write(self: FileCalls, fd: int, data: bytes | memoryview, offset: int) -> int:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(".segment"):
+            assert may_write.wait(20), "the event loop waits for the write"
+        return os.pwrite(fd, data, offset)
+
+    monkeypatch.setattr(FileCalls, "write", write)
+    engine = await Engine.open(f"file://{folder}/store", "default", ManualClock())
+    instance = Instance("default", engine, grace_ms=2000, max_message_bytes=8 << 20)
+    (large, replies), (other, confirms) = (_client(instance, name) for name in ("large", "other"))
+    envelopes = [encode_envelope(random.Random(n).randbytes(3 << 20), None, None, {}, {}, "", "q") for n in range(5)]
+    large(m.DeclareQueue(1, "q", True, False, False, {}, False))
+    large(m.DeclareQueue(2, "full", True, False, False, {"x-max-length": 0, "x-overflow": "reject-publish"}, False))
+    large(m.Publish(3, 1, "", "q", envelopes[0], {}, 0, 0))
+    large(m.Publish(4, 2, "", "full", envelopes[1], {}, 0, 0))
+    large(m.Publish(5, 1, "", "q", envelopes[0], {}, 0, 0))  # as a client that comes back
+    large(m.Publish(6, 3, "", "nowhere", envelopes[2], {}, 0, 0))
+    large(m.Send(7, 4, "", "q", [(envelopes[3], {}, 0, 0, -1)], 1, True, "key", b"d" * 16, 60_000))
+    large(m.StoreResult(8, b"name", 2, envelopes[4], 0))
+    other(m.Publish(1, 1, "", "q", encode_envelope(b"x", None, None, {}, {}, "", "q"), {}, 0, 0))
+    while not confirms:  # noqa: ASYNC110 - replies are no events
+        await asyncio.sleep(0)
+    assert not replies.keys() & set(range(3, 9))
+    may_write.set()
+    await large.done()
+    while not replies.keys() >= set(range(3, 9)):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert replies[3].message_id == replies[5].message_id > 0
+    assert replies[4].code == "queue_full"
+    assert replies[6].queues == 0
+    assert len(replies[7].ids) == 1
+    assert replies[8].stored
+    assert len(engine.state.queues["q"].messages) == 3
+    kept = [len(envelopes[number]) for number in (0, 3, 4)]
+    assert sorted(file.stat().st_size for file in segments(folder / "store")) == sorted(kept)
+    await engine.close()
+
+
+def _client(instance: Instance, name: str) -> tuple[Caller, dict[int, Any]]:
+    """A client, and the replies that it has received, by request number."""
+    session = Session(name.encode().ljust(16), name)
+    replies: dict[int, Any] = {}
+    session.connection = Mock(send_all=lambda messages: replies.update((each.rid, each) for each in messages))
+    instance.sessions[session.id] = session
+    return Caller(instance, session), replies
 
 
 def test_a_dead_letter_waits_until_a_segment_can_be_opened(

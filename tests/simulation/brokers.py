@@ -46,6 +46,7 @@ ENGINE = EngineSettings(
         large_body_bytes=24_000,
         bucket_large_body_bytes=24_000,
         segment_bytes=100_000,
+        own_segment_bytes=50_000,
         load_messages=16,
         load_below=8,
         load_first=4,

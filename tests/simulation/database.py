@@ -385,7 +385,12 @@ class SimulatedDatabases(Databases):
             )
             local = cast("LocalFolder", staged.open())
             segments = LocalSegments(
-                local, self._new_token(), sizes.large_body_bytes, sizes.segment_bytes, calls=segment_calls
+                local,
+                self._new_token(),
+                sizes.large_body_bytes,
+                sizes.segment_bytes,
+                sizes.own_segment_bytes,
+                calls=segment_calls,
             )
         return OpenDatabase(store, journal, files, settings, power_lost, segments)
 

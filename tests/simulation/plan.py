@@ -253,7 +253,7 @@ def _publish(dice: random.Random, key: str) -> dict[str, Any]:
     if dice.random() < 0.1:
         arguments["ttl"] = round(dice.uniform(0.05, 2.0), 3)
     if dice.random() < 0.03:
-        arguments["size"] = dice.choice((20_000, LARGE, LARGE))
+        arguments["size"] = dice.choice((20_000, LARGE, 2 * LARGE))
     return arguments
 
 

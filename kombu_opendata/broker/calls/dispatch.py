@@ -33,6 +33,9 @@ def check_range(what: str, value: int, low: int, high: int) -> None:
         raise RequestError(f"{what} is {low} to {high}, not {value}", value=value, limit=high)
 
 
+Result = TypeVar("Result")
+
+
 class Context:
     """Context of one session's calls."""
 
@@ -54,6 +57,14 @@ class Context:
         self._instance_name, self._audit = instance_name, audit
         self.deletion: asyncio.Lock = queues.lock  # held while a queue is deleted or purged, which delays definitions
         self.waiting = 0  # the number of the client's definitions that wait for ``deletion``
+
+    def hold(self, rid: int, work: Coroutine[Any, Any, WireMessage | None]) -> None:
+        """Run a call in the background; the next messages of its connection wait for its end."""
+        connection = self.session.connection
+        if connection is not None:
+            connection.hold(True)
+            work = _held(connection, work)
+        self.run(rid, work)
 
     def welcome(self, message: WireMessage, *, resumes: bool) -> None:
         """Reply to the greeting before any other message is sent; the reply to a resume also confirms settlements."""
@@ -106,6 +117,13 @@ class Context:
         owner = queue.owner
         if owner is not None and (owner.client != self.session.client or owner.user.name != self.session.user.name):
             raise AccessRefused(f"queue {queue.name!r} is exclusive to another connection", queue=queue.name)
+
+
+async def _held(connection: SessionConnection, work: Coroutine[Any, Any, Result]) -> Result:
+    try:
+        return await work
+    finally:
+        connection.hold(False)
 
 
 Self = TypeVar("Self")

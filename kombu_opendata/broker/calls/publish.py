@@ -62,6 +62,19 @@ class PublishCalls(BrokerCalls):
             call.reply(answer)
             return
         self.check(msg, session)
+        if len(msg.envelope) >= self._commits.own_bytes:
+            call.hold(msg.rid, self._publish_large(call, msg))
+        elif (answer := self._publish_checked(call, msg)) is not None:
+            call.reply(answer)
+
+    async def _publish_large(self, call: Context, msg: m.Publish) -> m.PublishConfirm | None:
+        """Publish a message whose envelope a thread writes, so that other clients don't wait."""
+        async with self._commits.written((msg.envelope,)):
+            # after a reconnect the client repeats the publish, so it may have been stored during the write
+            return self._repeated(msg, call.session) or self._publish_checked(call, msg)
+
+    def _publish_checked(self, call: Context, msg: m.Publish) -> m.PublishConfirm | None:
+        """Publish a message after its check; return the confirmation, None if it follows."""
         exchange, queues = msg.exchange, self._queues
         if not exchange and not self._topology.filters:
             queue = queues.get(msg.routing_key)  # the default exchange reaches every queue by its name
@@ -71,25 +84,26 @@ class PublishCalls(BrokerCalls):
             if targets and exchange.endswith(CONTROL_EXCHANGE):  # a worker receives it
                 self._unique_keys.revoke(revoked_ids(msg.envelope))
         if not targets:
-            call.reply(_unroutable(msg))
-        elif msg.unique is not None:
-            self._publish_unique(call, msg, msg.unique, targets)
-        else:
-            call.reply(self._confirm(msg, targets, self.store(msg, targets, session)))
+            return _unroutable(msg)
+        if msg.unique is not None:
+            return self._publish_unique(call, msg, msg.unique, targets)
+        return self._confirm(msg, targets, self.store(msg, targets, call.session))
 
     def _confirm(self, msg: m.Publish, targets: list[BrokerQueue], id: int) -> m.PublishConfirm:
         if BEAT in msg.headers or ENTRY_NAME in msg.headers:
             self._periodic.published(msg.headers, [queue.name for queue in targets], id, self._clock.now_ms())
         return m.PublishConfirm(msg.rid, id, len(targets))
 
-    def _publish_unique(self, call: Context, msg: m.Publish, unique: UniqueKey, targets: list[BrokerQueue]) -> None:
+    def _publish_unique(
+        self, call: Context, msg: m.Publish, unique: UniqueKey, targets: list[BrokerQueue]
+    ) -> m.PublishConfirm | None:
         """Publish a message with a unique key, immediately if the key and its holder are in memory."""
         name = unique_name_of(unique.key, msg.exchange, msg.routing_key)
         is_known, holder = self._unique_keys.find(name)
         if is_known:
-            call.reply(self._store_unique(call.session, msg, unique, targets, name, holder))
-        else:
-            call.run(msg.rid, self.publish_unique(call.session, msg, unique))
+            return self._store_unique(call.session, msg, unique, targets, name, holder)
+        call.run(msg.rid, self.publish_unique(call.session, msg, unique))
+        return None
 
     async def publish_unique(self, session: Session, msg: m.Publish, unique: UniqueKey) -> m.PublishConfirm:
         """Publish a message with a unique key, after the key and its holder were read."""

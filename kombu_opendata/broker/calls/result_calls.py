@@ -65,7 +65,7 @@ class ResultCalls(BrokerCalls):
         check_range("the index of a chord's part", msg.index, -1, NO_INDEX - 1)
         check_range("a time to live in ms", msg.ttl_ms, 0, MAX_TTL_MS)
         check_range("a time to live in ms", msg.chord_ttl_ms, 0, MAX_TTL_MS)
-        if msg.name and msg.check and not self._results.find(msg.name)[0]:
+        if len(msg.value) >= self._commits.own_bytes or self._needs_look(msg):
             call.run(msg.rid, self._load_and_store(call, msg))
         else:
             is_stored = self._store(msg)
@@ -74,9 +74,16 @@ class ResultCalls(BrokerCalls):
             else:
                 call.reply(self._stored(call, msg, is_stored))
 
+    def _needs_look(self, msg: m.StoreResult) -> bool:
+        """Return True if only the store knows whether there is a final result."""
+        return bool(msg.name) and msg.check and not self._results.find(msg.name)[0]
+
     async def _load_and_store(self, call: Context, msg: m.StoreResult) -> m.ResultStored:
-        await self._results.get(msg.name)
-        return await self._await_sender(call, msg, self._store(msg))
+        async with self._commits.written((msg.value,)):
+            if self._needs_look(msg):
+                await self._results.get(msg.name)
+            is_stored = self._store(msg)
+        return await self._await_sender(call, msg, is_stored)
 
     async def _await_sender(self, call: Context, msg: m.StoreResult, is_stored: bool) -> m.ResultStored:
         while self._is_sender_absent(call.session, msg.chord):  # noqa: ASYNC110 - its return and its end are no events

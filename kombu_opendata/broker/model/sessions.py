@@ -37,6 +37,9 @@ class SessionConnection(Protocol):
     def writable(self) -> bool:
         """True if the client reads as fast as the broker sends."""
 
+    def hold(self, is_held: bool) -> None:
+        """Let the messages that follow the current one wait, or run them."""
+
     def send_all(self, outgoing: list[WireMessage]) -> None:
         """Send messages in order."""
 

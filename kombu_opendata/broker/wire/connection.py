@@ -177,10 +177,10 @@ class ConnectionProtocol(asyncio.Protocol):
             and inbox.delays(message)
         ):
             return False
-        if handler.filter_of is not None and not inbox.is_compiling:
+        if handler.filter_of is not None and not inbox.is_preparing:
             text = handler.filter_of(message)
             if text:
-                inbox.change_compiling(True)
+                inbox.change_preparing(True)
                 self._spawn(self._prepare(message, text))
                 return False
         if handler.is_query:
@@ -196,7 +196,7 @@ class ConnectionProtocol(asyncio.Protocol):
         except ProtocolError as exc:
             self._cut_off(exc)
         finally:
-            self._inbox.change_compiling(False)
+            self._inbox.change_preparing(False)
         self._inbox.go_on()
 
     # ------------------------------------------------------------------ login
@@ -355,6 +355,12 @@ class ConnectionProtocol(asyncio.Protocol):
         if self._transport is not None:
             self.send_all([message])
             self._transport.close()
+
+    def hold(self, is_held: bool) -> None:
+        """Let the messages that follow the current one wait, or run them in the next turn of the loop."""
+        self._inbox.change_preparing(is_held)
+        if not is_held:
+            asyncio.get_running_loop().call_soon(self._inbox.go_on)
 
     def leave(self) -> None:
         """Close after the next messages."""

@@ -1,7 +1,7 @@
 """Inbox of a connection: requests received from a client and not handled yet.
 
 Messages run in order when they are complete. A message may have to wait: a publish that exceeds a limit, a message
-whose filter is being compiled, any message while the client does not read its replies. The messages that follow then
+that a thread prepares, any message while the client does not read its replies. The messages that follow then
 wait in a backlog, and the socket is not read, so the client's buffers fill up and the client stops sending.
 
 =============  ==========================================  ============================================================
@@ -11,8 +11,8 @@ state          messages                                    entered when
 ``RUNNING``    run when they arrive                        no message waits
 ``DELAYED``    that overtake run; the others wait behind   a publish has to wait for flow control or a rate limit; it
                the delayed publish                         is the first message of the backlog
-``HALTED``     all wait                                    a filter is being compiled, or :data:`MAX_QUERIES` queries
-                                                           are running
+``HALTED``     all wait                                    a thread compiles a filter or writes a large envelope, or
+                                                           :data:`MAX_QUERIES` queries are running
 =============  ==========================================  ============================================================
 
 ``HALTED`` has precedence over ``DELAYED``: a message that overtook a delayed publish may have a filter. When both
@@ -32,10 +32,10 @@ Invariants:
   frame (:mod:`.partial_frames` limits the frames of all connections).
 
 **Continuing.** Only :meth:`Inbox.go_on` resumes reading, and it does nothing while a cause of a wait remains. It is
-called at the end of a delay, a query, a slice, a compilation and the login, when another connection's large frame is
+called at the end of a delay, a query, a slice, a preparation and the login, when another connection's large frame is
 complete, and when the client has read its replies (``resume_writing``).
 
-An inbox belongs to one connection. Queries and compilations that outlive the connection change only this inbox.
+An inbox belongs to one connection. Queries and preparations that outlive the connection change only this inbox.
 
 A simple queue with one consumer task fails in three ways. Settlements can't overtake. The queue has an object for each
 message of a client that publishes faster than the disk; the inbox leaves the bytes in the kernel. And the task adds a
@@ -95,12 +95,12 @@ class Inbox:
         handlers: the handlers of the session; empty before it begins.
         flow: flow control for publishes; None before the session.
         quotas: the quotas of the session; None if there is no users file.
-        is_compiling: True while the filter of a message is being compiled.
+        is_preparing: True while a thread compiles the filter of a message, or writes its envelope.
     """
 
     __slots__ = (
         "_backlog", "_charged", "_charges", "_cut_off", "_held_bytes", "_is_delayed", "_queries", "_refuse", "_run",
-        "_slice_is_over", "_timer", "_transport", "flow", "handlers", "is_compiling", "queries", "quotas", "reader",
+        "_slice_is_over", "_timer", "_transport", "flow", "handlers", "is_preparing", "queries", "quotas", "reader",
         "state",
     )  # fmt: skip
 
@@ -118,7 +118,7 @@ class Inbox:
         self.handlers: Mapping[type[WireMessage], Handler] = {}
         self.flow: Flow | None = None
         self.quotas: SessionQuotas | None = None
-        self.is_compiling = False
+        self.is_preparing = False
         self.queries = 0
         self._queries: Counter[int] = Counter()  # by request number
         self._transport: asyncio.Transport | None = None
@@ -163,7 +163,7 @@ class Inbox:
     def _change_state(self) -> None:
         if self._transport is None:
             self.state = InboxState.CLOSED
-        elif self.is_compiling or self.queries >= MAX_QUERIES:
+        elif self.is_preparing or self.queries >= MAX_QUERIES:
             self.state = InboxState.HALTED
         else:
             self.state = _DELAYED if self._is_delayed else _RUNNING
@@ -246,9 +246,9 @@ class Inbox:
         self._cut_off(exc)
 
     # ------------------------------------------------------------------ halting
-    def change_compiling(self, compiling: bool) -> None:
-        """Begin or end the wait for a filter that a thread compiles."""
-        self.is_compiling = compiling
+    def change_preparing(self, is_preparing: bool) -> None:
+        """Begin or end the wait for the thread that prepares a message."""
+        self.is_preparing = is_preparing
         self._change_state()
 
     def begin_query(self, rid: int, name: str) -> None:

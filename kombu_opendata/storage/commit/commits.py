@@ -8,8 +8,9 @@ has returned.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Callable, Iterable, Set
+from collections.abc import AsyncIterator, Callable, Iterable, Set
 from typing import Protocol
 
 from ...errors import OpenDataError, StoreError, StoreFull, StoreUnwritable
@@ -27,7 +28,7 @@ from . import checkpoint
 from .journal import Journal
 from .journal_format import RECORD_BYTES
 from .measurements import EngineMetrics, MeasuredCommit, stopwatch
-from .payload_segments import Segments
+from .payload_segments import LocalSegments, Segments
 
 #: a batch of this size is written immediately; writing it takes about five times as much memory
 LARGE_BATCH_BYTES = 2 << 20
@@ -104,8 +105,11 @@ class Commits:
         self._metrics = metrics
         self._history = history
         self.segments = segments
-        #: size of the smallest envelope that is written to a segment
+        #: size of the smallest envelope that is written to a segment, and of the smallest that needs :meth:`written`
         self.large_bytes = segments.large_bytes if segments is not None else sys.maxsize
+        self.own_bytes = segments.own_bytes if segments is not None else sys.maxsize
+        self._written: dict[int, EnvelopePlace] = {}  # by the id() of an envelope, until its message is stored
+        self._writing = asyncio.Lock()
         self._sync, self._on_full = sync, on_full
         self._reserved_bytes = state.sizes.reserved_bytes
         self.effects: list[Effect] = []
@@ -162,7 +166,35 @@ class Commits:
         """
         if len(envelope) < self.large_bytes or self.segments is None:
             return None
-        return self.segments.append(envelope)
+        return self._written.pop(id(envelope), None) or self.segments.append(envelope)
+
+    @contextlib.asynccontextmanager
+    async def written(self, envelopes: Iterable[bytes]) -> AsyncIterator[None]:
+        """Write very large envelopes, one at a time in a thread, for calls of :meth:`write_large` with these objects.
+
+        A segment whose envelope was not stored in the context is removed at its end.
+
+        Raises:
+            StoreFull, StoreError: one can't be written; nothing was changed.
+        """
+        segments, paths = self.segments, dict[int, str]()
+        if not isinstance(segments, LocalSegments):
+            yield
+            return
+        try:
+            for envelope in envelopes:
+                if len(envelope) >= self.own_bytes:
+                    paths[id(envelope)] = path = segments.reserve()
+                    async with self._writing:
+                        place = await asyncio.to_thread(segments.write_own, path, envelope)
+                    self._written[id(envelope)] = place
+            yield
+        finally:
+            segments.reserved.difference_update(paths.values())
+            for key, path in paths.items():
+                self._written.pop(key, None)
+                if not self._state.segments.needs(path):
+                    await asyncio.to_thread(segments.remove, path)
 
     def apply(self, effect: Effect) -> None:
         """Apply an effect to the state; the next commit makes it durable."""

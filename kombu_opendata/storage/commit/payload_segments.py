@@ -11,6 +11,8 @@ Invariants:
   that no record refers to.
 * A segment has one writer, in one run of a broker, whose token is in the name. A restart begins a new segment: the last
   one may end with such bytes, and a broker that was replaced can't write to a segment of its successor.
+* A thread writes a very large envelope to a segment of its own, before its message is stored. Until then the segment is
+  in :attr:`Segments.reserved`.
 * An envelope is a frame of Zstandard if a sample of it shrinks to half of its size. The checksum is the envelope's.
 * The bytes of an append that failed are cut off, so a backup never has other bytes under the size of the file.
 
@@ -23,8 +25,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from zlib import crc32
 
@@ -52,17 +55,21 @@ class Segments(ABC):
         path: the open segment; empty if there is none.
         waiting_bytes: the size of what is only in memory.
         needs_sync: appended envelopes may not be durable, so the next commit calls :meth:`sync`.
+        own_bytes: size of the smallest envelope for :meth:`LocalSegments.write_own`.
+        reserved: the segments of these envelopes whose messages may not be stored yet.
     """
 
     path = ""
     waiting_bytes = 0
     needs_sync = False
+    own_bytes = sys.maxsize
 
     def __init__(self, token: str, large_bytes: int) -> None:
         self.large_bytes = large_bytes
         self._paths = (segment_path(token, number) for number in itertools.count())
         self._offset = 0
         self._compressor = Compressor()
+        self.reserved: set[str] = set()
 
     def append(self, envelope: bytes) -> EnvelopePlace:
         """Add an envelope to the open segment; return its place.
@@ -70,18 +77,11 @@ class Segments(ABC):
         Raises:
             StoreFull, StoreError: the envelope can't be written, and nothing was changed.
         """
-        frame = self._compressed(envelope)
-        self._write(envelope if frame is None else frame)
-        frame_bytes = 0 if frame is None else len(frame)
-        place = EnvelopePlace(self.path, self._offset, len(envelope), crc32(envelope), frame_bytes)
+        frame = _compressed(envelope, self._compressor)
+        self._write(frame or envelope)
+        place = EnvelopePlace(self.path, self._offset, len(envelope), crc32(envelope), len(frame))
         self._offset += place.stored_bytes
         return place
-
-    def _compressed(self, envelope: bytes) -> bytes | None:
-        """Return a frame if a sample from the middle of the envelope shrinks to half of its size; else None."""
-        middle = len(envelope) // 2
-        sample = envelope[middle : middle + _SAMPLE_BYTES]
-        return self._compressor.frame(envelope) if 2 * len(self._compressor.frame(sample)) < len(sample) else None
 
     @abstractmethod
     def _write(self, data: bytes) -> None:
@@ -128,6 +128,7 @@ class LocalSegments(Segments):
         token: str,
         large_bytes: int,
         segment_bytes: int,
+        own_bytes: int = sys.maxsize,
         *,
         sync: bool = True,
         calls: FileCalls = SYSTEM,
@@ -136,37 +137,77 @@ class LocalSegments(Segments):
         self._folder, self._sync, self._segment_bytes, self._calls = folder, sync, segment_bytes, calls
         self._fd = -1
         self._failure: StoreUnwritable | None = None
+        self.own_bytes = own_bytes
+        self._own_compressor = Compressor()
 
     def _write(self, data: bytes) -> None:
         if self._failure is not None:
             raise self._failure
         try:
-            with self._folder.errors():
+            with self._errors():
                 if not self.path or self._offset >= self._segment_bytes:
-                    self._begin()
-                rest, at = memoryview(data), self._offset
-                while rest:
-                    count = self._calls.write(self._fd, rest, at)
-                    rest, at = rest[count:], at + count
-        except OpenDataError as exc:
+                    self.end_segment()
+                    path = next(self._paths)
+                    self._fd = self._create(path)
+                    self.path = path
+                self._write_at(self._fd, data, self._offset)
+        except OpenDataError:
             if self.path:  # free the disk, and let no later envelope replace bytes that a backup has under this size
                 with contextlib.suppress(OSError):
                     self._calls.truncate(self._fd, self._offset)
-            if not isinstance(exc, StoreFull):
-                raise
+            raise
+        self.needs_sync = True
+
+    def reserve(self) -> str:
+        """Return the path of a new segment for one envelope, which is kept while it is in :attr:`reserved`."""
+        path = next(self._paths)
+        self.reserved.add(path)
+        return path
+
+    def write_own(self, path: str, envelope: bytes) -> EnvelopePlace:
+        """Write an envelope durably to its own reserved segment; return its place. Blocks; one thread may do it.
+
+        Raises:
+            StoreFull, StoreError: the envelope can't be written.
+        """
+        frame = _compressed(envelope, self._own_compressor)
+        with self._errors():
+            fd = self._create(path)
+            try:
+                self._write_at(fd, frame or envelope, 0)
+                if self._sync:
+                    self._calls.sync_data(fd)
+            finally:
+                self._calls.close(fd)
+        return EnvelopePlace(path, 0, len(envelope), crc32(envelope), len(frame))
+
+    def remove(self, path: str) -> None:
+        """Remove a segment of :meth:`write_own` that no message needs, as far as possible. Blocks."""
+        with contextlib.suppress(OSError):  # the removal of orphans tries it again
+            self._calls.unlink(self._folder.root / path)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            with self._folder.errors():
+                yield
+        except StoreFull as exc:
             store = self._folder.root.parent  # the folder itself may be missing
             text = f"the broker's disk is full: nothing was stored; {remedy(store)} and publish again"
             raise StoreFull(text, path=str(store)) from exc
-        self.needs_sync = True
 
-    def _begin(self) -> None:
-        self.end_segment()
-        path = next(self._paths)
+    def _create(self, path: str) -> int:
         file = self._folder.root / path
-        self._fd = self._folder.make_file(file, lambda: self._calls.open(file, _FLAGS))
+        fd = self._folder.make_file(file, lambda: self._calls.open(file, _FLAGS))
         if self._sync:
             self._calls.sync_folder(file.parent)
-        self.path = path
+        return fd
+
+    def _write_at(self, fd: int, data: bytes, at: int) -> None:
+        rest = memoryview(data)
+        while rest:
+            count = self._calls.write(fd, rest, at)
+            rest, at = rest[count:], at + count
 
     def sync(self) -> None:
         if self._failure is not None:
@@ -220,3 +261,10 @@ class BucketSegments(Segments):
     def _upload(self, path: str, parts: list[bytes]) -> None:
         self._folder.open().write(path, parts)
         self._unwritten.discard(path)
+
+
+def _compressed(envelope: bytes, compressor: Compressor) -> bytes:
+    """Return a frame if a sample from the middle of the envelope shrinks to half of its size; else nothing."""
+    middle = len(envelope) // 2
+    sample = envelope[middle : middle + _SAMPLE_BYTES]
+    return compressor.frame(envelope) if 2 * len(compressor.frame(sample)) < len(sample) else b""

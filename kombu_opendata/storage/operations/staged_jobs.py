@@ -265,7 +265,7 @@ class Staging(EngineService):
     def _is_needed(self, path: str) -> bool:
         """Return True if messages need an object, or may need it soon."""
         segments = self._commits.segments
-        is_open = segments is not None and segments.path == path
+        is_open = segments is not None and (path == segments.path or path in segments.reserved)
         return is_open or path in self.state.needed or self._state.segments.needs(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -61,8 +62,7 @@ class SendCalls(BrokerCalls):
         check_range("the number of messages of a batch", len(msg.messages), 1, MAX_MESSAGES)
         check_keys(msg)
         names = [key_name(msg, key) for key in msg.keys or [msg.key]]
-        is_large = len(msg.messages) > _CHECKED_AT_ONCE
-        if not is_large and all(self._keys.is_known(msg, name) for name in names):
+        if not self._takes_long(msg) and all(self._keys.is_known(msg, name) for name in names):
             self._send(call, msg, names, Checked())
         else:
             size = sum(len(envelope) for envelope, *_rest in msg.messages)
@@ -84,17 +84,25 @@ class SendCalls(BrokerCalls):
         id = -1 if is_new and not confirm.queues else confirm.message_id
         return m.Sent(msg.rid, [id] if confirm.queues >= 0 else [], [names], not is_new)
 
+    def _takes_long(self, msg: m.Send) -> bool:
+        """Return True if the messages are checked in slices, or a thread writes the largest ones."""
+        limit = self._commits.own_bytes
+        return len(msg.messages) > _CHECKED_AT_ONCE or any(len(message[0]) >= limit for message in msg.messages)
+
     async def _load_and_send(self, call: Context, msg: m.Send, names: list[bytes], size: int) -> None:
         session = call.session.id
         try:
-            with self._keys.held(msg, names):
+            async with AsyncExitStack() as stack:
+                stack.enter_context(self._keys.held(msg, names))
                 while True:
                     await self._keys.load(msg, names)
                     is_new = any(self._keys.find(msg, name) is None for name in names)
-                    if not is_new or len(msg.messages) <= _CHECKED_AT_ONCE:
+                    if not is_new or not self._takes_long(msg):
                         checked = Checked()
                         break
                     checked = await self._check(call, msg)
+                    envelopes = [publish.envelope for publish in checked.publishes.values()]
+                    await stack.enter_async_context(self._commits.written(envelopes))
                     if all(self._keys.is_known(msg, name) for name in names):  # none has expired
                         break
                 self._send(call, msg, names, checked)

@@ -99,11 +99,11 @@ async def _turns() -> None:
 def test_messages_that_wait_for_a_filter_run_in_slices() -> None:
     async def program() -> None:
         client = _Client()
-        client.inbox.change_compiling(True)
+        client.inbox.change_preparing(True)
         client.send(*map(Ping, range(1, 1001)))
         await _turns()
         assert not client.done
-        client.inbox.change_compiling(False)
+        client.inbox.change_preparing(False)
         client.inbox.go_on()
         assert len(client.done) < 100
         await _turns()
@@ -175,11 +175,11 @@ def test_messages_run_immediately_and_in_order_while_nothing_waits() -> None:
 def test_a_halted_client_is_not_read_and_its_messages_wait() -> None:
     async def program() -> None:
         client = _Client()
-        client.inbox.change_compiling(True)
+        client.inbox.change_preparing(True)
         client.send(Ping(1))
         client.send(Ping(2))
         assert (client.inbox.state, client.done, client.transport.is_reading) == (InboxState.HALTED, [], False)
-        client.inbox.change_compiling(False)
+        client.inbox.change_preparing(False)
         client.inbox.go_on()
         assert (rids(client.done), client.transport.is_reading) == ([1, 2], True)
 
@@ -189,9 +189,9 @@ def test_a_halted_client_is_not_read_and_its_messages_wait() -> None:
 def test_a_client_that_does_not_read_is_not_read() -> None:
     async def program() -> None:
         client = _Client()
-        client.inbox.change_compiling(True)
+        client.inbox.change_preparing(True)
         client.send(Ping(1))
-        client.inbox.change_compiling(False)
+        client.inbox.change_preparing(False)
         client.transport.unsent_bytes = MAX_UNSENT_BYTES + 1
         client.inbox.go_on()
         assert (client.done, client.transport.is_reading) == ([], False)
@@ -330,9 +330,9 @@ def test_bytes_that_are_no_message_end_the_connection_also_when_they_waited() ->
 def test_a_message_does_not_overtake_those_that_wait() -> None:
     async def program() -> None:
         client = _Client()
-        client.inbox.change_compiling(True)
+        client.inbox.change_preparing(True)
         client.send(Ping(1))
-        client.inbox.change_compiling(False)
+        client.inbox.change_preparing(False)
         client.send(Ping(2))
         client.inbox.go_on()
         assert rids(client.done) == [1, 2]

@@ -113,6 +113,25 @@ def test_a_full_disk_refuses_an_envelope_and_harms_no_other(tmp_path: Path) -> N
     segments.close()
 
 
+def test_an_envelope_of_its_own_segment_is_durable_and_can_be_removed(tmp_path: Path) -> None:
+    disk = Disk()
+    segments = opened(tmp_path, disk)
+    first, path = segments.append(body(1, 40)), segments.reserve()
+    place = segments.write_own(path, body(2, 200))
+    assert (place.path, place.offset, place.checksum) == (path, 0, crc32(body(2, 200)))
+    assert disk.synced == [200]
+    file = tmp_path / "default.staged" / path
+    assert file.read_bytes() == body(2, 200)
+    assert segments.append(body(3, 20))[:2] == (first.path, 40), "the open segment goes on"
+    segments.remove(path)
+    segments.remove(path)
+    assert not file.exists()
+    disk.room = 10
+    with pytest.raises(StoreFull):
+        segments.write_own(segments.reserve(), body(4, 200))
+    segments.close()
+
+
 def test_no_sync_is_repeated_after_one_has_failed(tmp_path: Path) -> None:
     disk = Disk()
     segments = opened(tmp_path, disk)
