@@ -29,8 +29,8 @@ class EngineSizes:
         large_body_bytes, bucket_large_body_bytes: size of an envelope that is written to a payload segment, in a folder
             and in a bucket. A smaller one costs less in the journal; an object is one more request before each commit.
         segment_bytes: size of a payload segment after which the next envelope begins another one.
-        own_segment_bytes: size of the smallest envelope, or value of a result, that a thread writes to a segment of its
-            own, as the event loop would write it for more than some milliseconds.
+        own_segment_bytes: size of the smallest envelope, or value of a result, that a thread writes, alone to a
+            segment, as the event loop would write it for more than some milliseconds.
         report_bytes: texts of failed tasks in the batch of a checkpoint, above which further ones are cut.
         reserved_bytes: part of the journal that publishes leave to settlements, which free space.
         index_part_rows: rows of the part of the history's index in memory, above which it is written.

@@ -11,7 +11,7 @@ Invariants:
   that no record refers to.
 * A segment has one writer, in one run of a broker, whose token is in the name. A restart begins a new segment: the last
   one may end with such bytes, and a broker that was replaced can't write to a segment of its successor.
-* A thread writes a very large envelope to a segment of its own, before its message is stored. Until then the segment is
+* A thread writes a very large envelope alone to a segment, before its message is stored. Until then the segment is
   in :attr:`Segments.reserved`.
 * An envelope is a frame of Zstandard if a sample of it shrinks to half of its size. The checksum is the envelope's.
 * The bytes of an append that failed are cut off, so a backup never has other bytes under the size of the file.
