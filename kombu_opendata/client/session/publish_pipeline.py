@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 #: limit for bytes in flight on one connection; further publishes wait
 MAX_BYTES = 8 << 20
+#: shortest time between two reads of confirmations by publishes: a read costs a quarter of the transport's part of one
+_READ_SECONDS = 0.002
 
 
 class PublishPipeline:
@@ -44,6 +46,7 @@ class PublishPipeline:
         self._link = io.link
         self._max_bytes = max_bytes
         self._in_flight = session.in_flight
+        self._next_read_at = 0.0
         self.failures: list[FailedPublish] = []
         _pipelines.add(self)
 
@@ -88,9 +91,12 @@ class PublishPipeline:
     ) -> None:
         link, session, in_flight = self._link, self._session, self._in_flight
         self._io.check_size(len(message.envelope))
-        self._io.read_available()
-        if len(in_flight.by_rid) >= link.options.pipeline_depth or in_flight.bytes >= self._max_bytes:
-            self._make_room()
+        now = link.clock.monotonic()
+        if now >= self._next_read_at or self._is_full:
+            self._io.read_available()
+            self._next_read_at = now + _READ_SECONDS
+            if self._is_full:
+                self._make_room()
         link.ensure_open()
         data = session.start_publish(message)
         rid = message.rid
@@ -117,6 +123,11 @@ class PublishPipeline:
             raise
         finally:
             self._io.announce_events()
+
+    @property
+    def _is_full(self) -> bool:
+        in_flight = self._in_flight
+        return len(in_flight.by_rid) >= self._link.options.pipeline_depth or in_flight.bytes >= self._max_bytes
 
     def _make_room(self) -> None:
         in_flight, half = self._in_flight, self._link.options.pipeline_depth // 2

@@ -71,6 +71,20 @@ def test_what_is_in_flight_is_bounded_by_bytes(met: Any) -> None:
     fourth.result(10)
 
 
+def test_publishes_read_confirmations_at_most_every_two_milliseconds(met: Any) -> None:
+    client, broker = met
+    connection, now = client.connection, 100.0
+    connection.link.clock = replace(connection.link.clock, monotonic=lambda: now)
+    in_flight = connection.session.in_flight.by_rid
+    later(connection, 1)
+    broker.send(m.PublishConfirm(broker.receive(m.Publish).rid, 1, 1))
+    later(connection, 2)
+    assert len(in_flight) == 2
+    now += 0.002
+    later(connection, 3)
+    assert len(in_flight) == 2
+
+
 def test_a_refusal_is_raised_by_the_flush_with_the_task(met: Any) -> None:
     client, broker = met
     later(client.connection, 1, 2, 3)
