@@ -58,12 +58,20 @@ LOOKS = 16
 
 
 class TimeSlice:
-    """A slice of long work in the event loop; other tasks run between two slices."""
+    """A slice of long work in the event loop; other tasks run between two slices.
 
-    def __init__(self, seconds: float = _PIECE_SECONDS, *, looks: int = LOOKS) -> None:
+    With ``most_seconds``, a slice is twice as long as the other tasks ran before it, up to this bound. So work that
+    grows with the other tasks keeps pace with them.
+
+    Attributes:
+        seconds: the length of the current slice.
+    """
+
+    def __init__(self, seconds: float = _PIECE_SECONDS, *, most_seconds: float = 0.0, looks: int = LOOKS) -> None:
         self._loop = asyncio.get_running_loop()
-        self._seconds, self._looks = seconds, looks
-        self._until = self._loop.time() + self._seconds
+        self.seconds, self._looks = seconds, looks
+        self._least_seconds, self._most_seconds = seconds, most_seconds
+        self._until = self._loop.time() + seconds
 
     @property
     def is_over(self) -> bool:
@@ -71,8 +79,11 @@ class TimeSlice:
 
     async def rest(self) -> None:
         """Let other tasks run, and begin a new slice."""
+        start = self._loop.time()
         await asyncio.sleep(0)
-        self._until = self._loop.time() + self._seconds
+        now = self._loop.time()
+        self.seconds = max(self._least_seconds, min(2 * (now - start), self._most_seconds))
+        self._until = now + self.seconds
 
     async def pause(self) -> None:
         """Rest if the slice is over."""

@@ -77,7 +77,7 @@ class EngineSizes:
     index_lag: int = 200_000
     index_merge_runs: int = 16
     index_messages: int = 16_384
-    index_reads: int = 1024
+    index_reads: int = 4096
     log_rows: int = 16_384
     log_chunk_rows: int = 4096
     log_blocks: int = 65_536

@@ -31,7 +31,7 @@ from .value_hashes import Hashes, Values
 _MAX_FROZEN = 2
 #: time for which the event loop is blocked
 PIECE_SECONDS = 0.004
-#: time for which the loop is blocked after headers were read
+#: least time for which the loop is blocked after headers were read
 _READ_SLICE_SECONDS = 0.0005
 #: steps between two readings of the clock
 _STEPS = 16
@@ -78,16 +78,20 @@ class Indexer:
         return attempt - self.place[0] + row - self.place[1]
 
     # ------------------------------------------------------------------ steps
-    async def catch_up(self) -> None:
-        """Index the log up to now, yielding to other tasks in between."""
-        log = self._log
-        log.close_chunk()
+    async def catch_up(self, max_lag: int = 0, step_seconds: float = PIECE_SECONDS) -> None:
+        """Index the log up to now, or until at most ``max_lag`` rows wait, yielding to other tasks after each step.
+
+        A step has twice the time that the other tasks took, as they may add rows and the index waits for reads.
+        """
+        log, piece = self._log, TimeSlice(step_seconds, most_seconds=PIECE_SECONDS)
         target = log.end
-        while self.place < target:
+        while self.place < target and self.lag > max_lag:
+            if log.open.place == self.place:
+                log.close_chunk()
             if len(self._index.frozen) >= _MAX_FROZEN:
                 await self._checkpoint()
-            await self.work(PIECE_SECONDS)
-            await asyncio.sleep(0)
+            await self.work(piece.seconds)
+            await piece.rest()
 
     async def work(self, seconds: float, *, may_read: bool = True) -> bool:
         """Index for about this time; return True if there is more to index.
@@ -106,7 +110,7 @@ class Indexer:
                 while self._chunk_headers is not None and self._chunk_headers.wanted:
                     if not may_read:
                         return True
-                    await self._read_some(self._chunk_headers)
+                    await self._read_some(self._chunk_headers, seconds)
                     if piece.is_over:
                         return True
                 self._work = self._next_work()
@@ -156,18 +160,18 @@ class Indexer:
         return None
 
     # ------------------------------------------------------------------ headers
-    async def _read_some(self, chunk_headers: _ChunkHeaders) -> None:
+    async def _read_some(self, chunk_headers: _ChunkHeaders, seconds: float) -> None:
         """Read the headers of the next messages; those of collected messages have their own records."""
         ids = chunk_headers.take(self._reads)
         try:
-            await self._read(chunk_headers, ids)
+            await self._read(chunk_headers, ids, seconds)
         except BaseException:
             chunk_headers.wanted += reversed(ids)  # read them in the next call
             raise
 
-    async def _read(self, chunk_headers: _ChunkHeaders, ids: list[int]) -> None:
-        records = await read_metadata_records(self._store, self._payloads, ids)
-        async for id, record in TimeSlice(_READ_SLICE_SECONDS).over(records.items()):
+    async def _read(self, chunk_headers: _ChunkHeaders, ids: list[int], seconds: float) -> None:
+        records = await read_metadata_records(self._store, self._payloads, ids, in_thread=False)
+        async for id, record in TimeSlice(_READ_SLICE_SECONDS, most_seconds=seconds).over(records.items()):
             headers = metadata.decode(keys.metadata_key(id), record).headers
             chunk_headers.values[id] = self.hashes.headers(headers)
         chunk_headers.missing.update(id for id in ids if id not in chunk_headers.values)

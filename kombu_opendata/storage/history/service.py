@@ -157,8 +157,9 @@ class History:
     async def run(self, traffic: Callable[[], int] = lambda: 0) -> None:
         """Index until cancelled, in the time that clients leave.
 
-        While messages flow, the index waits as long as the loop has other work, until ``index_lag`` rows wait. Then it
-        indexes as many rows as are added, so a query has to index at most about these rows first.
+        While messages flow, the index waits as long as the loop has other work, until more than ``index_lag`` rows
+        wait. Then it takes turns with clients until it has indexed the excess. So at most these rows wait, and those
+        that are added until the next check and during the turns of a chunk: a query has to index them first.
 
         Args:
             traffic: returns a number that changes with each message of a client.
@@ -169,17 +170,14 @@ class History:
         if not self.enabled:
             return
         await self.sweeper.begin()
-        indexer, time, position, lag = self.indexer, asyncio.get_running_loop().time, traffic(), 0
-        pause = _CHECK_SECONDS
+        indexer, time, position = self.indexer, asyncio.get_running_loop().time, traffic()
+        max_lag, pause = self._state.sizes.index_lag, _CHECK_SECONDS
         while True:
             await asyncio.sleep(pause)
             before, position = position, traffic()
-            most, lag = max(lag, self._state.sizes.index_lag), indexer.lag
             has_more, until = True, time() + _IDLE_SECONDS
-            if lag > most:
-                while has_more and indexer.lag > most:
-                    has_more = await indexer.work(_STEP_SECONDS)
-                    await asyncio.sleep(0)
+            if indexer.lag > max_lag:
+                await indexer.catch_up(max_lag, _STEP_SECONDS)
             elif position != before:
                 has_more = await _is_free(time) and await indexer.work(_BUSY_STEP_SECONDS, may_read=False)
             else:

@@ -54,8 +54,14 @@ async def read_metadata(store: Reads, payloads: Payloads, ids: Iterable[int]) ->
     return {id: metadata.decode(keys.metadata_key(id), value) for id, value in records.items()}
 
 
-async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[int]) -> dict[int, bytes]:
-    """Return the records of :func:`read_metadata`, not decoded."""
+async def read_metadata_records(
+    store: Reads, payloads: Payloads, ids: Iterable[int], *, in_thread: bool = True
+) -> dict[int, bytes]:
+    """Return the records of :func:`read_metadata`, not decoded.
+
+    Without ``in_thread``, each scan of up to 512 rows blocks the event loop for about a millisecond. That is sooner
+    done: beside a busy loop, each call in a thread waits some 20 ms for the interpreter's lock.
+    """
     wanted_ids = set(ids)
     records: dict[int, bytes] = {}
     for id in wanted_ids:
@@ -67,8 +73,9 @@ async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[
     for run in dense_runs(missing, _MAX_GAP):
         first, last = keys.metadata_key(run[0]), keys.metadata_key(run[-1]) + b"\0"
         ahead = min(_READ_AHEAD_BYTES, _USUAL_BYTES * (run[-1] - run[0] + 1))
-        in_thread = len(run) > _AT_ONCE
-        batches = store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=ahead, in_thread=in_thread)
+        batches = store.scan_batches(
+            first, last, batch=_SCAN_ROWS, read_ahead_bytes=ahead, in_thread=in_thread and len(run) > _AT_ONCE
+        )
         async for rows in batches:
             records.update((id, value) for key, value in rows if (id := id_of(key)) in wanted_ids)
         scanned_ids.update(run)

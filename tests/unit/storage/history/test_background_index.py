@@ -126,3 +126,29 @@ def test_the_index_waits_for_clients_up_to_its_bound(tmp_path: Path) -> None:
             await asyncio.gather(background, return_exceptions=True)
 
     run(tmp_path / "s", steps, sized(index_lag=LAG), loop=HastyLoop)
+
+
+@pytest.mark.parametrize("part_rows", [1000, 4], ids=["parts in memory", "parts that wait for a checkpoint"])
+def test_the_debt_of_the_index_stays_at_its_bound_in_steady_traffic(tmp_path: Path, part_rows: int) -> None:
+    """Six rows are added before each check. No other task checkpoints."""
+    added, debts = 6, list[int]()
+
+    async def steps(world: World) -> None:
+        history = world.engine.history
+
+        def traffic() -> int:
+            for _ in range(added // 2):
+                world.publish("q", headers={"task": "add"})
+            debts.append(history.indexer.lag)
+            return len(debts)
+
+        background = asyncio.create_task(history.run(traffic))
+        try:
+            await until(lambda: len(debts) > 12 or background.done())
+        finally:
+            background.cancel()
+            await asyncio.gather(background, return_exceptions=True)
+        assert LAG < max(debts) <= LAG + added
+
+    sizes = sized(index_lag=LAG, log_chunk_rows=4, index_part_rows=part_rows)
+    run(tmp_path / "s", steps, sizes, loop=HastyLoop)
