@@ -69,7 +69,12 @@ class PublishCalls(BrokerCalls):
 
     async def _publish_large(self, call: Context, msg: m.Publish) -> m.PublishConfirm | None:
         """Publish a message whose envelope a thread writes, so that other clients don't wait."""
-        async with self._commits.written((msg.envelope,)):
+        targets = self.targets(msg)
+        for queue in targets:  # a message that is refused does not reach the disk
+            if queue.is_guarded:
+                queue.check_open()
+                self._upkeep.check_room(queue, len(msg.envelope))
+        async with self._commits.written((msg.envelope,) if stored_in(targets) else ()):
             # after a reconnect the client repeats the publish, so it may have been stored during the write
             return self._repeated(msg, call.session) or self._publish_checked(call, msg)
 
