@@ -99,8 +99,9 @@ def _ratios(row: Row, results: Results, series: Sequence[str], spread: bool) -> 
     for name in dict.fromkeys([*peers, *targets] if row.unit.endswith("/s") else targets):
         ratio = results.ratio(row.key, name)
         if ratio is not None:
+            whose = f" × {TITLES[name]}" if spread or name != RABBITMQ else ""  # the page's column names it
             rounds = f" ({ratio.low:.2f}–{ratio.high:.2f})" if spread else ""
-            texts.append(f"{ratio.value:.2f} × {TITLES[name]}{rounds}")
+            texts.append(f"{ratio.value:.2f}{whose}{rounds}")
     return ", ".join(texts) or "–"
 
 
@@ -140,7 +141,7 @@ def page(run: Run, pictures: Sequence[Picture] = (), folder: str = "benchmarks")
     return _filled(
         "page_template.md",
         sync=facts.get("disk", "not measured").rpartition("fsync: ")[2],
-        rows=table(headings(_MAIN_SERIES)[:-2], marked),
+        rows=table((*headings(_MAIN_SERIES)[:-3], f"× {TITLES[RABBITMQ]}"), marked),
         busy="¹ The machine was not quiet during this run." if marked != lines else "",
         reasons=items(_misses(rows, run.results)),
         versions="; ".join(
