@@ -2,7 +2,7 @@
 
 A signal handler, a finalizer of the garbage collector, or a logging handler runs in a thread that may be in the middle
 of a call, with half a frame sent or half a message processed. The lock of the session does not exclude such code, as it
-is reentrant. Each call on a connection therefore checks :attr:`Reentrance.is_entered` first, and a call that
+is reentrant. Each call on a connection therefore checks :meth:`Reentrance.is_entered` first, and a call that
 interrupted another one is handled in one of three ways:
 
 =============================================  =======================================================================
@@ -44,22 +44,26 @@ class Reentrance:
         waiting: the work that is deferred until the lock is free.
         within: for a session that is used only in code that interrupts another session's calls: the reentrance state of
             that other session.
-
-    Attributes:
-        is_entered: returns True if this thread is in a call on the session.
     """
 
-    __slots__ = ("_is_running", "_lock", "_waiting", "_within", "is_entered")
+    __slots__ = ("_is_running", "_lock", "_owned", "_waiting", "_within")
 
     def __init__(
         self, lock: threading.RLock, waiting: deque[Callable[[], object]], within: Reentrance | None = None
     ) -> None:
         self._lock = lock
-        # a call of the lock itself: the public way, notify(0), raises an error for each call that interrupts none
-        self.is_entered: Callable[[], bool] = threading.Condition(lock)._is_owned  # type: ignore[attr-defined]
+        self._owned = threading.Condition(lock)
         self._waiting = waiting
         self._is_running = False
         self._within = within
+
+    def is_entered(self) -> bool:
+        """Return True if this thread is in a call on the session."""
+        try:
+            self._owned.notify(0)  # the documented way to test it: an error if this thread does not hold the lock
+        except RuntimeError:
+            return False
+        return True
 
     def check(self) -> None:
         """Raise :class:`.ConnectionInUse` if this thread is in a call."""
