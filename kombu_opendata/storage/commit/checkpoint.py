@@ -103,7 +103,7 @@ def _put_queue(queue: Queue, batch: WriteBatch) -> None:
     _put_counts(queue, batch)  # also of messages that came and went since the last checkpoint, with their bucket
     key_of, buckets = keys.buckets_of(queue.name), messages.buckets
     # together, as there may be thousands of buckets of different partitions
-    batch.put_all([(key_of(number), active.encode(*buckets[number].rows())) for number in messages.dirty])
+    batch.put_all([(key_of(number), buckets[number].record()) for number in messages.dirty])
     for number in messages.dirty:
         buckets[number].stored = True
     for number in messages.dropped:

@@ -62,7 +62,7 @@ class Commits:
     Attributes:
         effects: the changes since the last commit; a commit clears the list and does not replace it.
         needs_sync: a client waits for a reply, so the commit must survive a power loss.
-        sync_soon: the commit must survive a power loss after the next checkpoint, but not before.
+        sync_soon: the commit must survive a power loss after the next interval of checkpoints, but not before.
         new_bytes: the size of the payloads in ``effects``.
         room_bytes: a lower bound of the journal's room, without its reserve; :meth:`check_room` corrects it.
         batch: records for the next checkpoint.
@@ -71,6 +71,7 @@ class Commits:
         tidying: a lock, held while the memtable is flushed or the store is reopened. Acquired before ``checkpointing``.
         count: the number of appends to the journal, or of batches if there is no journal.
         is_large: set while the next checkpoint's batch is large; only with a journal.
+        snapshot_seconds: the time for which the last checkpoint's snapshot blocked the event loop.
         released_upto: the number of the last journal record that the store contains.
         watches: sets to which checkpoints add the messages that they delete.
         failure: the error after which no commit is possible.
@@ -125,6 +126,7 @@ class Commits:
         self._open_checkpoints = 0  # checkpoints that wait or run
         self.count = 0
         self.is_large = asyncio.Event()
+        self.snapshot_seconds = 0.0
         self.released_upto: int | None = None
         self.watches: list[set[int]] = []
         self.failure: OpenDataError | None = None
@@ -386,8 +388,10 @@ class Commits:
         self, batch: WriteBatch, position: int | None, now: int, upload: Callable[[], None] | None
     ) -> list[Queue]:
         """Write all changes; return the queues that changed."""
+        start = asyncio.get_running_loop().time()
         dirty = checkpoint.snapshot(self._state, batch, position, now)
         self._history.snapshot(batch)
+        self.snapshot_seconds = asyncio.get_running_loop().time() - start
         if upload is not None:  # after the snapshot: publishes during it have their records in the next batch
             await asyncio.to_thread(upload)
         fresh = checkpoint.Fresh(self._payloads.flushing, self._payloads.flushing_staged)
@@ -423,6 +427,14 @@ class Commits:
         if state.idempotency.is_dirty or state.running.dirty or state.handled.is_dirty:
             return True
         return self._history.is_dirty or (journal is not None and journal.sequence != (self.released_upto or 0))
+
+    @property
+    def rewrites_partitions(self) -> bool:
+        """True if a checkpoint writes a bucket of most partitions, so that later it would write hardly more buckets."""
+        queues = (self._state.queues.get(name) for name in self._state.changed)
+        messages = [queue.messages for queue in queues if queue is not None]
+        counts = [(len(each.partitions), len(each.dirty)) for each in messages if each.partitions is not None]
+        return 0 < sum(partitions for partitions, _ in counts) <= 2 * sum(dirty for _, dirty in counts)
 
     @property
     def stored(self) -> int | None:

@@ -65,20 +65,31 @@ class Columns(NamedTuple):
     deadlines_ms: Sequence[int]
 
 
-def encode(available: Sequence[Entry], in_flight: Sequence[Entry]) -> bytes:
-    """Encode one bucket, with its entries in the given order."""
+def encode(available: Sequence[Entry], in_flight: Sequence[Entry], first: bytes = b"") -> bytes:
+    """Encode one bucket, with its entries in the given order; ``first`` are available ones that are encoded already."""
     pack, count = _ENTRY.pack, field_types.COUNT.pack
+    number = len(first) // ENTRY_BYTES + len(available)
     try:
         return b"".join(
-            (count(len(available)), *starmap(pack, available), count(len(in_flight)), *starmap(pack, in_flight))
+            (count(number), first, *starmap(pack, available), count(len(in_flight)), *starmap(pack, in_flight))
         )
     except struct.error:  # raises, as a value is out of range
-        lists = (available, AvailableMessage._fields), (in_flight, IN_FLIGHT_FIELDS)
-        return b"".join(_encode_list(entries, fields) for entries, fields in lists)
+        lists = (number, available, AvailableMessage._fields), (len(in_flight), in_flight, IN_FLIGHT_FIELDS)
+        return b"".join(_encode_list(*entries) for entries in lists)
 
 
-def _encode_list(entries: Sequence[Entry], fields: tuple[str, ...]) -> bytes:
-    count = field_types.array_count(len(entries), "messages")
+def encoded_available(value: bytes, first_id: int, count: int) -> bytes:
+    """Return the last ``count`` available entries of a bucket, encoded, if these begin with the id; else nothing."""
+    (number,) = field_types.COUNT.unpack_from(value)
+    end = field_types.COUNT.size + number * ENTRY_BYTES
+    start = end - count * ENTRY_BYTES
+    if 0 < count <= number and _ENTRY.unpack_from(value, start)[0] == first_id:
+        return value[start:end]
+    return b""
+
+
+def _encode_list(number: int, entries: Sequence[Entry], fields: tuple[str, ...]) -> bytes:
+    count = field_types.array_count(number, "messages")
     return count + b"".join(field_types.pack(_ENTRY, ", ".join(fields), *entry) for entry in entries)
 
 

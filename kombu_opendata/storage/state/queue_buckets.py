@@ -6,12 +6,13 @@ declaration, which is stored, so a replay of the journal has the same results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ...protocol.queue_arguments import DEFAULT_RETRY_MAX_DELAY_MS
+from ..records import active
 
 MAX_DEADLINE_MS = (1 << 63) - 1
 _MAX_RETENTION_SECONDS = 0xFFFF_FFFF
@@ -136,23 +137,53 @@ class QueueEntry(msgspec.Struct, eq=False, gc=False):
         return self.visible_at <= now or self.visible_at == self.claimed_at + 1
 
 
+def _available_rows(entries: Iterable[QueueEntry]) -> list[Row]:
+    return [(e.id, e.priority, e.visible_at, e.deadline, e.attempts) for e in entries]
+
+
 class QueueBucket:
     """The loaded entries of one bucket. No available message expires before ``next_deadline``; 0 if none expires."""
 
-    __slots__ = ("available", "in_flight", "next_deadline", "stored")
+    __slots__ = ("_last", "_record", "available", "in_flight", "next_deadline", "stored")
 
     def __init__(self) -> None:
         self.available: dict[int, QueueEntry] = {}
         self.in_flight: dict[int, QueueEntry] = {}
         self.next_deadline = 0
         self.stored = False  # the store has a record of it
+        self._record = b""  # the last one
+        self._last: QueueEntry | None = None  # its last available message
 
     def rows(self) -> tuple[list[Row], list[Row]]:
         """Return the two lists of the RFC's active record."""
-        return (
-            [(e.id, e.priority, e.visible_at, e.deadline, e.attempts) for e in self.available.values()],
-            [(e.id, e.priority, e.claimed_at, e.lease_until, e.attempts) for e in self.in_flight.values()],
-        )
+        return _available_rows(self.available.values()), self._rows_in_flight()
+
+    def _rows_in_flight(self) -> list[Row]:
+        return [(e.id, e.priority, e.claimed_at, e.lease_until, e.attempts) for e in self.in_flight.values()]
+
+    def record(self) -> bytes:
+        """Return the RFC's active record.
+
+        A checkpoint rewrites every bucket that changed. Usually messages were added at the end and left from the start
+        since the last record: then only the new ones are encoded, and the others are copied from it.
+        """
+        available, last, old = self.available, self._last, b""
+        new: list[QueueEntry] = []
+        for entry in reversed(available.values()):
+            if entry is last:  # by its id, a message that left and came again would be taken for the one before
+                break
+            new.append(entry)
+        if len(new) < len(available):
+            old = active.encoded_available(self._record, next(iter(available)), len(available) - len(new))
+            if not old:  # a message in between has left
+                new = list(reversed(available.values()))
+        self._record = active.encode(_available_rows(reversed(new)), self._rows_in_flight(), old)
+        self._last = new[0] if new else last
+        return self._record
+
+    def forget_record(self) -> None:
+        """Encode all messages for the next record, because one of them has changed."""
+        self._record, self._last = b"", None
 
     def expired(self, now: int, fresh: Set[int]) -> list[QueueEntry]:
         """Return the available messages that have expired, except ``fresh`` ones; also set the next deadline."""

@@ -386,8 +386,10 @@ class QueueState:
 
         Its next claim has a later time than this one, so no two claims share a token.
         """
+        bucket = self.buckets[entry.bucket]
+        bucket.forget_record()
         del self.in_flight[entry.id]
-        del self.buckets[entry.bucket].in_flight[entry.id]
+        del bucket.in_flight[entry.id]
         if self.partitions is not None:
             self.partitions.returned(self.partitions.of_bucket(entry.bucket))
         if not costs_attempt:
@@ -410,7 +412,7 @@ class QueueState:
         """Change the time from which an available message is visible; see :meth:`put_back`."""
         entry.visible_at = max(visible_at, entry.claimed_at + 1)
         self.delays += 1
-        self._take(entry)
+        self._take(entry).forget_record()
         self._make_available(entry, now)
 
     def touch(self, entry: QueueEntry) -> None:

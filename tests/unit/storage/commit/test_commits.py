@@ -1,4 +1,4 @@
-"""Commits when the disk fails."""
+"""Commits when the disk fails, and partitions that changed again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 
 from kombu_opendata.errors import StoreUnwritable
 from kombu_opendata.storage.commit.file_calls import FileCalls
+from kombu_opendata.storage.records.definitions import QueueOverrides
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SETTINGS, World, run, sized
 
 
@@ -64,3 +66,22 @@ def test_the_known_room_is_never_more_than_the_room(tmp_path: Path) -> None:
         assert max(bounds) > 0 > min(bounds), "the bound allowed publishes, and was corrected"
 
     run(tmp_path / "s", steps, sized(reserved_bytes=4 << 10))
+
+
+@pytest.mark.parametrize(("tenants", "rewrites"), [("a", False), ("ab", False), ("abc", True), ("abcd", True)])
+def test_most_partitions_have_changed_again(tmp_path: Path, tenants: str, rewrites: bool) -> None:
+    """There are four partitions, and the first one of every queue. A queue without partitions counts nothing."""
+
+    async def steps(world: World) -> None:
+        world.engine.definitions.declare_queue("plain", QueueSettings())
+        world.engine.definitions.override_queue("q", QueueOverrides(arguments={"x-partition-by": "tenant"}))
+        for tenant in "abcd":
+            world.publish("q", headers={"tenant": tenant})
+        await world.engine.commits.checkpoint()
+        world.publish("plain")
+        assert not world.engine.commits.rewrites_partitions
+        for tenant in tenants:
+            world.publish("q", headers={"tenant": tenant})
+        assert world.engine.commits.rewrites_partitions is rewrites
+
+    run(tmp_path / "s", steps)

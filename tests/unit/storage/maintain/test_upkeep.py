@@ -16,7 +16,7 @@ import pytest
 from kombu_opendata import errors
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
-from kombu_opendata.storage.maintain.upkeep import DiskSpace, IdleStore
+from kombu_opendata.storage.maintain.upkeep import DiskSpace, IdleStore, Upkeep, pause_intervals
 from kombu_opendata.storage.slatedb.object_store import locate
 from kombu_opendata.storage.slatedb.slate_admin import DiskUse, SlateAdmin
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
@@ -383,6 +383,68 @@ def test_a_store_with_a_journal_is_tidied_when_a_segment_is_full_or_after_six_in
             assert upkept.tidies == 3, "a segment is full"
 
     run(tmp_path / "s", steps, hourly(), loop=AdvancedLoop)
+
+
+@pytest.mark.parametrize(
+    ("snapshot_ms", "intervals"), [(0, 1), (4, 1), (5, 1), (6, 2), (10, 2), (11, 3), (15, 3), (1000, 3)]
+)
+def test_the_pause_before_a_checkpoint_depends_on_the_last_snapshot(snapshot_ms: int, intervals: int) -> None:
+    assert pause_intervals(snapshot_ms, 100) == intervals
+
+
+class CountedCommits:
+    """Commits that are always dirty, with results to sync, and that record what happens at each interval."""
+
+    stored = 0
+
+    def __init__(self, snapshots: list[float], *, rewrites: bool = True, large_after: int = -1) -> None:
+        self.is_dirty = self.sync_soon = True
+        self.rewrites_partitions, self.snapshot_seconds = rewrites, 0.0
+        self.is_large = asyncio.Event()
+        self.events = ""
+        self._snapshots, self._large_after = snapshots, large_after
+
+    async def checkpoint(self) -> None:
+        self.is_large.clear()
+        self.snapshot_seconds = self._snapshots.pop(0) if self._snapshots else 0.0
+        self._record("C")
+
+    async def commit(self) -> None:
+        self._record("s")
+
+    def _record(self, event: str) -> None:
+        self.events += event
+        if len(self.events) == self._large_after:
+            self.is_large.set()
+
+
+@pytest.mark.parametrize(
+    ("commits", "expected"),
+    [
+        ({"snapshots": [6, 20, 5]}, "CsCssCC"),
+        ({"snapshots": [20, 20], "rewrites": False}, "CCCC"),
+        ({"snapshots": [20, 20], "large_after": 2}, "CsCssC"),
+    ],
+    ids=["partitions", "other buckets", "a large batch"],
+)
+def test_a_checkpoint_that_rewrites_partitions_waits_but_syncs_results(commits: dict[str, Any], expected: str) -> None:
+    """Snapshots take these hundredths of the interval."""
+
+    async def main() -> None:
+        async def read() -> None:
+            pass
+
+        settings = EngineSettings(checkpoint_interval_ms=1, tidy_interval_seconds=HOUR)
+        counted = CountedCommits([hundredths / 100_000 for hundredths in commits.pop("snapshots")], **commits)
+        unused: Any = None
+        journal, disk_space = cast(Any, SimpleNamespace(has_spare=True)), cast(Any, SimpleNamespace(read=read))
+        upkeep = Upkeep(unused, journal, cast(Any, counted), unused, unused, disk_space, settings)
+        running = asyncio.create_task(upkeep.run())
+        await until(lambda: len(counted.events) >= len(expected) or running.done(), _SECONDS)
+        running.cancel()
+        assert counted.events.startswith(expected)
+
+    asyncio.run(main())
 
 
 def run_in_memory(steps: Callable[[World], Awaitable[None]], settings: EngineSettings) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
 
 from kombu_opendata.storage.engine_sizes import EngineSizes
+from kombu_opendata.storage.records import active
 from kombu_opendata.storage.state.cold_summaries import ColdSummaries, Summary
 from kombu_opendata.storage.state.partitions import PartitionRules
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
@@ -328,3 +330,31 @@ def test_a_bucket_that_is_evicted_again_and_again_takes_no_more_memory() -> None
         cold.take(wanted)
         fresh.take(wanted)
     assert not cold
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_record_has_the_current_messages_of_its_bucket(seed: int) -> None:
+    """A record copies from the one before what has not changed since."""
+    chance = random.Random(seed)
+    queue = QueueState("q", sizes=EngineSizes(bucket_entries=1000))
+    free_ids = list(range(20))
+    for now in range(2, 600):
+        waiting, held = list(queue.available.values()), list(queue.in_flight.values())
+        change = chance.choice(("add", "add", "claim", "claim first", "settle", "put back", "delay", "remove", "save"))
+        if change == "add" and free_ids:  # ids that were used before, too, as by a redrive
+            queue.add(0, free_ids.pop(chance.randrange(len(free_ids))), chance.randrange(3), now, 0, now)
+        elif change.startswith("claim") and waiting:
+            queue.claim(waiting[0] if change == "claim first" else chance.choice(waiting), SESSION, now, now + 9)
+        elif change == "put back" and held:
+            queue.put_back(chance.choice(held), now, costs_attempt=chance.random() < 0.5)
+        elif change == "delay" and waiting:
+            queue.delay(chance.choice(waiting), now + 5, now)
+        elif change == "settle" and held:
+            free_ids.append((entry := chance.choice(held)).id)
+            queue.settle(entry)
+        elif change == "remove" and waiting:
+            free_ids.append((entry := chance.choice(waiting)).id)
+            queue.remove(entry)
+        elif change == "save":
+            bucket = queue.buckets[0]
+            assert bucket.record() == active.encode(*bucket.rows())
