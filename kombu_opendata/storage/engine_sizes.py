@@ -38,6 +38,7 @@ class EngineSizes:
         index_merge_runs: runs of a level that are merged into one.
         index_messages: messages whose headers the indexer has in memory.
         index_reads: metadata records that the indexer reads together.
+        index_values: hashes of values that the indexer has in memory; groups of headers may take 64 bytes for each.
         log_rows: stored rows of the history's log in memory.
         log_chunk_rows: messages or attempts that end a chunk of the log.
         log_blocks: blocks of 256 message ids that are recorded for evicted chunks of the log until these are indexed.
@@ -78,6 +79,7 @@ class EngineSizes:
     index_merge_runs: int = 16
     index_messages: int = 16_384
     index_reads: int = 4096
+    index_values: int = 65_536
     log_rows: int = 16_384
     log_chunk_rows: int = 4096
     log_blocks: int = 65_536

@@ -64,7 +64,7 @@ class Indexer:
         self._index = index
         self._collected = collected
         self._checkpoint = checkpoint
-        self.hashes = Hashes()
+        self.hashes = Hashes(sizes.index_values)
         self.place: Place = (0, 0)
         self._lock = asyncio.Lock()
         self._chunk_headers: _ChunkHeaders | None = None

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from ..state.history_log import HeaderColumns
 
-#: a cache is emptied when it has this many entries
-_REMEMBERED = 65_536
+#: layouts of headers, after which all are forgotten
 _LAYOUTS = 256
+#: memory of a group besides its texts
+_GROUP_BYTES = 450
 #: messages in the sample that shows which headers repeat
 _SAMPLE = 32
 #: the most values of a header in the sample for which it counts as repeating
@@ -33,16 +34,25 @@ class Values(NamedTuple):
 
 
 class Hashes:
-    def __init__(self) -> None:
+    """Hashes of values, with a cache of those that recur.
+
+    Args:
+        max_values: entries after which the cache of values is emptied. Groups of headers, of which each message may
+            have a new one, may take 64 bytes for each of these.
+    """
+
+    def __init__(self, max_values: int = 65_536) -> None:
+        self._max_values, self._max_group_bytes = max_values, max_values << 6
         self._cache: dict[tuple[bytes, str, str], int] = {}
         self._layouts: dict[tuple[str, ...], _HeaderLayout] = {}
+        self._group_bytes = 0  # of all layouts
 
     def __call__(self, kind: bytes, name: str, text: str = "") -> int:
         """Return the hash of a value: its kind, a name, and a text where the kind has one."""
         key = (kind, name, text)
         value = self._cache.get(key)
         if value is None:
-            if len(self._cache) >= _REMEMBERED:
+            if len(self._cache) >= self._max_values:
                 self._cache.clear()
             value = self._cache[key] = hash_of(kind, name, text)
         return value
@@ -69,8 +79,17 @@ class Hashes:
         if layout is None:
             if len(self._layouts) >= _LAYOUTS:
                 self._layouts.clear()
-            layout = self._layouts[names] = _HeaderLayout(names)
+                self._group_bytes = 0
+            layout = self._layouts[names] = _HeaderLayout(names, self._count_group)
         return layout
+
+    def _count_group(self, text_bytes: int) -> None:
+        """Count a group before it is added; if the others take too much memory, forget those of all layouts."""
+        if self._group_bytes >= self._max_group_bytes:
+            for layout in self._layouts.values():
+                layout.groups.clear()
+            self._group_bytes = 0
+        self._group_bytes += _GROUP_BYTES + text_bytes
 
 
 def _present(names: Sequence[str], texts: Sequence[str | None]) -> dict[str, str]:
@@ -80,11 +99,11 @@ def _present(names: Sequence[str], texts: Sequence[str | None]) -> dict[str, str
 class _HeaderLayout:
     """Messages with headers of these names. A sample shows the headers that repeat; these are hashed once."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
-        self._sample_values: list[set[str]] | None = [set() for _ in names]
+    def __init__(self, names: tuple[str, ...], count_group: Callable[[int], None]) -> None:
+        self._names, self._count_group = names, count_group
+        self._sample_values: list[set[int]] | None = [set() for _ in names]
         self._sampled = 0
-        self._groups: dict[Any, tuple[int, ...]] = {}
+        self.groups: dict[Any, tuple[int, ...]] = {}
         self._repeating: list[int] = []
         self._single: list[tuple[int, bytes]] = []  # place of the header, prefix of the hashed text
         self._repeating_of: Callable[[Sequence[str]], Any] = len
@@ -92,12 +111,11 @@ class _HeaderLayout:
     def values(self, texts: tuple[str, ...]) -> Values:
         if self._sample_values is not None:
             return self._sample(self._sample_values, texts)
-        groups = self._groups
+        groups = self.groups
         key = self._repeating_of(texts)
         group = groups.get(key)
         if group is None:
-            if len(groups) >= _REMEMBERED >> 4:
-                groups.clear()
+            self._count_group(sum(map(len, texts)))
             group = groups[key] = tuple(hash_of(HEADER, self._names[at], texts[at]) for at in self._repeating)
         single = [
             int.from_bytes(blake2b(prefix + texts[at].encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
@@ -105,16 +123,16 @@ class _HeaderLayout:
         ]
         return Values(group, tuple(single))
 
-    def _sample(self, sample: list[set[str]], texts: tuple[str, ...]) -> Values:
+    def _sample(self, sample: list[set[int]], texts: tuple[str, ...]) -> Values:
         for values, text in zip(sample, texts, strict=True):
-            values.add(text)
+            values.add(hash(text))  # a text may have 64 KiB
         self._sampled += 1
         if self._sampled >= _SAMPLE:
             self._decide(sample)
         hashes = zip(self._names, texts, strict=True)
         return Values((), tuple(hash_of(HEADER, name, text) for name, text in hashes))
 
-    def _decide(self, sample: list[set[str]]) -> None:
+    def _decide(self, sample: list[set[int]]) -> None:
         self._sample_values = None
         self._repeating = [at for at, texts in enumerate(sample) if len(texts) <= _REPEATING]
         others = ((at, name) for at, name in enumerate(self._names) if at not in self._repeating)
