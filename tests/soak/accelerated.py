@@ -26,24 +26,29 @@ from ..support.clock import AdvancedLoop, ManualClock
 from ..support.peer_transport import PeerTransport
 
 HOUR = 3600
+#: size of a body that is written to a payload segment
+LARGE_BYTES = 16 << 10
 #: so short, and so small, that each retention and each bound of memory has its effect within a few hours
 SETTINGS = EngineSettings(
     sync=False,
     journal_segment_bytes=256 << 10,
     history_retention_seconds=12 * HOUR,
     log_retention_seconds=3 * HOUR,
-    payload_cache_bytes=256 << 10,
+    payload_cache_bytes=64 << 10,
     result_cache_bytes=256 << 10,
     sizes=EngineSizes(
         bucket_entries=64,
         settled_entries=64,
         index_part_rows=256,
         index_messages=256,
+        index_values=2048,
         log_rows=512,
         log_chunk_rows=128,
         log_blocks=1024,
         header_messages=128,
         running_tasks=64,
+        large_body_bytes=LARGE_BYTES,
+        segment_bytes=64 << 10,
     ),
     slate=SlateSettings(replaced_seconds=2, compactor_poll_ms=100, commit_compaction_ms=100),
 )

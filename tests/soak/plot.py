@@ -17,6 +17,7 @@ _PANELS = {
     "blocks": "blocks of Python's allocator",
     "descriptors": "descriptors",
     "files": "files of the store",
+    "segments": "payload segments",
     "disk_mib": "disk, MiB",
 }
 _INK, _LINE = "#7d8590", "#2f81f7"

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from kombu_opendata.storage.records.payload_places import is_segment
+
 from ..fuzzing.target import resident_bytes
 from ..support.clock import AdvancedLoop
 from .accelerated import HOUR, AcceleratedBroker
@@ -27,6 +29,7 @@ class Sample(NamedTuple):
     blocks: int
     descriptors: int
     files: int
+    segments: int
     disk_mib: float
 
 
@@ -37,6 +40,7 @@ LIMITS = {
     "blocks": Limit(0.02, 6000),
     "descriptors": Limit(0.0, 4),
     "files": Limit(0.1, 12),
+    "segments": Limit(0.1, 4),
     "disk_mib": Limit(0.2, 3),
 }
 
@@ -79,4 +83,6 @@ def _sample(folder: Path, hours: float) -> Sample:
     sizes = [path.stat().st_size for path in files]
     descriptors = len(os.listdir("/proc/self/fd"))
     objects, blocks = len(gc.get_objects()), sys.getallocatedblocks()
-    return Sample(hours, resident_bytes() / 2**20, objects, blocks, descriptors, len(files), sum(sizes) / 2**20)
+    segments = sum(is_segment(path.name) for path in files)
+    memory_mib, disk_mib = resident_bytes() / 2**20, sum(sizes) / 2**20
+    return Sample(hours, memory_mib, objects, blocks, descriptors, len(files), segments, disk_mib)
