@@ -105,7 +105,7 @@ class PublishCalls(BrokerCalls):
         """Publish a message with a unique key, immediately if the key and its holder are in memory."""
         name = unique_name_of(unique.key, msg.exchange, msg.routing_key)
         is_known, holder = self._unique_keys.find(name)
-        if is_known:
+        if is_known and not self._unique_keys.is_loading(name):
             return self._store_unique(call.session, msg, unique, targets, name, holder)
         call.run(msg.rid, self.publish_unique(call.session, msg, unique))
         return None
@@ -113,14 +113,14 @@ class PublishCalls(BrokerCalls):
     async def publish_unique(self, session: Session, msg: m.Publish, unique: UniqueKey) -> m.PublishConfirm:
         """Publish a message with a unique key, after the key and its holder were read."""
         name = unique_name_of(unique.key, msg.exchange, msg.routing_key)
-        await self._unique_keys.load(name)
-        # after a reconnect the client repeats the publish, so it may have been stored during the read
-        if msg.seq and (answer := self._repeated(msg, session)) is not None:
-            return answer
-        targets = self.targets(msg)
-        if not targets:
-            return _unroutable(msg)
-        return self._store_unique(session, msg, unique, targets, name, self._unique_keys.find(name)[1])
+        async with self._unique_keys.loaded(name):
+            # after a reconnect the client repeats the publish, so it may have been stored during the read
+            if msg.seq and (answer := self._repeated(msg, session)) is not None:
+                return answer
+            targets = self.targets(msg)
+            if not targets:
+                return _unroutable(msg)
+            return self._store_unique(session, msg, unique, targets, name, self._unique_keys.find(name)[1])
 
     def _store_unique(
         self,

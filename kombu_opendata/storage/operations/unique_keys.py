@@ -22,8 +22,9 @@ publish of the key removes a holder that waits, as if it replaced it. Revoked id
 after a restart the task is held again until a worker receives it.
 
 **Deciding without awaiting.** As in :mod:`.repeated_requests`, :meth:`UniqueKeys.find` does not read. If the key, or
-the bucket of its holder, is not in memory, the caller awaits :meth:`UniqueKeys.load` and tries again; then it publishes
-and calls :meth:`UniqueKeys.take` without an await in between, so that all are in one commit.
+the bucket of its holder, is not in memory, the caller enters :meth:`UniqueKeys.loaded` and tries again; then it
+publishes and calls :meth:`UniqueKeys.take` without an await in between, so that all are in one commit. Publishes of the
+key that arrive in the meantime wait for it, so that the last one of a client that replaces its messages remains.
 
 **Records without a holder.** An acknowledgement, or the end of a task, deletes the record if it is in memory
 (:meth:`.IdempotencyState.ended`); :meth:`.Idempotency.sweep` deletes the others. This frees space, and decides nothing.
@@ -31,7 +32,9 @@ and calls :meth:`UniqueKeys.take` without an await in between, so that all are i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from ...protocol.unique_key import MAX_SECONDS, UNTIL_STARTED, OnConflict, UniqueKey
@@ -90,6 +93,7 @@ class UniqueKeys(EngineService):
         super().__init__(parts)
         self._operations, self._loader, self._idempotency = operations, loader, idempotency
         self._revoked: dict[str, None] = {}  # oldest first
+        self._loading: dict[bytes, asyncio.Event] = {}  # by key, the end of its last publish that loads it
 
     def revoke(self, task_ids: Iterable[str]) -> None:
         """Let these tasks hold no key while they wait, unless it is held for a time."""
@@ -121,6 +125,25 @@ class UniqueKeys(EngineService):
                 waiting.append((queue, entry))
         is_revoked = hold.task_id in self._revoked and hold.until != Until.TIME
         return True, Holder(id, hold.task_id, waiting, hold.is_replaceable, is_revoked) if is_held else None
+
+    def is_loading(self, name: bytes) -> bool:
+        """Return True if an earlier publish loads the key: then a publish must enter :meth:`loaded`."""
+        return name in self._loading
+
+    @asynccontextmanager
+    async def loaded(self, name: bytes) -> AsyncIterator[None]:
+        """Load a key; callers enter in their order."""
+        before, done = self._loading.get(name), asyncio.Event()
+        self._loading[name] = done
+        try:
+            if before is not None:
+                await before.wait()
+            await self.load(name)
+            yield
+        finally:
+            done.set()
+            if self._loading[name] is done:
+                del self._loading[name]
 
     async def load(self, name: bytes) -> None:
         """Read a key and the bucket of its holder, until :meth:`find` knows them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -51,6 +52,31 @@ def test_of_two_producers_whose_key_is_read_only_the_first_stores() -> None:
         assert stored == m.PublishConfirm(1, stored.message_id, 1)
         assert await second.told.next() == m.PublishConfirm(1, stored.message_id, 0, "t1")
         assert len(world.queue.messages) == 1
+
+    run(True, steps)
+
+
+def test_a_key_that_is_known_before_it_was_read_changes_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep may end during the read, and show that the store has no keys."""
+
+    async def steps(world: World) -> None:
+        client, scan = Client(world, b"1"), world.engine.store.scan
+        is_reading, may_read = asyncio.Event(), asyncio.Event()
+
+        async def slow_scan(*arguments: Any, **options: Any) -> Any:
+            is_reading.set()
+            await may_read.wait()
+            return await scan(*arguments, **options)
+
+        monkeypatch.setattr(world.engine.store, "scan", slow_scan)
+        client.publish(1, "old", OnConflict.REPLACE)
+        await is_reading.wait()
+        world.engine.state.idempotency.end_sweep()
+        client.publish(2, "new", OnConflict.REPLACE)
+        may_read.set()
+        first, second = [await client.told.next() for _ in range(2)]
+        assert (first.rid, second.rid) == (1, 2)
+        assert list(world.queue.messages.available) == [second.message_id]
 
     run(True, steps)
 
