@@ -50,7 +50,13 @@ SETTINGS = EngineSettings(
         large_body_bytes=LARGE_BYTES,
         segment_bytes=64 << 10,
     ),
-    slate=SlateSettings(replaced_seconds=2, compactor_poll_ms=100, commit_compaction_ms=100),
+    slate=SlateSettings(
+        replaced_seconds=2,
+        compactor_poll_ms=100,
+        commit_compaction_ms=100,
+        block_cache_bytes=256 << 10,
+        index_cache_bytes=256 << 10,
+    ),
 )
 #: for the end of compactions, and of the checkpoints that keep the tables that they replaced
 _SETTLED_SECONDS = 60.0

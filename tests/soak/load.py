@@ -75,7 +75,7 @@ class Load:
 
     def _publishes(self, number: int, now: int) -> list[m.Publish]:
         """Return the publishes of a step; of the last two, which have the same unique key, one is stored."""
-        unique = UniqueKey(f"key {number}", (UNTIL_DONE, 900_000)[number % 2], OnConflict.RETURN)
+        unique = UniqueKey(f"key {number % 500}", (UNTIL_DONE, 900_000)[number % 2], OnConflict.RETURN)
         return [
             self._publish("work", now, number),
             self._publish("work", now, number, is_large=True),
@@ -90,8 +90,8 @@ class Load:
 
     def _publish(self, key: str, now: int, number: int, *, is_large: bool = False, **fields: Any) -> m.Publish:
         self._client.seq += 1
-        # a tenant has its messages within an hour, half of which wait for the others
-        tenant = f"tenant {number // _STEPS_OF_AN_HOUR}"
+        # a tenant has its messages within an hour, half of which wait for the others; it returns after two days
+        tenant = f"tenant {number // _STEPS_OF_AN_HOUR % 48}"
         headers = {"task": f"task {number % 7}", "kind": "ab"[number % 2], "tenant": tenant}
         envelope = encode_envelope(_body(number, is_large=is_large), None, None, headers, {}, "", key)
         return publish(key, self._client.seq, envelope, created_at_ms=now, **fields)

@@ -33,7 +33,7 @@ class Sample(NamedTuple):
     disk_mib: float
 
 
-#: caches of SlateDB fill up slowly, and allocators keep some memory
+#: allocators keep some memory
 LIMITS = {
     "memory_mib": Limit(0.15, 24),
     "objects": Limit(0.01, 1000),

@@ -29,8 +29,8 @@ MAX_HEADERS = 0xFF
 
 _FIELDS = "message id, created at, received at, visible at, retention seconds, headers"
 _HEAD = struct.Struct("<QqqqIB")
-#: bounds of the cache of encoded headers
-_PAIRS_KEPT, _MAX_TEXT = 1024, 255
+#: bounds of the caches of encoded headers, and of combinations of selected headers that are decoded: values recur
+_PAIRS_KEPT, _MAX_TEXT = 4096, 255
 
 
 Pairs = tuple[tuple[str, str], ...]
@@ -180,9 +180,7 @@ _LAYOUTS_OF_A_SIZE = 4
 _MISSES_TO_FORGET = 10_000
 #: the longest record with a layout, as a header may have 64 KiB
 _LAYOUT_BYTES = 4096
-#: combinations of selected headers that are cached decoded, as values recur
-_PAIRS_KEPT = 4096
-#: the most bytes of one such combination
+#: the most bytes of a combination of selected headers that is cached
 _PAIRS_BYTES = 256
 
 

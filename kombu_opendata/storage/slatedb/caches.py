@@ -20,7 +20,7 @@ from ...errors import StoreUnwritable
 from ...file_system import boot_id
 from . import ffi
 from .object_store import Location
-from .slate_settings import INDEX_CACHE_BYTES, SlateSettings
+from .slate_settings import SlateSettings
 
 #: processes of one host that may cache a database at the same time, as during a take-over
 _SLOTS = 8
@@ -36,7 +36,8 @@ class BlockCache:
         blocks = settings.block_cache_bytes
         if blocks is None:
             blocks = _BLOCKS_ELSEWHERE if location.folder is None else _BLOCKS_IN_A_FOLDER
-        self._cache = ffi.public().DbCache.new_split_cache(_moka(blocks), _moka(INDEX_CACHE_BYTES)) if blocks else None
+        indexes = settings.index_cache_bytes
+        self._cache = ffi.public().DbCache.new_split_cache(_moka(blocks), _moka(indexes)) if blocks else None
 
     def join(self, builder: Any) -> None:
         """Connect the database of one of the binding's builders to the cache."""

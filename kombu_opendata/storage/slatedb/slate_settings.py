@@ -15,8 +15,6 @@ _BUCKET_POLL_MS = 5000
 _CACHED_PART_BYTES = 1 << 20
 #: files of that cache that are open at the same time; the broker reserves file descriptors for them
 _CACHED_FILES = 100
-#: bound of the cache of the files' indexes and filters: about 20 kB for each MiB of a file
-INDEX_CACHE_BYTES = 24 << 20
 #: compactions that run at the same time
 _COMPACTIONS = 2
 # Records of messages ascend, but SlateDB rewrites them in each compaction. Its trivial moves (``enable_trivial_move``)
@@ -56,6 +54,7 @@ class SlateSettings:
         block_cache_bytes: bound of the cache of data blocks, which take about twice as much memory. None means 8 MiB
             in a local folder, whose files the system caches, and 32 MiB elsewhere. 0 means no cache, not even of
             indexes.
+        index_cache_bytes: bound of the cache of the files' indexes and filters: about 20 kB for each MiB of a file.
         cache_folder: the folder of parts of a bucket's tables, see :mod:`.caches`; empty for no such cache.
         cache_bytes: the approximate size limit of that folder.
         metrics: keep SlateDB's own metrics, see :meth:`.store_writer.SlateStore.metrics`.
@@ -75,6 +74,7 @@ class SlateSettings:
     replaced_seconds: int = 15
     table_min_age_seconds: float = 10
     block_cache_bytes: int | None = None
+    index_cache_bytes: int = 24 << 20
     cache_folder: str = ""
     cache_bytes: int = 10 << 30
     metrics: bool = False
