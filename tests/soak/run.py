@@ -35,7 +35,7 @@ class Sample(NamedTuple):
 
 #: allocators keep some memory
 LIMITS = {
-    "memory_mib": Limit(0.15, 24),
+    "memory_mib": Limit(0.1, 12),
     "objects": Limit(0.01, 1000),
     "blocks": Limit(0.02, 6000),
     "descriptors": Limit(0.0, 4),
