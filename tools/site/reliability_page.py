@@ -16,16 +16,16 @@ RECORDS = ROOT / "tests" / "reliability"
 
 HEAD = """# Reliability
 
-Long runs of the tests of the [contract](contract.md), by commands that fail if they find something. Anomalies and
-findings are counted since the first run, also fixed ones; `clean hours` are those since the last of them. `RECORD=yes`
-adds a run to `tests/reliability`, of which `python tools/site/reliability_page.py` makes this page. A run with a commit
-can be repeated with its code, the simulation exactly.
+Long runs of the tests of the [contract](contract.md). Anomalies and findings are counted since the first run, also
+fixed ones; `clean hours` are those since the last of them. `RECORD=yes` adds a run to `tests/reliability`, of which
+`python tools/site/reliability_page.py` makes this page. A run with a commit can be repeated with its code, the
+simulation exactly.
 """
 #: single runs of a kind that are shown, the newest first
 _SHOWN = 3
 SECTIONS = {
     "simulation": "Simulation: brokers, clients, disk, network and time in one process, decided by a seed.",
-    "faults": "Faults: real processes, with a checker of the whole history and of the store.",
+    "faults": "Faults: real processes; a checker reads the history and the store.",
     "spark": "Spark: drivers are killed with -9 at steps of a job and run again, streams are killed and restarted.",
     "fuzz": "Fuzzing: guided by coverage. A finding is an undeclared exception, a stall of 50 ms or growth by 50 MB.",
     "soak": "Soak: days of mixed load with a clock that is ahead.",
@@ -34,12 +34,12 @@ SECTIONS = {
 }
 INJECTED = """## Injected faults
 
-A fault with 0 needs what the machine did not have, such as network namespaces.
+A fault with 0 needs network namespaces or the like.
 
 """
 REMOVED = """## Removed tests
 
-Redundant tests. Other deleted modules were joined with their neighbours.
+Redundant tests.
 
 """
 #: below tests; the commit of each has the reason
