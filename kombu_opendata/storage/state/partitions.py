@@ -387,7 +387,7 @@ class Partitions(dict[int, Partition]):
         """Remove the pairs of messages that are no longer ready in a partition, if they are most pairs."""
         if not partition.waiting:
             partition.ready.clear()
-        elif len(partition.ready) > 2 * partition.waiting + EXTRA_PAIRS:
+        elif len(partition.ready) > 2 * min(partition.waiting, len(self._available)) + EXTRA_PAIRS:
             available, of_bucket = self._available, self.of_bucket
             entries = {pair: available[pair[1]] for pair in partition.ready if pair[1] in available}
             partition.ready = [pair for pair, entry in entries.items() if of_bucket(entry.bucket) is partition]

@@ -247,6 +247,17 @@ def test_a_queue_without_consumers_grows_only_by_its_messages(is_partitioned: bo
     assert order(queue, 50) == list(range(990, 1000))
 
 
+def test_messages_that_move_to_a_partition_leave_nothing_where_many_wait() -> None:
+    queue = QueueState("q", sizes=SIZES)
+    place = with_partition(queue)
+    queue.note_cold(9, Summary.of([(id, 255, 0, 0, 0) for id in range(5000, 6000)], 0))
+    for id in range(1000):
+        entry = queue.add(queue.place(), id, 255, 0, 0, 0)
+        queue.relocate(entry, place(), 0)
+        queue.remove(entry)
+    assert heap_pairs(queue) < 300
+
+
 @pytest.mark.parametrize("is_partitioned", [False, True])
 def test_a_message_that_is_released_again_and_again_takes_no_more_memory(is_partitioned: bool) -> None:
     queue = QueueState("q", sizes=SIZES)
