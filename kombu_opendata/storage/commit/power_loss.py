@@ -292,7 +292,7 @@ def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
         return []
 
 
-def _sync_files(db_folder: Path, new: dict[str, list[str]], *, every_folder: bool = False) -> None:
+def _sync_files(db_folder: Path, new: dict[str, list[str]], *, every_folder: bool) -> None:
     """Sync the files, then their folders. The collector may have deleted a file since it was listed."""
     for folder, names in new.items():
         for name in names:

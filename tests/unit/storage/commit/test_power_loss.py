@@ -13,7 +13,7 @@ import pytest
 
 from kombu_opendata import errors
 from kombu_opendata.storage.commit import power_loss
-from kombu_opendata.storage.commit.power_loss import SyncPoint, heal_after_power_loss, mark_clean, sync_tree
+from kombu_opendata.storage.commit.power_loss import Healing, SyncPoint, heal_after_power_loss, mark_clean, sync_tree
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
 BEFORE, AFTER = "boot-1", "boot-2"
@@ -134,6 +134,9 @@ def test_a_clean_close_before_the_first_manifest(tmp_path: Path) -> None:
     db = make_tree(tmp_path, wal=2)
     mark_clean(db, boot_id=BEFORE)
     assert not heal_after_power_loss(db, boot_id=AFTER).power_lost
+    mark_clean(db, boot_id=BEFORE)
+    make_tree(tmp_path, manifest=1)
+    assert heal_after_power_loss(db, boot_id=AFTER).moved == (f"manifest/{1:020d}.manifest",)
 
 
 def test_a_reader_that_ends_its_checkpoint_after_a_clean_close(tmp_path: Path) -> None:
@@ -160,8 +163,19 @@ def test_a_folder_without_a_point_or_a_forgotten_one(tmp_path: Path) -> None:
     sync_tree(db, None, boot_id=BEFORE)
     make_tree(tmp_path, wal=4)
     power_loss.forget(db)
+    power_loss.forget(db)
     assert power_loss.read_sync_point(db) is None
-    assert list(heal_after_power_loss(db, boot_id=AFTER).moved) == []
+    assert heal_after_power_loss(db, boot_id=AFTER) == Healing()
+    point = power_loss.read_sync_point(db)
+    assert point is not None
+    assert point.boot_id == AFTER
+
+
+def test_a_folder_that_the_point_does_not_have(tmp_path: Path) -> None:
+    db = make_tree(tmp_path, manifest=1)
+    sync_tree(db, None, boot_id=BEFORE)
+    make_tree(tmp_path, wal=1)
+    assert heal_after_power_loss(db, boot_id=AFTER).moved == (f"wal/{1:020d}.sst",)
 
 
 def test_the_recorded_manifest_is_gone(tmp_path: Path) -> None:
@@ -186,6 +200,7 @@ def test_the_point_names_what_is_there_and_only_new_files_are_synced(
     db = make_tree(tmp_path, wal=2, manifest=1, compacted=1)
     (db / "wal" / f"{3:020d}.sst#1").write_text("being written")
     point = sync_tree(db, None, boot_id=BEFORE)
+    assert "db" in synced
     assert point.highest == {"wal": f"{2:020d}.sst", "manifest": f"{1:020d}.manifest"}
     assert point.tables == {f"{1:020d}.sst"}
     assert power_loss.read_sync_point(db) == point
@@ -216,6 +231,8 @@ def test_any_flipped_byte_of_a_point_is_found(tmp_path: Path) -> None:
     mark_clean(db, boot_id=BEFORE)
     file = power_loss.sync_file(db)
     whole = file.read_bytes()
+    assert list(json.loads(whole))[-1] == "checksum"
+    assert file.stat().st_mode & 0o777 == 0o600
     for at in range(len(whole)):
         for bit in range(8):
             file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
@@ -250,8 +267,9 @@ def test_a_power_loss_is_remembered_until_a_broker_has_synced_again(tmp_path: Pa
 def test_a_damaged_point_is_said(tmp_path: Path) -> None:
     db = make_tree(tmp_path, wal=1)
     power_loss.sync_file(db).write_text(json.dumps({"boot_id": 1}))
-    with pytest.raises(errors.StoreError, match=r"db\.sync"):
+    with pytest.raises(errors.StoreError, match=r"db\.sync") as refusal:
         heal_after_power_loss(db, boot_id=AFTER)
+    assert refusal.value.path == str(power_loss.sync_file(db))
 
 
 def test_a_failing_disk_is_a_store_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
