@@ -29,8 +29,8 @@ SECTIONS = {
     "spark": "Spark: drivers are killed with -9 at steps of a job and run again, streams are killed and restarted.",
     "fuzz": "Fuzzing: guided by coverage. A finding is an undeclared exception, a stall of 50 ms or growth by 50 MB.",
     "soak": "Soak: days of mixed load with a clock that is ahead.",
-    "mutants": "Planted bugs: of each point of the contract, found by the tests.",
-    "mutation": "Mutation: automatic changes of the most difficult modules.",
+    "mutants": "Planted bugs: of each point of the contract.",
+    "mutation": "Mutation: automatic changes of difficult modules.",
 }
 INJECTED = """## Injected faults
 
@@ -169,7 +169,7 @@ def page() -> str:
         parts.append(f"## {title}\n\n{description[0].upper()}{description[1:]}\n\n{table(kind, runs)}")
         parts += filter(None, (latest(runs), points(runs), defects(runs)))
         if kind == "soak" and (PAGE.parent / SOAK_PLOT).exists():
-            parts.append(f"![Memory, objects, descriptors, files and disk over the virtual days]({SOAK_PLOT})\n")
+            parts.append(f"![Memory, files and disk over virtual days]({SOAK_PLOT})\n")
     parts.append(INJECTED + faults({kind: records(kind) for kind in SECTIONS}))
     rows = "".join(_row(removed, by) for removed, by in REPLACED.items())
     parts.append(REMOVED + _head("removed", "found by", numbers=0) + rows)
