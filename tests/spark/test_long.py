@@ -28,14 +28,14 @@ from ..support.settled_store import done_records, write_store
 from ..support.spark import PROJECT, client, cluster, taken, task_context
 from ..support.workers import Worker
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
 ROWS = 20_000
 FEW = 2_000
 #: `SPARK_TASKS=1000000 make test-long` takes about ten minutes
 TASKS = int(os.environ.get("SPARK_TASKS", "100000"))
 #: drivers of a job that are killed; `make test-long SPARK_KILLS=50` takes about ten minutes longer
 KILLS = int(os.environ.get("SPARK_KILLS", "6"))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(max(900, 60 * KILLS))]
+
 #: restarts of a stream
 RESTARTS = 2 * KILLS // 5
 #: between the first numbers of two pairs of jobs; and those of a large job that can't be sent
