@@ -26,7 +26,7 @@ _SHOWN = 3
 SECTIONS = {
     "simulation": "Simulation: brokers, clients, disk, network and time in one process, decided by a seed.",
     "faults": "Faults: real processes; a checker reads the history and the store.",
-    "spark": "Spark: drivers are killed with -9 at steps of a job and run again, streams are killed and restarted.",
+    "spark": "Spark: drivers killed at steps of a job run again, streams restart.",
     "fuzz": "Fuzzing: guided by coverage. A finding is an undeclared exception, a stall of 50 ms or growth by 50 MB.",
     "soak": "Soak: days of mixed load with a clock that is ahead.",
     "mutants": "Planted bugs: of each point of the contract.",

@@ -22,6 +22,7 @@ from ..effects.definitions import ClosePartitionsEffect
 from ..effects.message_moves import RelocateEffect
 from ..engine_parts import EngineParts, EngineService
 from ..read.queue_pages import QueuePages
+from ..state.cold_summaries import PARTITION_BITS
 from ..state.partitions import Partitions
 from ..state.queue_buckets import QueueEntry
 from ..state.store_state import Queue
@@ -114,6 +115,7 @@ class Repartitioner(EngineService):
                     target = self._relocate(queue, entry, known[id].headers if id in known else {})
                     if id in unique_keys:
                         self._idempotency.relocate(unique_keys[id], id, queue.name, number, target)
+            partitions.forget((number >> PARTITION_BITS,))
         self._commits.sync_soon = True
 
     def _relocate(self, queue: Queue, entry: QueueEntry, headers: Mapping[str, str]) -> int:

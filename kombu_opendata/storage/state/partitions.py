@@ -388,10 +388,7 @@ class Partitions(dict[int, Partition]):
         if not partition.waiting:
             partition.ready.clear()
         elif len(partition.ready) > 2 * min(partition.waiting, len(self._available)) + EXTRA_PAIRS:
-            available, of_bucket = self._available, self.of_bucket
-            entries = {pair: available[pair[1]] for pair in partition.ready if pair[1] in available}
-            partition.ready = [pair for pair, entry in entries.items() if of_bucket(entry.bucket) is partition]
-            heapify(partition.ready)
+            self.forget((partition.number,))
 
     def delayed(self, entry: QueueEntry) -> None:
         """Let a delayed message keep the only slot of its partition if it was delivered before."""
@@ -487,10 +484,12 @@ class Partitions(dict[int, Partition]):
             partition.note_cold_tail(active.encode(rows, ()) if len(rows) <= self._tail_messages else b"")
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Remove the pairs of messages that are no longer loaded from these partitions."""
+        """Remove the pairs of messages that are no longer loaded, or have left, from these partitions."""
         available = self._available
         for partition in filter(None, map(self.get, numbers)):
-            partition.ready = [pair for pair in partition.ready if pair[1] in available]
+            entries = {pair: available[pair[1]] for pair in partition.ready if pair[1] in available}
+            number = partition.number
+            partition.ready = [pair for pair, entry in entries.items() if entry.bucket >> PARTITION_BITS == number]
             heapify(partition.ready)
 
     # ------------------------------------------------------------------ choosing

@@ -67,6 +67,22 @@ async def check(world: World, tenants: dict[int, str], by: str) -> None:
     assert {(each.by, each.key) for each in partitions.values()} == {("", ""), *((by, key) for key in TENANTS)}
 
 
+def test_what_was_moved_is_not_ready_where_it_was(tmp_path: Path) -> None:
+    """Else a list of partitions reads all of it each time."""
+
+    async def steps(world: World) -> None:
+        for number in range(MESSAGES):
+            world.publish("q", headers={"tenant": TENANTS[number % 3]})
+        alter(world, "tenant")
+        assert 0 < await move(world, 4) < MESSAGES
+        messages = world.queue("q").messages
+        assert messages.partitions is not None
+        ready = {id for _priority, id in messages.partitions[0].ready}
+        assert ready == {id for id, bucket in where(world).items() if bucket >> 32 == 0}
+
+    run(tmp_path / "s", steps, SMALL_BUCKETS)
+
+
 @pytest.mark.parametrize("commit", ["journal", "checkpoint"])
 @pytest.mark.parametrize("buckets", [1, 4, 9])
 def test_a_move_that_a_crash_interrupts_continues(tmp_path: Path, buckets: int, commit: str) -> None:
