@@ -21,7 +21,7 @@ from kombu_opendata.queue_client import QueueOptions
 from . import celery_app, clients
 from .celery_app import LEDGER, Run
 from .clients import Content
-from .peers import Peer, our_broker, server_pid
+from .peers import our_broker, server_pid
 from .processes import BenchError, run_alone, wait_until
 from .results import Results
 from .targets import OURS
@@ -75,10 +75,9 @@ def gap(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
 def added(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
     """Measure the caller's CPU for a call without waiting, beyond that of Kombu's transport in memory."""
     with our_broker(folder / "added") as peer:
-        runs = [Run(each, "added", sizes.tasks, "") for each in (unconfirmed(peer), Peer(OURS, "memory://"))]
+        run = Run(unconfirmed(peer), "added", sizes.tasks, "")
         for number in range(1, 3 * sizes.rounds + 1):
-            ours, memory = (run_alone(celery_app.cpu_of_calls, run) for run in runs)
-            results.add("added.cpu", OURS, ours - memory)
+            results.add("added.cpu", OURS, run_alone(celery_app.added_by_calls, run))
             step(f"cost of a call, round {number}")
 
 
