@@ -183,7 +183,9 @@ def test_what_a_dead_reader_held_goes_in_time(tmp_path: Path) -> None:
         async with broker(tmp_path) as world:
             hold = Hold(find_store(tmp_path), "test", lifetime_seconds=2.0)
             await hold.before()
-            assert await hold.take()
+            while not await hold.take():  # a compaction came in between, as on a busy machine
+                hold = Hold(find_store(tmp_path), "test", lifetime_seconds=2.0)
+                await hold.before()
             began = asyncio.get_running_loop().time()
 
             async def is_renewed() -> bool:
