@@ -63,18 +63,25 @@ class PublishCalls(BrokerCalls):
             return
         self.check(msg, session)
         if len(msg.envelope) >= self._commits.own_bytes:
-            call.hold(msg.rid, self._publish_large(call, msg))
+            self._publish_large(call, msg)
         elif (answer := self._publish_checked(call, msg)) is not None:
             call.reply(answer)
 
-    async def _publish_large(self, call: Context, msg: m.Publish) -> m.PublishConfirm | None:
+    def _publish_large(self, call: Context, msg: m.Publish) -> None:
         """Publish a message whose envelope a thread writes, so that other clients don't wait."""
         targets = self.targets(msg)
         for queue in targets:  # a message that is refused does not reach the disk
             if queue.is_guarded:
                 queue.check_open()
                 self._upkeep.check_room(queue, len(msg.envelope))
-        async with self._commits.written((msg.envelope,) if stored_in(targets) else ()):
+        call.hold(msg.rid, self._write_and_publish(call, msg, (msg.envelope,) if stored_in(targets) else ()))
+
+    async def _write_and_publish(
+        self, call: Context, msg: m.Publish, envelopes: tuple[bytes, ...]
+    ) -> m.PublishConfirm | None:
+        async with self._commits.written(envelopes):
+            if msg.unique is not None:
+                return await self.publish_unique(call.session, msg, msg.unique)
             # after a reconnect the client repeats the publish, so it may have been stored during the write
             return self._repeated(msg, call.session) or self._publish_checked(call, msg)
 

@@ -78,7 +78,8 @@ class SendCalls(BrokerCalls):
         if msg.key or msg.keys or len(msg.messages) != 1:
             raise RequestError("a unique key is for one message, without an idempotency key")
         ((publish, targets),) = self._route(msg, self._must_take(msg), session, Checked())
-        confirm = await self._publishing.publish_unique(session, publish, unique)
+        async with self._commits.written((publish.envelope,)):
+            confirm = await self._publishing.publish_unique(session, publish, unique)
         is_new = confirm.holder is None
         names = [queue.name for queue in targets if is_new and session.rights.may_see(queue.name)]
         id = -1 if is_new and not confirm.queues else confirm.message_id
